@@ -1,0 +1,89 @@
+# Every target sets itself up: it needs Python 3.11 or newer, make, and the package index, nothing else.
+# One environment per engine, because the engines' SDKs exclude each other.
+
+PYTHON ?= python3
+ENVIRONMENTS := core argo airflow kubeflow runtime demo
+
+# What each environment installs on top of gpuflow itself.
+EXTRAS_core := dev
+EXTRAS_argo := argo,dev
+EXTRAS_airflow := airflow,dev
+EXTRAS_kubeflow := kubeflow,dev
+EXTRAS_runtime := runtime,dev
+EXTRAS_demo := argo,kubeflow
+
+.PHONY: help demo test lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime \
+        test-oracles test-control-plane test-cluster cluster-up cluster-down
+
+help:
+	@echo "make demo          compile the example to three engines and check it against an example cluster"
+	@echo "make test          lint, types, and every suite that needs no cluster"
+	@echo "make lint          ruff and mypy"
+	@echo "make bench         benchmarks, each against a peer in the same run"
+	@echo "make docs          write the generated pages of the reference"
+	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
+	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
+	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
+
+# An environment is ready when its stamp is newer than what it was made from.
+.venvs/%/.ready: constraints/%.txt pyproject.toml
+	@echo "== setting up .venvs/$* (once): $(EXTRAS_$*)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuflow needs Python 3.11 or newer; say which with PYTHON=python3.12"; exit 1; }
+	@test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
+	@.venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/$*.txt -e '.[$(EXTRAS_$*)]'
+	@touch $@
+
+demo: .venvs/demo/.ready
+	@.venvs/demo/bin/gpuflow demo -o build/demo
+
+lint: .venvs/core/.ready
+	@echo "== ruff"
+	@.venvs/core/bin/ruff check .
+	@.venvs/core/bin/ruff format --check .
+	@echo "== mypy --strict"
+	@.venvs/core/bin/mypy
+
+test: lint test-core test-argo test-kubeflow test-airflow test-runtime
+	@echo "== all suites passed"
+
+# tests/targets/<engine> need that engine's SDK, the rest of the suite needs none.
+test-core: .venvs/core/.ready
+	@echo "== core"
+	@.venvs/core/bin/python -m pytest tests -m "not go and not control_plane and not cluster and not s3" \
+	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow
+
+test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
+	@echo "== $*"
+	@.venvs/$*/bin/python -m pytest tests/targets/$* -m "not go and not cluster"
+
+test-runtime: .venvs/runtime/.ready
+	@echo "== runtime with object storage"
+	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3
+
+test-oracles: .venvs/core/.ready
+	@echo "== oracles: the engines' own code"
+	@.venvs/core/bin/python -m pytest tests/engines tests/differential -m go
+
+test-control-plane: .venvs/core/.ready
+	@echo "== control plane: etcd, API server, controllers, scheduler"
+	@.venvs/core/bin/python -m pytest tests/cluster -m control_plane
+
+cluster-up: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.cluster up --argo --kueue
+
+cluster-down: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.cluster down
+
+test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
+	@.venvs/core/bin/python -m pytest tests/cluster -m "control_plane or cluster" -s
+
+bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
+	@for file in bench/*.py; do name=$$(basename $$file .py); \
+	  case $$name in argo|airflow|kubeflow) env=$$name ;; runtime_gpu) continue ;; *) env=core ;; esac; \
+	  echo "== bench/$$name"; .venvs/$$env/bin/python $$file || exit 1; done
+
+docs: .venvs/core/.ready
+	@.venvs/core/bin/python docs/generate.py
+
+clean:
+	rm -rf .venvs build .mypy_cache .pytest_cache .ruff_cache .hypothesis

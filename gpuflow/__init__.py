@@ -1,0 +1,71 @@
+"""gpuflow: describe a GPU pipeline once, compile it to three engines, and know whether the cluster will admit it.
+
+    import gpuflow
+
+    pipeline = gpuflow.load("pipeline.yaml")
+
+Names are loaded when they are first used: importing gpuflow costs almost nothing and never loads an engine's SDK.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gpuflow.version import __version__
+
+if TYPE_CHECKING:
+    from gpuflow import airflow, argo, check, gpu, kubeflow, quantity
+    from gpuflow.errors import Finding, GpuflowError
+    from gpuflow.site import Site
+    from gpuflow.spec.loading import load, loads
+    from gpuflow.spec.pipeline import Pipeline
+    from gpuflow.spec.shapes import mig
+    from gpuflow.spec.step import Step
+    from gpuflow.spec.text import join
+
+_HOMES = {
+    "Finding": "gpuflow.errors",
+    "GpuflowError": "gpuflow.errors",
+    "Pipeline": "gpuflow.spec.pipeline",
+    "Site": "gpuflow.site",
+    "Step": "gpuflow.spec.step",
+    "join": "gpuflow.spec.text",
+    "load": "gpuflow.spec.loading",
+    "loads": "gpuflow.spec.loading",
+    "mig": "gpuflow.spec.shapes",
+}
+_MODULES = ("airflow", "argo", "check", "gpu", "kubeflow", "quantity", "runtime")
+
+__all__ = [
+    "Finding",
+    "GpuflowError",
+    "Pipeline",
+    "Site",
+    "Step",
+    "__version__",
+    "airflow",
+    "argo",
+    "check",
+    "gpu",
+    "join",
+    "kubeflow",
+    "load",
+    "loads",
+    "mig",
+    "quantity",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(_HOMES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"gpuflow.{name}")
+    raise AttributeError(f"module 'gpuflow' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -1,0 +1,32 @@
+"""Whether the cluster will admit a pipeline, and why not.
+
+Names are loaded when they are first used: the API server's arithmetic (`check.admission`) stands below the demand that
+is counted with it, and the verdict stands above both.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuflow.check.admission import Admission, admit
+    from gpuflow.check.report import Report, Scope
+    from gpuflow.check.verdict import check
+
+_HOMES = {
+    "Admission": "gpuflow.check.admission",
+    "Report": "gpuflow.check.report",
+    "Scope": "gpuflow.check.report",
+    "admit": "gpuflow.check.admission",
+    "check": "gpuflow.check.verdict",
+}
+__all__ = ["Admission", "Report", "Scope", "admit", "check"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gpuflow.check' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

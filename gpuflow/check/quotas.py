@@ -1,0 +1,180 @@
+"""The quota lines of a namespace against the worst moment of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.check.admission import Admission, Quota, admit, is_tracked_for_pods, read_quota
+from gpuflow.check.report import Scope, Verdict
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.demand import ALIASES, Bound, Demand, StepDemand, claims_of, peaks_of, tree_of
+from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.graph import safe_parallel
+from gpuflow.quantity import Quantity
+
+WAITING = {
+    "none": "What happens then depends on the engine.",
+    "argo": "Argo keeps the pod pending and tries again until there is room or the workflow's deadline passes.",
+    "kubeflow": "Kubeflow runs on Argo: the pod stays pending until there is room or the run's deadline passes.",
+    "airflow": "Airflow's own operator does not wait: the API server answers 403 and the task fails at once.",
+}
+"""What being refused for now means on each engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One step before the API server: now, and with nothing else in the namespace."""
+
+    step: StepDemand
+    now: Admission
+    ever: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the API server looks at when a pod is created in a namespace."""
+
+    quotas: tuple[tuple[Manifest, Quota], ...]
+    limit_ranges: tuple[Mapping[str, Any], ...]
+    priority_classes: list[Mapping[str, Any]] | None
+    runtime_classes: list[Mapping[str, Any]] | None
+    namespace: Mapping[str, Any]
+
+    def judge(self, step: StepDemand) -> Judged:
+        """Ask the API server's rules about a step's pod."""
+        pod = {"metadata": {"name": step.name.replace(".", "-"), **step.pod["metadata"]}, "spec": step.pod["spec"]}
+        real = [quota for _, quota in self.quotas]
+        return Judged(step, self._admit(pod, real), self._admit(pod, [emptied(quota) for quota in real]))
+
+    def _admit(self, pod: Mapping[str, Any], quotas: Sequence[Quota]) -> Admission:
+        return admit(
+            pod,
+            quotas=quotas,
+            limit_ranges=self.limit_ranges,
+            priority_classes=self.priority_classes,
+            runtime_classes=self.runtime_classes,
+            namespace=self.namespace,
+        )
+
+
+def surroundings(cluster: Cluster, namespace: str) -> Surroundings:
+    """The namespace's own objects and the cluster's classes; a manifest that cannot be read is an error."""
+    quotas = tuple((item, _read(item)) for item in cluster.of("ResourceQuota", namespace))
+    labels = next(
+        (item.body for item in cluster.of("Namespace") if item.name == namespace), {"metadata": {"name": namespace}}
+    )
+    return Surroundings(
+        quotas,
+        tuple(item.body for item in cluster.of("LimitRange", namespace)),
+        cluster.bodies("PriorityClass"),
+        cluster.bodies("RuntimeClass"),
+        labels,
+    )
+
+
+def _read(item: Manifest) -> Quota:
+    try:
+        return read_quota(item.body)
+    except ValueError as refusal:
+        raise GpuflowError(Finding("GF403", str(refusal), item.where, "fix the manifest")) from None
+
+
+def emptied(quota: Quota) -> Quota:
+    """The quota as if nothing was used."""
+    return quota._replace(used=dict.fromkeys(quota.hard, Quantity.zero))
+
+
+def scopes(
+    demand: Demand, around: Surroundings, judged: Sequence[Judged], runs: int
+) -> Iterator[tuple[Scope, Bound, Manifest]]:
+    """Each line of each quota that the pipeline touches."""
+    for item, quota in around.quotas:
+        charges = {one.step.name: _charge(one, quota) for one in judged}
+        tree = tree_of(demand.pipeline, demand.steps, charges)
+        peaks = peaks_of(demand.pipeline, demand.steps, charges)
+        for key, amount in claims_of(demand.pipeline).items():
+            if key in quota.hard:
+                peaks[key] = Bound("exact", amount)
+        for key in sorted(set(peaks) & set(quota.hard)):
+            bound = peaks[key]
+            if bound.value is None or bound.value:
+                yield _scope(quota, key, bound, tree, runs), bound, item
+
+
+def _charge(one: Judged, quota: Quota) -> dict[str, Quantity]:
+    """What the step's pod costs this quota: its totals after the pod when it was empty before."""
+    totals = one.ever.used.get(quota.name) if one.ever.allowed else one.ever.usage
+    return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard and key not in ALIASES}
+
+
+def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int) -> Scope:
+    hard, used = quota.hard[key], quota.used.get(key)
+    peak = None if bound.value is None else bound.value * runs
+    verdict: Verdict
+    verdict = "unknown" if peak is None or used is None else "always" if used + peak <= hard else "may-queue"
+    safe = None
+    if verdict != "always" and used is not None and runs == 1:
+        safe = safe_parallel(tree, key, (hard - used).milli)
+    return Scope("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
+
+
+def quota_findings(
+    demand: Demand, scope: Scope, bound: Bound, item: Manifest, judged: Sequence[Judged]
+) -> Iterator[Finding]:
+    """Why a line is not *always*, with the server's own words where a single pod already meets them."""
+    if scope.verdict == "always" or scope.used is None:
+        return
+    steps = ", ".join(scope.witness)
+    first = scope.witness[0].split(".")[0] if scope.witness else None
+    where = (
+        demand.pipeline.where("steps" if first in demand.pipeline.steps else "exit", first or "", key=True)
+        if first
+        else Where()
+    )
+    left = scope.hard - scope.used
+    if scope.peak is None:
+        yield Finding(
+            "GF514",
+            f"{scope.resource}: the worst moment is unknown: {bound.because}",
+            where,
+            f'give "{first}" a parallel cap, so that its demand is bounded',
+            severity="warning",
+        )
+        return
+    words = next(
+        (one.now.message for one in judged if not one.now.allowed and scope.resource in (one.now.message or "")), None
+    )
+    together = f"{steps} together ask" if len(scope.witness) > 1 else f"{steps} asks"
+    hint = WAITING[demand.engine]
+    if scope.safe_parallelism is not None:
+        hint += f"\nalways admitted with parallel: {scope.safe_parallelism}"
+    yield Finding(
+        "GF512",
+        f"{together} for {scope.peak} of {scope.resource}; quota {scope.name} leaves {left} of {scope.hard}",
+        where,
+        hint,
+        severity="warning",
+        kubernetes=words,
+    )
+
+
+def dead_keys(around: Surroundings) -> Iterator[Finding]:
+    """Quota keys that look like limits and are never enforced."""
+    for item, quota in around.quotas:
+        for key in quota.hard:
+            if (
+                "/" in key
+                and not key.startswith(("requests.", "count/"))
+                and not is_tracked_for_pods(key)
+                and "storageclass" not in key
+            ):
+                bare = key.removeprefix("limits.")
+                yield Finding(
+                    "GF521",
+                    f'quota {quota.name}: the key "{key}" is accepted and never enforced',
+                    item.where,
+                    f'write "requests.{bare}" instead',
+                    severity="warning",
+                )

@@ -1,0 +1,68 @@
+"""The answer of a check: one verdict, the scopes it rests on, and the findings that explain it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuflow.errors import Finding
+from gpuflow.quantity import Quantity
+
+Verdict = Literal["always", "may-queue", "never", "unknown"]
+_ORDER: tuple[Verdict, ...] = ("always", "may-queue", "unknown", "never")
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict of a whole from those of its parts: never beats unknown beats may-queue beats always."""
+    return max(verdicts, key=_ORDER.index, default="always")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One line that limits the pipeline: a quota's key, a queue's resource, a node pool."""
+
+    kind: str
+    name: str
+    resource: str
+    verdict: Verdict
+    used: Quantity | None
+    hard: Quantity
+    peak: Quantity | None
+    witness: tuple[str, ...] = ()
+    safe_parallelism: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "resource": self.resource,
+            "verdict": self.verdict,
+            "used": None if self.used is None else str(self.used),
+            "hard": str(self.hard),
+            "peak": None if self.peak is None else str(self.peak),
+            "witness": list(self.witness),
+            "safe_parallelism": self.safe_parallelism,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the cluster will say to a pipeline. *always* holds against this snapshot, with nobody else growing."""
+
+    pipeline: str
+    namespace: str
+    engine: str
+    as_of: str
+    verdict: Verdict
+    scopes: tuple[Scope, ...]
+    findings: tuple[Finding, ...]
+
+    def document(self) -> dict[str, Any]:
+        """The contract's JSON shape."""
+        return {
+            "verdict": self.verdict,
+            "as_of": self.as_of,
+            "scopes": [scope.document() for scope in self.scopes],
+            "findings": [finding.document() for finding in self.findings],
+        }

@@ -1,0 +1,28 @@
+"""The table of commands: name, one line, module. Kept free of imports so that `gpuflow --help` starts at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    summary: str
+    module: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "init": Entry("Write a small working pipeline, a site and a CI snippet", "gpuflow.cli.init"),
+    "validate": Entry("Load and judge pipelines, nothing else", "gpuflow.cli.validate"),
+    "show": Entry("Show a pipeline as gpuflow understands it", "gpuflow.cli.show"),
+    "demand": Entry("Say what a pipeline asks of the cluster at its worst moment", "gpuflow.cli.demand"),
+    "check": Entry(
+        "Say whether the cluster will admit a pipeline: always, after queueing, or never", "gpuflow.cli.check"
+    ),
+    "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
+    "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
+    "site": Entry("Show how a cluster spells things", "gpuflow.cli.site"),
+    "schema": Entry("Print the JSON Schema of a document, for editors", "gpuflow.cli.schema"),
+    "explain": Entry("Explain an error or finding code", "gpuflow.cli.explain"),
+    "demo": Entry("Tell the whole story on an embedded example", "gpuflow.cli.demo"),
+    "completion": Entry("Print a completion script for bash, zsh or fish", "gpuflow.cli.completion"),
+}

@@ -1,0 +1,92 @@
+"""`gpuflow compile FILE… --target ENGINE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gpuflow.cli.inputs import add_common, read_pipelines, read_site
+from gpuflow.cli.output import shown_source, stale, write_files
+from gpuflow.cli.terminal import paint, show_findings
+from gpuflow.errors import Finding, Where, fail
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets.frame import Artifact, Request, compile_with, weaknesses
+
+EXAMPLE = """gpuflow compile pipeline.yaml --target argo -o argo_templates/
+gpuflow compile pipeline.yaml --target airflow -o dags/
+gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_common(parser, ("text", "json"))
+    parser.add_argument("--target", required=True, choices=tuple(TARGETS), help="the engine")
+    parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write; standard output when not given")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 with a diff when the file at -o is stale"
+    )
+    parser.add_argument(
+        "--allow-lossy", action="store_true", help="compile without what the engine cannot say, and name it"
+    )
+    parser.add_argument(
+        "--as",
+        dest="form",
+        metavar="KIND",
+        help="argo: WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate; kubeflow: crd",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    target = load_target(args.target)
+    site = read_site(args)
+    namespace = args.namespace or site.namespace
+    pipelines = read_pipelines(args)
+    output = Path(args.output) if args.output else None
+    folder = output if output is not None and _is_folder(args.output, len(pipelines)) else None
+    if args.check and output is None:
+        raise fail("GF903", "--check compares with a file, so it needs -o", where=Where("gpuflow compile"))
+    options = {"as": args.form} if args.form else {}
+    files: dict[Path, str] = {}
+    texts: list[str] = []
+    notes: list[Finding] = []
+    for pipeline in pipelines:
+        request = Request(pipeline, site, namespace, shown_source(pipeline.source.file, output), (), options)
+        artifact, lost = compile_with(target, request, allow_lossy=args.allow_lossy)
+        notes += [
+            Finding("GF303", loss.sentence(args.target), loss.where, loss.why.instead, "warning") for loss in lost
+        ]
+        notes += weaknesses(pipeline, target.capabilities)
+        texts.append(artifact.text)
+        if output is not None:
+            _place(files, folder / artifact.name if folder else output, artifact, pipeline)
+    show_findings(notes)
+    if output is None:
+        sys.stdout.write(("---\n" if args.target == "argo" else "").join(texts))
+        return 0
+    if args.check:
+        diffs = stale(files)
+        sys.stdout.write("".join(diffs))
+        if diffs:
+            noun = "file is" if len(diffs) == 1 else "files are"
+            sys.stderr.write(f"{len(diffs)} {noun} stale: compile again without --check\n")
+        return 1 if diffs else 0
+    write_files(files)
+    for path in files:
+        sys.stderr.write(f"{paint('wrote', 'green', stream=sys.stderr)} {path}\n")
+    return 0
+
+
+def _is_folder(output: str, count: int) -> bool:
+    return output.endswith("/") or Path(output).is_dir() or (count > 1 and not Path(output).is_file())
+
+
+def _place(files: dict[Path, str], path: Path, artifact: Artifact, pipeline: Pipeline) -> None:
+    if path in files:
+        raise fail(
+            "GF304",
+            f'two pipelines would be written to {path}; the second is "{pipeline.name}"',
+            where=Where(pipeline.source.file),
+            hint="give them different names",
+        )
+    files[path] = artifact.text

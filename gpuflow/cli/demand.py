@@ -1,0 +1,71 @@
+"""`gpuflow demand FILE…`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gpuflow.cli.inputs import add_common, read_pipelines, read_site
+from gpuflow.cli.terminal import paint, show_json, table
+from gpuflow.demand import Bound, Demand, demand_of
+from gpuflow.pod.injected import ENGINES
+
+EXAMPLE = """gpuflow demand pipeline.yaml
+gpuflow demand pipeline.yaml --engine argo --format json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_common(parser, ("text", "json"))
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="none", help="whose containers and pods are added; none when not given"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    site = read_site(args)
+    demands = [demand_of(pipeline, site, args.engine) for pipeline in read_pipelines(args)]
+    if args.format == "json":
+        documents = [demand.document() for demand in demands]
+        show_json(documents[0] if len(documents) == 1 else documents)
+    else:
+        sys.stdout.write("\n".join(text(demand) for demand in demands))
+    return 0
+
+
+def text(demand: Demand) -> str:
+    """The demand for a person: the worst moment, then the steps."""
+    on = "" if demand.engine == "none" else f" on {demand.engine}"
+    lines = [f"{paint(demand.pipeline.name, 'bold')}{on}, at its worst moment", ""]
+    rows = [
+        (key, _amount(bound), _amount(demand.overhead.get(key)), _moment(bound))
+        for key, bound in sorted(demand.peak.items())
+    ]
+    head = ("quota key", "peak", "of it engine", "while these run together")
+    if demand.engine == "none":
+        rows = [(key, amount, moment) for key, amount, _, moment in rows]  # type: ignore[misc]  # one column less
+        head = ("quota key", "peak", "while these run together")  # type: ignore[assignment]
+    lines += [table(rows, head, right=(1,)), ""]
+    steps = [
+        (
+            step.name,
+            "?" if step.copies is None else str(step.copies),
+            ", ".join(f"{k} {v}" for k, v in sorted(step.requests.items())),
+        )
+        for step in demand.steps
+    ]
+    lines.append(table(steps, ("step", "copies", "one pod requests"), right=(1,)))
+    return "\n".join(lines) + "\n"
+
+
+def _amount(bound: Bound | None) -> str:
+    if bound is None:
+        return ""
+    if bound.value is None:
+        return "unknown"
+    return f"≤ {bound.value}" if bound.bound == "at-most" else str(bound.value)
+
+
+def _moment(bound: Bound) -> str:
+    if bound.value is None:
+        return f"({bound.because})"
+    return ", ".join(bound.witness[:6]) + (f" and {len(bound.witness) - 6} more" if len(bound.witness) > 6 else "")

@@ -1,0 +1,93 @@
+"""`gpuflow demo`: the whole story in one screen."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import resources
+from pathlib import Path
+
+from gpuflow.check.report import Report
+from gpuflow.check.verdict import check
+from gpuflow.cli.output import write_files
+from gpuflow.cli.terminal import paint
+from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.demand import demand_of
+from gpuflow.errors import GpuflowError
+from gpuflow.report.drawing import terminal
+from gpuflow.report.text import COLOUR, bar
+from gpuflow.site import Site
+from gpuflow.spec.loading import load, loads
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets.frame import Request, compile_with
+
+EXAMPLE = """gpuflow demo
+gpuflow demo -o demo/     # also writes the pipeline, the cluster and the three artefacts there"""
+DATA = Path(str(resources.files("gpuflow"))) / "demo"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the example and what is compiled from it here")
+
+
+def run(args: argparse.Namespace) -> int:
+    site = Site.load(str(DATA / "site.yaml"))
+    pipeline = load(DATA / "nightly.yaml")
+    say = sys.stdout.write
+    say(terminal(pipeline, paint) + "\n")
+    files = _compile_everywhere(pipeline, site)
+    if args.output:
+        sources = {path.relative_to(DATA): path.read_text(encoding="utf-8") for path in sorted(DATA.rglob("*.yaml"))}
+        write_files({Path(args.output) / name: text for name, text in {**sources, **files}.items()})
+        say(f"written to {args.output}\n")
+    team = read_cluster(str(DATA / "cluster"))
+    wider = loads(
+        (DATA / "nightly.yaml").read_text(encoding="utf-8").replace("a100-80gb x 2", "a100-80gb x 7"),
+        "nightly-7-gpus.yaml",
+    )
+    copied = Cluster("the same with gpu-limits", (*team.objects, *read_cluster(str(DATA / "limit-range")).objects))
+    _tell("team-a: GPU quota 10, 4 in use", pipeline, site, team)
+    _tell("the same, training on 7 GPUs", wider, site, team)
+    _tell(
+        "the same cluster with the LimitRange that people copy (GPU min 1, max 2 per container)", pipeline, site, copied
+    )
+    return 0
+
+
+def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
+    files: dict[Path, str] = {}
+    for name in sorted(TARGETS):
+        try:
+            request = Request(pipeline, site, site.namespace, "nightly.yaml")
+            artifact, lost = compile_with(load_target(name), request, allow_lossy=True)
+        except GpuflowError as refusal:
+            sys.stdout.write(f"compile {name:9} {paint('not here', 'yellow')}  {refusal.findings[0].message}\n")
+            continue
+        files[Path(name) / artifact.name] = artifact.text
+        losses = f", without {', '.join(loss.construct for loss in lost)}" if lost else ", nothing lost"
+        size = f"{artifact.name}, {len(artifact.text.splitlines())} lines"
+        sys.stdout.write(f"compile {name:9} {paint('ok', 'green')}  {size}{losses}\n")
+    sys.stdout.write("\n")
+    return files
+
+
+def _tell(title: str, pipeline: Pipeline, site: Site, cluster: Cluster) -> None:
+    assert site.namespace is not None
+    report = check(demand_of(pipeline, site, "argo"), cluster, site.namespace)
+    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOUR[report.verdict])
+    sys.stdout.write(f"{paint('check', 'bold')} {title}: {verdict}\n")
+    for scope in report.scopes:
+        if "nvidia" in scope.resource:
+            numbers = f"used {scope.used!s:3} peak {scope.peak!s:3} hard {scope.hard!s:3}"
+            sys.stdout.write(f"  {scope.resource:33} {numbers} {bar(scope)}\n")
+    sys.stdout.write("".join(f"  {line}\n" for line in _story(report)) + "\n")
+
+
+def _story(report: Report) -> list[str]:
+    lines = []
+    for finding in report.findings[:3]:
+        lines.append(f"{finding.code} {finding.message}")
+        if finding.kubernetes:
+            lines.append(f"      Kubernetes: {finding.kubernetes}")
+    return lines

@@ -1,0 +1,43 @@
+"""`gpuflow explain CODE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+
+from gpuflow.cli.terminal import paint, show_json, table
+from gpuflow.codes import CODES
+from gpuflow.errors import Where, did_you_mean, fail
+
+EXAMPLE = """gpuflow explain GF172
+gpuflow explain          # the whole table"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("code", nargs="?", help="a code such as GF172; the whole table when not given")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.code is None:
+        rows = [(code.id, code.title) for code in CODES.values()]
+        if args.format == "json":
+            show_json([code._asdict() for code in CODES.values()])
+        else:
+            sys.stdout.write(table(rows, ("code", "what")) + "\n")
+        return 0
+    code = CODES.get(args.code.upper())
+    if code is None:
+        raise fail(
+            "GF905",
+            f'"{args.code}" is not a code of gpuflow',
+            where=Where("gpuflow explain"),
+            hint=did_you_mean(args.code.upper(), CODES) or "gpuflow explain lists them",
+        )
+    if args.format == "json":
+        show_json(code._asdict())
+        return 0
+    sys.stdout.write(f"{paint(code.id, 'bold')} {code.title}\n\n")
+    sys.stdout.write("\n\n".join(textwrap.fill(part, 96) for part in (code.meaning, f"Way out: {code.way_out}")) + "\n")
+    return 0

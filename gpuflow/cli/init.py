@@ -1,0 +1,48 @@
+"""`gpuflow init [DIR]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import resources
+from pathlib import Path
+
+from gpuflow.cli.output import write_files
+from gpuflow.errors import Where, fail
+
+EXAMPLE = """gpuflow init my-pipeline
+cd my-pipeline && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/"""
+FILES = {
+    "pipeline.yaml": "pipeline.yaml",
+    "site.yaml": "site.yaml",
+    "cluster.yaml": "cluster/quota.yaml",
+    "ci.yaml": ".github/workflows/gpuflow.yaml",
+}
+"""Templates that come with gpuflow, and where they go."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", nargs="?", default=".", metavar="DIR", help="where to write; this folder when not given"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite files that are there")
+
+
+def run(args: argparse.Namespace) -> int:
+    root = Path(args.folder)
+    templates = resources.files("gpuflow") / "templates"
+    files = {root / place: (templates / name).read_text(encoding="utf-8") for name, place in FILES.items()}
+    present = [str(path) for path in files if path.exists()]
+    if present and not args.force:
+        raise fail(
+            "GF907",
+            f"{', '.join(present)} already there",
+            where=Where(str(root)),
+            hint="choose another folder, or --force",
+        )
+    write_files(files)
+    for path in files:
+        sys.stdout.write(f"wrote {path}\n")
+    where = "" if args.folder == "." else f"cd {args.folder} && "
+    sys.stdout.write(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
+    return 0

@@ -1,0 +1,100 @@
+"""What several commands take: pipelines, a site, a namespace, parameter values."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from pydantic_core import PydanticCustomError
+
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.site import Site, presets
+from gpuflow.spec.loading import load
+from gpuflow.spec.params import Param
+from gpuflow.spec.pipeline import Pipeline
+
+
+def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, files: bool = True) -> None:
+    """FILE…, --site, --namespace, --param and --format."""
+    if files:
+        parser.add_argument("files", nargs="+", metavar="FILE", help="pipeline: .yaml, .json or .py")
+    else:
+        parser.add_argument("file", metavar="FILE", help="pipeline: .yaml, .json or .py")
+    parser.add_argument(
+        "--site",
+        default="nvidia",
+        metavar="FILE|PRESET",
+        help=f"site document or preset ({', '.join(presets())}); nvidia when not given",
+    )
+    parser.add_argument("--namespace", metavar="NS", help="namespace; the site's when not given")
+    parser.add_argument(
+        "--param", action="append", default=[], metavar="K=V", help="value of a parameter; may be repeated"
+    )
+    parser.add_argument("--format", choices=formats, default=formats[0], help=f"{formats[0]} when not given")
+
+
+def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
+    """Every file as a pipeline with the given parameters; all errors of all files in one go."""
+    pipelines, findings = [], []
+    for file in args.files:
+        try:
+            pipelines.append(with_params(load(file), args.param))
+        except GpuflowError as refusal:
+            findings += [finding.in_file(file) for finding in refusal.findings]
+    if findings:
+        raise GpuflowError(findings)
+    return pipelines
+
+
+def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
+    """The pipeline with other defaults for its parameters."""
+    if not given:
+        return pipeline
+    params = dict(pipeline.params)
+    file = pipeline.source.file
+    for word in given:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise fail("GF903", f'--param "{word}" is not name=value', where=Where(file))
+        if name not in params:
+            raise fail(
+                "GF178",
+                f'--param {name}: pipeline "{pipeline.name}" has no such parameter',
+                where=Where(file),
+                hint=did_you_mean(name, params),
+            )
+        params[name] = _with_default(params[name], name, text, file)
+    return pipeline.model_copy(update={"params": params})
+
+
+def _with_default(param: Param, name: str, text: str, file: str | None) -> Param:
+    try:
+        value = text if param.type == "string" else json.loads(text)
+        return param.model_copy(update={"default": param.accept(value), "required": False})
+    except json.JSONDecodeError:
+        raise fail(
+            "GF903", f'--param {name}: "{text}" is not a {param.type}', where=Where(file), hint="write it as JSON"
+        ) from None
+    except PydanticCustomError as refusal:
+        context = refusal.context or {}
+        raise GpuflowError(
+            Finding(refusal.type, f"--param {name}: {context.get('message')}", Where(file), context.get("hint"))
+        ) from None
+
+
+def read_site(args: argparse.Namespace) -> Site:
+    """The site that --site names."""
+    return Site.load(args.site)
+
+
+def namespace_of(args: argparse.Namespace, site: Site) -> str:
+    """The namespace, which must be said somewhere."""
+    name: str | None = args.namespace or site.namespace
+    if name is None:
+        raise fail(
+            "GF904",
+            "no namespace is given",
+            where=Where(site.source.file),
+            hint="use --namespace NS, or set namespace in the site",
+        )
+    return name

@@ -1,0 +1,98 @@
+"""`gpuflow COMMAND …`. Finds the command, runs it, and turns every refusal into a message and an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from typing import Protocol
+
+from gpuflow.cli.commands import COMMANDS
+from gpuflow.errors import GpuflowError
+from gpuflow.version import __version__
+
+
+class Command(Protocol):
+    """What a command's module offers."""
+
+    EXAMPLE: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+
+    def run(self, args: argparse.Namespace) -> int: ...
+
+
+def parser_for(name: str) -> argparse.ArgumentParser:
+    """The parser of one command, with its example at the end of the help."""
+    command = load(name)
+    parser = argparse.ArgumentParser(
+        prog=f"gpuflow {name}",
+        description=COMMANDS[name].summary + ".",
+        epilog="example:\n" + "\n".join(f"  {line}" for line in command.EXAMPLE.strip().splitlines()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def load(name: str) -> Command:
+    """The module of a command."""
+    module: Command = importlib.import_module(COMMANDS[name].module)
+    return module
+
+
+def usage() -> str:
+    """The overview: `gpuflow` alone, or `gpuflow --help`."""
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:{width}}  {command.summary}" for name, command in COMMANDS.items())
+    return (
+        f"gpuflow {__version__}: describe a GPU pipeline once, compile it to Airflow, Argo or Kubeflow,\n"
+        "and know before submitting whether the cluster will admit it.\n\n"
+        f"usage: gpuflow COMMAND …\n\ncommands:\n{rows}\n\n"
+        "`gpuflow COMMAND --help` shows options and an example.\n"
+        "Exit codes: 0 fine, 1 findings, 2 bad input, 3 surroundings.\n"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command; the process's exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        return _dispatch(words)
+    except GpuflowError as refusal:
+        from gpuflow.cli.terminal import show_findings
+
+        show_findings(refusal.findings)
+        return refusal.exit_code
+    except BrokenPipeError:
+        # The reader has gone (`gpuflow show … | head`): end quietly, also when Python flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(usage())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version", "version"):
+        sys.stdout.write(f"gpuflow {__version__}\n")
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        from gpuflow.errors import Where, did_you_mean, fail
+
+        raise fail(
+            "GF902",
+            f'"{name}" is not a command',
+            where=Where("gpuflow"),
+            hint=did_you_mean(name, COMMANDS) or "see gpuflow --help",
+        )
+    return load(name).run(parser_for(name).parse_args(rest))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

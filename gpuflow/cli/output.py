@@ -1,0 +1,77 @@
+"""Files written whole or not at all, and compared instead of written when asked."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import tempfile
+from pathlib import Path
+
+from gpuflow.errors import Finding, SurroundingsError, Where
+
+
+def write_files(files: dict[Path, str]) -> None:
+    """Write every file, each by renaming a finished one over it, so that nobody ever reads half of it."""
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        except OSError as refusal:
+            raise _cannot(path, refusal) from None
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
+                stream.write(text)
+            os.chmod(temporary, _mode(path))
+            os.replace(temporary, path)
+        except OSError as refusal:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise _cannot(path, refusal) from None
+
+
+def _mode(path: Path) -> int:
+    """The permissions a plain `open(path, "w")` would give."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
+
+
+def _cannot(path: Path, refusal: OSError) -> SurroundingsError:
+    return SurroundingsError(Finding("GF906", f"{path} cannot be written: {refusal.strerror}", Where(str(path))))
+
+
+def stale(files: dict[Path, str]) -> list[str]:
+    """A unified diff for every file that is not what it should be."""
+    diffs = []
+    for path, text in files.items():
+        try:
+            present = path.read_text(encoding="utf-8") if path.exists() else ""
+        except (OSError, UnicodeDecodeError):
+            present = ""
+        if present != text:
+            lines = difflib.unified_diff(
+                present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} (compiled now)"
+            )
+            diffs.append("".join(lines))
+    return diffs
+
+
+def repository_of(path: Path) -> Path | None:
+    """The root of the Git repository a path lies in."""
+    for folder in (path.resolve(), *path.resolve().parents):
+        if (folder / ".git").exists():
+            return folder
+    return None
+
+
+def shown_source(source: str | None, output: Path | None) -> str:
+    """How an artefact names its source: relative to the output's repository, or by its bare name."""
+    if source is None:
+        return "<memory>"
+    root = repository_of(output) if output is not None else None
+    if root is not None and Path(source).resolve().is_relative_to(root):
+        return Path(source).resolve().relative_to(root).as_posix()
+    return Path(source).name

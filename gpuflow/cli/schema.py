@@ -1,0 +1,28 @@
+"""`gpuflow schema [pipeline|site]`."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpuflow.cli.terminal import show_json
+from gpuflow.site import Site
+from gpuflow.spec.schema import pipeline_schema, schema_of
+
+EXAMPLE = """gpuflow schema > pipeline.schema.json
+# then, as the first line of a pipeline, for editors with the YAML language server:
+# yaml-language-server: $schema=pipeline.schema.json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "document",
+        nargs="?",
+        choices=("pipeline", "site"),
+        default="pipeline",
+        help="which document; pipeline when not given",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    show_json(pipeline_schema() if args.document == "pipeline" else schema_of(Site, "gpuflow Site"))
+    return 0

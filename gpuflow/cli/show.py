@@ -1,0 +1,32 @@
+"""`gpuflow show FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gpuflow.cli.inputs import add_common, with_params
+from gpuflow.cli.terminal import paint, show_json
+from gpuflow.report.drawing import dot, mermaid, terminal
+from gpuflow.spec.canonical import to_document, to_yaml
+from gpuflow.spec.loading import load
+
+EXAMPLE = """gpuflow show pipeline.yaml
+gpuflow show pipeline.py --format yaml > pipeline.yaml
+gpuflow show pipeline.yaml --format mermaid"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_common(parser, ("text", "yaml", "mermaid", "dot", "json"), files=False)
+
+
+def run(args: argparse.Namespace) -> int:
+    pipeline = with_params(load(args.file), args.param)
+    if args.format == "json":
+        show_json(to_document(pipeline))
+    elif args.format == "yaml":
+        sys.stdout.write(to_yaml(pipeline))
+    else:
+        draw = {"mermaid": mermaid, "dot": dot}.get(args.format)
+        sys.stdout.write(draw(pipeline) if draw else terminal(pipeline, paint))
+    return 0

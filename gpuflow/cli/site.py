@@ -1,0 +1,50 @@
+"""`gpuflow site show|presets|runtime`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gpuflow.cli.terminal import show_json, table
+from gpuflow.emit import emit
+from gpuflow.site import Site, presets
+from gpuflow.spec.canonical import to_document
+
+EXAMPLE = """gpuflow site presets
+gpuflow site show gke
+gpuflow site show site.yaml --format json
+gpuflow site runtime site.yaml | kubectl apply -f -"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime")
+    show = actions.add_parser("show", help="print a site with everything it extends filled in")
+    show.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
+    show.add_argument("--format", choices=("yaml", "json"), default="yaml")
+    actions.add_parser("presets", help="list the sites that come with gpuflow")
+    runtime = actions.add_parser(
+        "runtime", help="print the ConfigMap that brings the supervisor into stranger's images"
+    )
+    runtime.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
+    runtime.add_argument("--namespace", metavar="NS", help="namespace; the site's when not given")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.action == "presets":
+        sys.stdout.write(
+            table([(name, Site.load(name).description or "") for name in presets()], ("preset", "what it is")) + "\n"
+        )
+        return 0
+    site = Site.load(args.site)
+    if args.action == "runtime":
+        from gpuflow.cli.inputs import namespace_of
+        from gpuflow.runtime.bundle import config_map
+
+        sys.stdout.write(emit(config_map(site.runtime.config_map, namespace_of(args, site))))
+        return 0
+    document = to_document(site)
+    if args.format == "json":
+        show_json(document)
+    else:
+        sys.stdout.write(emit(document))
+    return 0

@@ -1,0 +1,67 @@
+"""`gpuflow validate FILE…`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gpuflow.cli.inputs import add_common, read_site, with_params
+from gpuflow.cli.terminal import paint, show_findings, show_json
+from gpuflow.errors import Finding, GpuflowError
+from gpuflow.pod import pod_for
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
+from gpuflow.spec.pipeline import Pipeline
+
+EXAMPLE = "gpuflow validate pipeline.yaml --site site.yaml"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_common(parser, ("text", "json"))
+
+
+def run(args: argparse.Namespace) -> int:
+    site = read_site(args)
+    judged = {file: _judge(file, site, args.param) for file in args.files}
+    findings = [finding for _, found in judged.values() for finding in found]
+    if args.format == "json":
+        show_json(
+            [
+                {
+                    "file": file,
+                    "pipeline": pipeline.name if pipeline else None,
+                    "findings": [finding.document() for finding in found],
+                }
+                for file, (pipeline, found) in judged.items()
+            ]
+        )
+    else:
+        show_findings(findings)
+        for file, (pipeline, found) in judged.items():
+            if pipeline is not None and not found:
+                steps = len(pipeline.steps) + len(pipeline.exit)
+                sys.stdout.write(f"{file}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps} steps\n")
+    return 2 if findings else 0
+
+
+def _judge(file: str, site: Site, params: list[str]) -> tuple[Pipeline | None, list[Finding]]:
+    """The pipeline, and what is wrong with it: by itself, and on this site."""
+    try:
+        pipeline = with_params(load(file), params)
+    except GpuflowError as refusal:
+        return None, [finding.in_file(file) for finding in refusal.findings]
+    return pipeline, list(site_findings(pipeline, site))
+
+
+def site_findings(pipeline: Pipeline, site: Site) -> list[Finding]:
+    """What the site has no word for, over all steps."""
+    findings: list[Finding] = []
+    for name, step in (*pipeline.steps.items(), *pipeline.exit.items()):
+        if step.pipeline is not None:
+            findings += site_findings(step.pipeline, site)
+        elif step.runs_container:
+            try:
+                pod_for(pipeline, name, site)
+            except GpuflowError as refusal:
+                findings += refusal.findings
+    return findings

@@ -1,0 +1,242 @@
+"""What a pipeline asks of a cluster at its worst moment, per quota key: exact, at most, or unknown because."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.check.admission.usage import compute_usage, usage_of_claim
+from gpuflow.graph import Dag, Leaf, Loop, Node, Peak, Unknown, peak
+from gpuflow.pod import pod_for
+from gpuflow.pod.injected import driver_pod, engine_of, with_engine
+from gpuflow.quantity import Quantity
+from gpuflow.resources import pod_limits, pod_requests
+from gpuflow.site.model import Engine, Site
+from gpuflow.spec.flow import edges
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Range, Step
+from gpuflow.spec.text import OutputRef, ParamRef
+
+ALIASES = ("cpu", "memory", "ephemeral-storage")
+"""Kubernetes also counts these under `requests.`; one name is enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A quantity that is exact, at most this, or unknown. The witness is a set of steps that reach it together."""
+
+    bound: str
+    value: Quantity | None
+    because: str | None = None
+    witness: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The contract's JSON shape."""
+        value = None if self.value is None else str(self.value)
+        return {"bound": self.bound, "value": value, "because": self.because, "witness": list(self.witness)}
+
+
+@dataclass(frozen=True, slots=True)
+class StepDemand:
+    """One step: its pod as the engine creates it, and how many copies may run."""
+
+    name: str
+    copies: int | None
+    """None when only the run will tell."""
+    pods: int
+    """Pods of one copy: more than one for a gang."""
+    pod: Mapping[str, Any]
+    usage: Mapping[str, Quantity]
+    overhead: Mapping[str, Quantity]
+    requests: Mapping[str, Quantity]
+    limits: Mapping[str, Quantity]
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The whole pipeline's demand."""
+
+    pipeline: Pipeline
+    engine: str
+    steps: tuple[StepDemand, ...]
+    peak: Mapping[str, Bound]
+    overhead: Mapping[str, Bound] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The contract's JSON shape."""
+        return {
+            "file": self.pipeline.source.file,
+            "pipeline": self.pipeline.name,
+            "engine": self.engine,
+            "peak": {key: bound.document() for key, bound in sorted(self.peak.items())},
+            "overhead": {key: bound.document() for key, bound in sorted(self.overhead.items())},
+            "steps": [
+                {
+                    "name": step.name,
+                    "copies": step.copies,
+                    "requests": _strings(step.requests),
+                    "limits": _strings(step.limits),
+                }
+                for step in self.steps
+            ],
+        }
+
+
+def _strings(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return {key: str(value) for key, value in sorted(amounts.items())}
+
+
+def demand_of(pipeline: Pipeline, site: Site, engine: str = "none") -> Demand:
+    """The demand of a pipeline on a site, with what the engine adds to it."""
+    steps = tuple(_steps(pipeline, site, engine_of(site, engine), ""))
+    usages = {step.name: step.usage for step in steps}
+    overheads = {step.name: step.overhead for step in steps}
+    peaks = peaks_of(pipeline, steps, usages)
+    overhead = {key: bound for key, bound in peaks_of(pipeline, steps, overheads).items() if bound.value}
+    for key, quantity in claims_of(pipeline).items():
+        peaks[key] = Bound("exact", quantity)
+    return Demand(pipeline, engine, steps, peaks, overhead)
+
+
+def peaks_of(
+    pipeline: Pipeline, steps: Iterable[StepDemand], usages: Mapping[str, Mapping[str, Quantity]]
+) -> dict[str, Bound]:
+    """The worst moment per quota key when each step's pod costs what `usages` says."""
+    tree = tree_of(pipeline, steps, usages)
+    forms = {key: quantity for usage in usages.values() for key, quantity in usage.items() if key not in ALIASES}
+    conditional = frozenset(_conditional(pipeline))
+    return {key: _bound(peak(tree, key), form, conditional) for key, form in forms.items()}
+
+
+def tree_of(pipeline: Pipeline, steps: Iterable[StepDemand], usages: Mapping[str, Mapping[str, Quantity]]) -> Node:
+    """The pipeline as the graph that peaks are computed on; weights are thousandths, so that cpu stays exact."""
+    leaves: dict[str, Node] = {}
+    for step in steps:
+        weights = {key: value.milli * step.pods for key, value in usages[step.name].items()}
+        leaves[step.name] = Leaf(step.name, weights, step.pods)
+    return _tree(pipeline, leaves, "")
+
+
+def _tree(pipeline: Pipeline, leaves: Mapping[str, Node], prefix: str) -> Node:
+    nodes = {name: _node(pipeline, name, leaves, prefix) for name in pipeline.steps}
+    main: Node = Dag(nodes, edges(pipeline), pipeline.parallel)
+    if not pipeline.exit:
+        return main
+    ends = {name: _node(pipeline, name, leaves, prefix) for name in pipeline.exit}
+    return Dag({"main": main, "exit": Dag(ends, {}, pipeline.parallel)}, {"main": ["exit"]})
+
+
+def _node(pipeline: Pipeline, name: str, leaves: Mapping[str, Node], prefix: str) -> Node:
+    step, full = pipeline.effective(name), prefix + name
+    if step.pipeline is not None:
+        body = _tree(step.pipeline, leaves, f"{full}.")
+    else:
+        body = leaves.get(full) or Leaf(full, {}, 0)  # an approval has no pod
+    return body if step.for_each is None else Loop(full, body, copies_of(pipeline, step, full), step.parallel)
+
+
+def _steps(pipeline: Pipeline, site: Site, parts: Engine, prefix: str) -> Iterator[StepDemand]:
+    for name in (*pipeline.steps, *pipeline.exit):
+        step = pipeline.effective(name)
+        if step.pipeline is not None:
+            yield from _steps(step.pipeline, site, parts, f"{prefix}{name}.")
+        elif step.runs_container:
+            copies = copies_of(pipeline, step, prefix + name)
+            yield _step_demand(pipeline, name, prefix + name, step, site, parts, copies)
+
+
+def _step_demand(
+    pipeline: Pipeline, name: str, full: str, step: Step, site: Site, parts: Engine, copies: int | Unknown
+) -> StepDemand:
+    bare = pod_for(pipeline, name, site)
+    pod = with_engine(bare, step, parts)
+    usage, own = _usage(pod), _usage(bare)
+    driver = driver_pod(parts)
+    if driver is not None:
+        # The driver ends before the step's own pod starts: the larger of the two counts.
+        usage = {key: max(value, usage.get(key, Quantity.zero)) for key, value in {**usage, **_usage(driver)}.items()}
+    overhead = {key: value - own.get(key, Quantity.zero) for key, value in usage.items()}
+    return StepDemand(
+        full,
+        copies if isinstance(copies, int) else None,
+        step.gang.pods if step.gang else 1,
+        pod,
+        usage,
+        {key: value for key, value in overhead.items() if value > Quantity.zero},
+        pod_requests(_defaulted(pod)),
+        pod_limits(_defaulted(pod)),
+    )
+
+
+def _usage(pod: Mapping[str, Any]) -> dict[str, Quantity]:
+    stored = _defaulted(pod)
+    return compute_usage(pod_requests(stored), pod_limits(stored))
+
+
+def _defaulted(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The pod with requests filled in from limits, as the API server does before anything is counted."""
+
+    def filled(container: Mapping[str, Any]) -> Mapping[str, Any]:
+        resources = container.get("resources", {})
+        limits = resources.get("limits", {})
+        if not limits.keys() - resources.get("requests", {}).keys():
+            return container
+        return {**container, "resources": {**resources, "requests": {**limits, **resources.get("requests", {})}}}
+
+    spec = pod["spec"]
+    lists = {
+        key: [filled(container) for container in spec[key]] for key in ("initContainers", "containers") if key in spec
+    }
+    return {**pod, "spec": {**spec, **lists}}
+
+
+def copies_of(pipeline: Pipeline, step: Step, name: str) -> int | Unknown:
+    """How many copies a fan-out makes: the product of its lists."""
+    total = 1
+    for _variable, source in (step.for_each or {}).items():
+        if isinstance(source, Range):
+            total *= len(source.items)
+        elif isinstance(source, OutputRef):
+            return Unknown(f"{name} runs over {source.step}.{source.name}, which only the run will tell")
+        elif isinstance(source, ParamRef):
+            default = pipeline.params[source.name].default
+            if not isinstance(default, list):
+                return Unknown(f'{name} runs over the parameter "{source.name}", which has no default')
+            total *= len(default)
+        else:
+            total *= len(source)
+    return total
+
+
+def claims_of(pipeline: Pipeline) -> dict[str, Quantity]:
+    """What the claims of a run ask for; they live as long as the run."""
+    total: dict[str, Quantity] = {}
+    for claim in pipeline.claims.values():
+        manifest: dict[str, Any] = {"spec": {"resources": {"requests": {"storage": str(claim.size)}}}}
+        if claim.storage_class is not None:
+            manifest["spec"]["storageClassName"] = claim.storage_class
+        for key, value in usage_of_claim(manifest).items():
+            if not key.startswith("count/"):
+                total[key] = total.get(key, Quantity.zero) + value
+    return total
+
+
+def _conditional(pipeline: Pipeline, prefix: str = "") -> Iterator[str]:
+    for name, step in pipeline.steps.items():
+        if step.when is not None:
+            yield prefix + name
+        if step.pipeline is not None:
+            yield from _conditional(step.pipeline, f"{prefix}{name}.")
+
+
+def _bound(found: Peak, form: Quantity, conditional: frozenset[str]) -> Bound:
+    if found.value is None:
+        return Bound("unknown", None, found.because, found.witness)
+    value = Quantity.from_nano(found.value * 1_000_000, form.format)
+    both = [step for step in found.witness if step in conditional]
+    if found.bound == "exact" and len(both) > 1:
+        return Bound(
+            "at-most", value, f"{' and '.join(both)} have conditions that may exclude each other", found.witness
+        )
+    return Bound(found.bound, value, found.because, found.witness)

@@ -1,0 +1,152 @@
+"""Step + site = one plain pod. The only place where a pod is made; targets carry it, the checker judges it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.errors import Finding, GpuflowError
+from gpuflow.pod.containers import (
+    command_of,
+    container_security,
+    environment,
+    environment_from,
+    helper_container,
+    pod_security,
+    probes_of,
+    resources,
+    rewritten,
+)
+from gpuflow.pod.nodes import scheduling
+from gpuflow.pod.placement import devices
+from gpuflow.pod.spelling import Readable, Spelling
+from gpuflow.pod.supervision import Engine, is_supervised, supervised
+from gpuflow.pod.volumes import Volumes
+from gpuflow.site import Site
+from gpuflow.spec.container import Security
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+
+LABEL = "gpuflow.dev/"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+SHM = "/dev/shm"
+
+
+def pod_for(
+    pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
+) -> dict[str, Any]:
+    """The pod of one step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
+    step = pipeline.effective(name)
+    try:
+        return _pod(pipeline, name, step, site, spelling or Readable(), engine or Engine())
+    except GpuflowError as refusal:
+        section = "steps" if name in pipeline.steps else "exit"
+        raise GpuflowError(_placed(finding, pipeline, section, name) for finding in refusal.findings) from None
+
+
+def _placed(finding: Finding, pipeline: Pipeline, section: str, name: str) -> Finding:
+    if finding.where.line is not None:
+        return finding
+    return replace(finding, where=pipeline.where(section, name, key=True), message=f'step "{name}": {finding.message}')
+
+
+def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelling, engine: Engine) -> dict[str, Any]:
+    volumes, security = Volumes(), step.security or Security()
+    wanted = devices(step, site)
+    main = _main(pipeline, name, step, site, spelling, engine, volumes, wanted.resources)
+    init = [helper_container(helper, site, spelling, volumes, security) for helper in step.init_containers]
+    # Sidecars are init containers that keep running: they start before the command and end with it.
+    sidecars = [
+        {**helper_container(helper, site, spelling, volumes, security), "restartPolicy": "Always"}
+        for helper in step.sidecars
+    ]
+    hatch = step.kubernetes
+    selector = {f"{LABEL}pipeline": pipeline.name, f"{LABEL}step": name}
+    secrets = (*site.images.pull_secrets, *step.image_pull_secrets)
+    grace = step.termination_grace or (step.checkpoint.grace if step.checkpoint else None)
+    priority = step.priority
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "serviceAccountName": step.service_account,
+        "priorityClassName": priority.pod if priority else None,
+        "schedulerName": hatch.scheduler if hatch else None,
+        "runtimeClassName": hatch.runtime_class if hatch else None,
+        "hostIPC": True if hatch and hatch.host_ipc else None,
+        "hostNetwork": True if hatch and hatch.host_network else None,
+        "terminationGracePeriodSeconds": grace.seconds if grace else None,
+        "activeDeadlineSeconds": step.timeout.seconds if step.timeout else None,
+        "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
+        "securityContext": pod_security(security, site),
+        **scheduling(step, site, wanted, selector),
+        "resourceClaims": _claims(step),
+        "initContainers": [*init, *sidecars],
+        "containers": [main],
+        "volumes": volumes.manifests(),
+    }
+    metadata = {"labels": _labels(pipeline, name, step, site), "annotations": dict(step.annotations)}
+    return {
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "spec": {key: value for key, value in spec.items() if value not in (None, [], {})},
+    }
+
+
+def _main(
+    pipeline: Pipeline,
+    name: str,
+    step: Step,
+    site: Site,
+    spelling: Spelling,
+    engine: Engine,
+    volumes: Volumes,
+    device_resources: dict[str, int],
+) -> dict[str, Any]:
+    assert step.image is not None  # the rules refuse a step without one
+    mounts = [volumes.mount(path, volume) for path, volume in step.volumes.items()]
+    if step.shm is not None:
+        mounts.append(volumes.scratch(SHM, memory=True, size=step.shm))
+    command = command_of(step, spelling)
+    if is_supervised(step, site):
+        command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
+        mounts += more
+    amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": step.ephemeral_storage}
+    extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
+    asked = resources(amounts, device_resources, extended)
+    if step.device_claim is not None:
+        request = {"request": step.device_claim.request} if step.device_claim.request else {}
+        asked["claims"] = [{"name": "gpu", **request}]
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": rewritten(step.image, site),
+        "imagePullPolicy": step.image_pull_policy,
+        "command": command,
+        "workingDir": step.working_dir,
+        "env": environment(step.env, spelling),
+        "envFrom": environment_from(step.env_from),
+        "resources": asked,
+        "volumeMounts": mounts,
+        **probes_of(step.probes),
+        "securityContext": container_security(step.security or Security()),
+    }
+    return {key: value for key, value in container.items() if value not in (None, [], {})}
+
+
+def _claims(step: Step) -> list[dict[str, str]]:
+    claim = step.device_claim
+    if claim is None:
+        return []
+    source = {"resourceClaimName": claim.claim} if claim.claim else {"resourceClaimTemplateName": claim.template}
+    return [{"name": "gpu", **{key: value for key, value in source.items() if value}}]
+
+
+def _labels(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[str, str]:
+    labels = {**site.labels, **pipeline.labels, **step.labels}
+    ours = {f"{LABEL}pipeline": pipeline.name, f"{LABEL}step": name}
+    if "team" in labels:
+        ours[f"{LABEL}team"] = labels["team"]
+    queue = step.queue or site.queue
+    if queue is not None:
+        ours[QUEUE_LABEL] = queue
+        if step.priority is not None and step.priority.queue is not None:
+            ours[QUEUE_PRIORITY_LABEL] = step.priority.queue
+    return {**labels, **ours}

@@ -1,0 +1,60 @@
+"""What an engine adds to a step's pod, and the pods it runs beside it, as the site describes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.site.model import Engine, Injected, Site
+from gpuflow.spec.step import Step
+
+ENGINES = ("none", "argo", "airflow", "kubeflow")
+
+
+RESTRICTED: dict[str, Any] = {
+    "securityContext": {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+}
+
+
+def engine_of(site: Site, name: str) -> Engine:
+    """What the site says about an engine; `none` adds nothing."""
+    return Engine() if name == "none" else getattr(site.engines, name)
+
+
+def with_engine(pod: dict[str, Any], step: Step, engine: Engine) -> dict[str, Any]:
+    """The pod as the engine will create it."""
+    beside = {**engine.containers, **(engine.output_containers if step.outputs else {})}
+    if not engine.init and not beside:
+        return pod
+    spec = pod["spec"]
+    return {
+        **pod,
+        "spec": {
+            **spec,
+            "initContainers": [*_containers(engine.init), *spec.get("initContainers", [])],
+            "containers": [*spec["containers"], *_containers(beside)],
+        },
+    }
+
+
+def driver_pod(engine: Engine) -> dict[str, Any] | None:
+    """The pod the engine runs before a step's own."""
+    if engine.driver is None:
+        return None
+    return {"metadata": {}, "spec": {"containers": _containers({"driver": engine.driver})}}
+
+
+def _containers(parts: dict[str, Injected]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "image": "engine", "resources": _resources(part), **(RESTRICTED if part.restricted else {})}
+        for name, part in parts.items()
+    ]
+
+
+def _resources(part: Injected) -> dict[str, Any]:
+    sides = {"requests": part.requests, "limits": part.limits}
+    return {side: {key: str(value) for key, value in amounts.items()} for side, amounts in sides.items() if amounts}

@@ -1,0 +1,153 @@
+"""Where a step may run, in this site's words: resource names, node labels, taints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.errors import GpuflowError, did_you_mean, fail
+from gpuflow.gpu.catalog import Model, models
+from gpuflow.gpu.labels import LabelTooLong, product_labels
+from gpuflow.gpu.lookup import model as find_model
+from gpuflow.gpu.profile_name import dotted
+from gpuflow.quantity import Quantity
+from gpuflow.site import Site
+from gpuflow.spec.policies import Toleration
+from gpuflow.spec.step import Step
+
+Term = dict[str, tuple[str, ...]]
+"""Labels a node must have, each with the values that will do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a step's GPUs mean on this site: a resource to ask for, and the nodes that have it (any of the terms)."""
+
+    resources: dict[str, int]
+    terms: tuple[Term, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+def devices(step: Step, site: Site) -> Devices:
+    """The step's GPUs in the site's words. Raises `GpuflowError` when the site has no word for them."""
+    if step.gpu is not None:
+        return Devices({site.gpu.resource: step.gpu.count}, _merge(_gpu_terms(step, site)), site.gpu.tolerations)
+    if step.mig is not None:
+        return _mig(step, site)
+    if step.shared_gpu is not None:
+        return _shared(step, site)
+    tolerations = site.gpu.tolerations if step.device_claim is not None else ()
+    return Devices({}, (), tolerations)
+
+
+def _gpu_terms(step: Step, site: Site) -> list[Term]:
+    assert step.gpu is not None
+    if step.gpu.model is not None:
+        return [_nodes(find_model(step.gpu.model), site)]
+    if step.gpu.any_of is not None:
+        known = [_nodes(find_model(name), site, missing_ok=True) for name in step.gpu.any_of]
+        if not any(term is not None for term in known):
+            raise _not_here(", ".join(step.gpu.any_of), site)
+        return [term for term in known if term is not None]
+    assert step.gpu.memory is not None
+    enough = [model for model in _offered(site) if _has(model, step.gpu.memory)]
+    if not enough:
+        largest = max((m.usable_gib or 0, m.id) for m in _offered(site))
+        raise fail(
+            "GF223",
+            f"no GPU here has {step.gpu.memory} of usable memory; the largest is {largest[1]} with {largest[0]:g}Gi",
+            hint="ask for less, or split the model over several GPUs",
+        )
+    return [_nodes(model, site) for model in enough]
+
+
+def _has(model: Model, need: Quantity) -> bool:
+    return model.usable_gib is not None and Quantity(f"{int(model.usable_gib * 1024)}Mi") >= need
+
+
+def _offered(site: Site) -> list[Model]:
+    """The models this site may have: the listed ones, else every model whose nodes can be recognised."""
+    if site.gpu.only_listed:
+        return [find_model(name) for name in site.gpu.models]
+    listed = {find_model(name).id for name in site.gpu.models}
+    return [model for model in models() if model.products or model.id in listed]
+
+
+def _nodes(model: Model, site: Site, profile: str | None = None, *, missing_ok: bool = False) -> Any:
+    """Labels of the nodes with this model; with a profile, of the nodes whose GPUs are all cut that way."""
+    listed = {find_model(name).id: nodes for name, nodes in site.gpu.models.items()}
+    if model.id in listed:
+        term = dict(listed[model.id].labels)
+        if profile is not None and site.mig.profile_label is not None:
+            term[site.mig.profile_label] = (profile,)
+        return term
+    if not site.gpu.only_listed and site.gpu.product_label is not None and model.products:
+        try:
+            return {site.gpu.product_label: product_labels(model, profile)}
+        except LabelTooLong as refusal:
+            raise fail("GF222", str(refusal)) from None
+    if missing_ok:
+        return None
+    raise _not_here(model.id, site)
+
+
+def _not_here(name: str, site: Site) -> GpuflowError:
+    listed = sorted(site.gpu.models)
+    hint = did_you_mean(name, listed) if listed else None
+    return fail(
+        "GF221",
+        f'site "{site.name}" does not say which nodes have {name}',
+        hint=hint or f"add it: gpu.models.{name}.labels",
+    )
+
+
+def _mig(step: Step, site: Site) -> Devices:
+    assert step.mig is not None
+    wanted = find_model(step.mig.model)
+    profile = step.mig.profile
+    if site.mig.strategy == "none":
+        raise fail(
+            "GF224",
+            f'site "{site.name}" offers no MIG slices (mig.strategy is none)',
+            hint="use gpu: or shared_gpu:, or set mig.strategy in the site",
+        )
+    if site.mig.strategy == "mixed":
+        resource = site.mig.resource.replace("{profile}", dotted(profile))
+        return Devices({resource: step.mig.count}, (_nodes(wanted, site),), site.gpu.tolerations)
+    term = _nodes(wanted, site, profile)
+    return Devices({site.gpu.resource: step.mig.count}, (term,), site.gpu.tolerations)
+
+
+def _shared(step: Step, site: Site) -> Devices:
+    share = step.shared_gpu
+    assert share is not None
+    if share.by not in site.sharing.offered:
+        offered = ", ".join(site.sharing.offered) or "no sharing at all"
+        raise fail(
+            "GF225",
+            f'site "{site.name}" does not share GPUs by {share.by}; it offers {offered}',
+            hint="use mig: or gpu:",
+        )
+    if share.count > site.sharing.most:
+        raise fail(
+            "GF226",
+            f"{share.count} shares are asked for, and this site gives one container at most {site.sharing.most}",
+            hint="two shares may be the same card: ask for whole GPUs instead",
+        )
+    labels: Term = {key: (value,) for key, value in site.sharing.labels.get(share.by, {}).items()}
+    if share.model is None:
+        return Devices({site.sharing.resource: share.count}, (labels,) if labels else (), site.gpu.tolerations)
+    renamed = site.sharing.resource != site.gpu.resource
+    nodes = _nodes(find_model(share.model), site)
+    if not renamed and site.gpu.product_label is not None and site.gpu.product_label in nodes:
+        nodes = {site.gpu.product_label: product_labels(share.model, shared=True)}
+    return Devices({site.sharing.resource: share.count}, ({**nodes, **labels},), site.gpu.tolerations)
+
+
+def _merge(terms: list[Term]) -> tuple[Term, ...]:
+    """Terms over one and the same label become one term with all the values."""
+    keys = {tuple(term) for term in terms}
+    if len(terms) > 1 and len(keys) == 1 and len(next(iter(keys))) == 1:
+        (key,) = next(iter(keys))
+        return ({key: tuple(dict.fromkeys(value for term in terms for value in term[key]))},)
+    return tuple(terms)

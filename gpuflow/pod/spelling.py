@@ -1,0 +1,42 @@
+"""How an engine spells references inside a pod's text."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpuflow.pod.expansion import escaped
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, Text, parts_of
+
+
+class Spelling(Protocol):
+    """An engine's own words. `literal` gets text that Kubernetes' expansion is already safe from."""
+
+    def literal(self, text: str) -> str: ...
+
+    def reference(self, ref: Ref) -> str: ...
+
+
+class Readable:
+    """References as a reader would write them; for `show`, `demand` and `check`, where no engine is involved."""
+
+    def literal(self, text: str) -> str:
+        return text
+
+    def reference(self, ref: Ref) -> str:
+        if isinstance(ref, ParamRef):
+            return f"<param {ref.name}>"
+        if isinstance(ref, OutputRef):
+            return f"<output {ref.step}.{ref.name}>"
+        return f"<item {ref.name}>" if isinstance(ref, ItemRef) else f"<run {ref.field}>"
+
+
+def spelled(text: Text, spelling: Spelling) -> str:
+    """A text as it stands in a pod: literals safe from Kubernetes' expansion, references in the engine's words."""
+    parts = parts_of(text)
+    result = ""
+    for index, part in enumerate(parts):
+        if isinstance(part, str):
+            result += spelling.literal(escaped(part, glued=index + 1 < len(parts)))
+        else:
+            result += spelling.reference(part)
+    return result

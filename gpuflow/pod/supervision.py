@@ -1,0 +1,111 @@
+"""When gpuflow's supervisor runs a step's command, and with which options.
+
+A step is supervised when it has a checkpoint or outputs, or an interruption budget and a place to count it in: then
+somebody inside the container must restore, save, count and hand over. Every option is written out, so that the
+artefact can be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.pod.spelling import Spelling, spelled
+from gpuflow.pod.volumes import Volumes
+from gpuflow.runtime.wrapping import wrap
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Checkpoint, Retry
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, RunRef
+
+OUTPUTS = "/gpuflow/outputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What the supervisor must know about the engine: its name, and where it looks for a step's outputs."""
+
+    name: str = "none"
+    outputs_dir: str = OUTPUTS
+
+
+def is_supervised(step: Step, site: Site) -> bool:
+    """Whether the step's command runs under the supervisor."""
+    return step.checkpoint is not None or bool(step.outputs) or counts_budgets(step, site)
+
+
+def counts_budgets(step: Step, site: Site) -> bool:
+    """Whether the supervisor keeps the step's retry budgets: it needs a place that outlives the pod to count in."""
+    has_place = step.checkpoint is not None or site.runtime.state is not None
+    return has_place and step.retry is not None and step.retry.interruptions > 0
+
+
+def supervised(
+    pipeline: Pipeline,
+    name: str,
+    step: Step,
+    site: Site,
+    spelling: Spelling,
+    engine: Engine,
+    volumes: Volumes,
+    command: list[str],
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """The wrapped command, and the mounts the supervisor needs."""
+    options: dict[str, Any] = {"pipeline": pipeline.name, "step": name, "run-id": spelling.reference(RunRef("id"))}
+    if step.for_each:
+        options["item"] = ",".join(f"{key}={spelling.reference(ItemRef(key))}" for key in step.for_each)
+    mounts: list[dict[str, Any]] = []
+    if step.checkpoint is not None:
+        options |= _checkpoint(step.checkpoint, site, spelling)
+        if not _mounted(step.checkpoint.path, step):
+            mounts.append(volumes.scratch(step.checkpoint.path))
+    if counts_budgets(step, site):
+        assert step.retry is not None
+        options |= _budgets(step.retry)
+        options["state"] = site.runtime.state if step.checkpoint is None else None
+    if step.timeout is not None:
+        options["timeout"] = str(step.timeout)
+    if step.outputs:
+        options |= _outputs(step, engine, spelling)
+        if engine.outputs_dir == OUTPUTS:
+            mounts.append(volumes.scratch(OUTPUTS))
+    if site.runtime.delivery == "config-map":
+        mounts.append(volumes.config_map(site.runtime.mount, site.runtime.config_map))
+    runtime = site.runtime
+    return wrap(command, options, delivery=runtime.delivery, mount=runtime.mount, python=runtime.python), mounts
+
+
+def _checkpoint(policy: Checkpoint, site: Site, spelling: Spelling) -> dict[str, Any]:
+    return {
+        "checkpoint-dir": policy.path,
+        "store": spelled(policy.store, spelling),
+        "every": policy.every,
+        "keep": policy.keep,
+        "grace": None if policy.grace is None else str(policy.grace),
+        "resume-env": policy.resume_env,
+        "mtbf": str(site.spot.mean_time_between) if policy.every == "auto" and site.spot.mean_time_between else None,
+    }
+
+
+def _budgets(retry: Retry) -> dict[str, Any]:
+    return {
+        "failures": retry.failures,
+        "interruptions": retry.interruptions,
+        "final-exit-codes": retry.final_exit_codes or None,
+        "retryable-exit-codes": retry.retryable_exit_codes,
+    }
+
+
+def _outputs(step: Step, engine: Engine, spelling: Spelling) -> dict[str, Any]:
+    declared = [
+        f"{name}:{output.type}" + (f"={output.path}" if output.path else "") for name, output in step.outputs.items()
+    ]
+    kept = [
+        f"{name}={spelled(output.uri, spelling)}" for name, output in step.outputs.items() if output.uri is not None
+    ]
+    return {"engine": engine.name, "outputs-dir": engine.outputs_dir, "output": declared, "artifact": kept or None}
+
+
+def _mounted(path: str, step: Step) -> bool:
+    return any(path == mount or path.startswith(mount.rstrip("/") + "/") for mount in step.volumes)

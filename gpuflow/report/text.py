@@ -1,0 +1,73 @@
+"""A report for a person: the verdict, the line that matters, bars for used / peak / hard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuflow.check.report import Report, Scope
+from gpuflow.errors import Finding
+
+Paint = Callable[..., str]
+COLOUR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
+BAR = 10
+
+
+def plain(text: str, *styles: str) -> str:
+    """No colour."""
+    return text
+
+
+def render(report: Report, paint: Paint = plain) -> str:
+    """The whole report."""
+    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOUR[report.verdict])
+    lines = [f"{report.pipeline} in namespace {report.namespace}: {verdict}", ""]
+    lines += _scopes(report.scopes, paint)
+    if report.scopes:
+        lines.append("")
+    for finding in report.findings:
+        lines += [*_finding(finding, paint), ""]
+    lines.append(paint(f"Against {report.as_of}, with nobody else growing.", "dim"))
+    return "\n".join(lines) + "\n"
+
+
+def _scopes(scopes: tuple[Scope, ...], paint: Paint) -> list[str]:
+    rows = [
+        (
+            f"{'quota' if scope.kind == 'ResourceQuota' else scope.kind} {scope.name}",
+            scope.resource,
+            f"used {scope.used if scope.used is not None else '?'}",
+            f"peak {scope.peak if scope.peak is not None else '?'}",
+            f"hard {scope.hard}",
+            bar(scope),
+        )
+        for scope in scopes
+    ]
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(6)]
+    lines = []
+    for row, scope in zip(rows, scopes, strict=True):
+        cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(f"  {cells}  {paint(scope.verdict.replace('-', ' '), COLOUR[scope.verdict])}")
+    return lines
+
+
+def bar(scope: Scope) -> str:
+    """`[####==....]`: in use, asked for, free; `!` where it does not fit."""
+    if scope.used is None or scope.peak is None or not scope.hard:
+        return "[" + "?" * BAR + "]"
+    hard = scope.hard.nano
+    used = min(BAR, -(-scope.used.nano * BAR // hard))
+    total = -(-(scope.used.nano + scope.peak.nano) * BAR // hard)
+    if scope.used.nano + scope.peak.nano > hard:
+        return "[" + ("#" * used + "=" * BAR)[: BAR - 1] + "!]"
+    asked = max(0, min(BAR, total) - used)
+    return "[" + ("#" * used + "=" * asked).ljust(BAR, ".") + "]"
+
+
+def _finding(finding: Finding, paint: Paint) -> list[str]:
+    colour = {"error": "red", "warning": "yellow", "note": "cyan"}[finding.severity]
+    place = f"  {paint(str(finding.where), 'dim')}" if finding.where.line is not None else ""
+    lines = [f"{paint(finding.code, 'bold', colour)} {finding.message}{place}"]
+    if finding.kubernetes:
+        lines.append(f"      {paint('Kubernetes:', 'dim')} {finding.kubernetes}")
+    lines += [f"      {line}" for line in (finding.hint or "").splitlines()]
+    return lines

@@ -1,0 +1,284 @@
+"""What a pod asks for as a whole.
+
+Quota, the scheduler and the kubelet all look at one sum per resource, worked out from the containers, the
+init containers (which run one after the other, before the rest), the sidecars among them (which stay), the
+pod-level resources and the runtime's overhead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from gpuflow.quantity import Quantity
+
+__all__ = [
+    "ResourceList",
+    "aggregate",
+    "combine_limits",
+    "combine_requests",
+    "has_pod_level",
+    "is_hugepages",
+    "is_pod_level",
+    "pod_limits",
+    "pod_requests",
+    "read_map",
+    "read_maps",
+    "read_quantity",
+    "read_resource_list",
+]
+
+ResourceList = Mapping[str, Quantity]
+
+HUGEPAGES = "hugepages-"
+
+
+def is_hugepages(name: str) -> bool:
+    return name.startswith(HUGEPAGES)
+
+
+def is_pod_level(name: str) -> bool:
+    """Whether `spec.resources` may name this resource."""
+    return name in ("cpu", "memory") or name.startswith(HUGEPAGES)
+
+
+def has_pod_level(resources: ResourceList) -> bool:
+    return any(is_pod_level(name) for name in resources)
+
+
+def read_resource_list(raw: object, where: str = "resources") -> dict[str, Quantity]:
+    """A map of names to quantities as the API server decodes it; an absent map is empty.
+
+    `ValueError` names the entry that cannot be read.
+    """
+    if raw is None:
+        return {}
+    result: dict[str, Quantity] = {}
+    for name, value in read_map(raw, where).items():
+        if not isinstance(name, str):
+            raise ValueError(f"{where}: resource name {name!r} must be a string")
+        try:
+            result[name] = _read_text(value) if type(value) is str else read_quantity(value)
+        except ValueError as error:
+            raise ValueError(f"{where}[{name}]: {value!r}: {error}") from None
+    return result
+
+
+def read_quantity(value: object) -> Quantity:
+    """A quantity of a JSON document: a string or number, blanks around it ignored, `null` for zero."""
+    if isinstance(value, str):
+        return _read_text(value)
+    if value is None:
+        return Quantity.zero
+    return Quantity(value)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=65536)
+def _read_text(text: str) -> Quantity:
+    return Quantity(text.strip())
+
+
+def read_map(value: object, where: str) -> Mapping[str, Any]:
+    """A map of a manifest; an absent one is empty."""
+    if type(value) is dict:  # much quicker to ask than whether it is any kind of Mapping
+        return value
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{where}: must be a map, not {value!r}")
+    return value
+
+
+def read_maps(value: object, where: str) -> list[Mapping[str, Any]]:
+    """A list of maps of a manifest; an absent one is empty."""
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where}: must be a list, not {value!r}")
+    return [item if type(item) is dict else _item(item, where, index) for index, item in enumerate(value)]
+
+
+def _item(item: object, where: str, index: int) -> Mapping[str, Any]:
+    if item is None:
+        raise ValueError(f"{where}[{index}]: must be a map, not null")
+    return read_map(item, f"{where}[{index}]")
+
+
+def aggregate(
+    containers: Iterable[ResourceList],
+    init_containers: Iterable[tuple[ResourceList, bool]] = (),
+) -> dict[str, Quantity]:
+    """The most that the containers of a pod use at one time.
+
+    Each init container comes with whether it is a sidecar. A sidecar runs on beside all that start after it;
+    any other init container runs alone with the sidecars before it.
+    """
+    total: dict[str, Quantity] = {}
+    for resources in containers:
+        if total:
+            _add(total, resources)
+        else:
+            total = dict(resources)
+    sidecars: dict[str, Quantity] = {}
+    starting: dict[str, Quantity] = {}
+    for resources, is_sidecar in init_containers:
+        if is_sidecar:
+            _add(total, resources)
+            _add(sidecars, resources)
+            _keep_greater(starting, sidecars)
+        else:
+            running = dict(resources)
+            _add(running, sidecars)
+            _keep_greater(starting, running)
+    _keep_greater(total, starting)
+    return total
+
+
+def combine_requests(
+    containers: dict[str, Quantity], pod_level: ResourceList, overhead: ResourceList
+) -> dict[str, Quantity]:
+    """The pod's requests from those of its containers: pod-level ones replace them, overhead comes on top."""
+    for name, quantity in pod_level.items():
+        if is_pod_level(name):
+            containers[name] = quantity
+    _add(containers, overhead)
+    return containers
+
+
+def combine_limits(
+    containers: dict[str, Quantity], pod_level: ResourceList, overhead: ResourceList
+) -> dict[str, Quantity]:
+    """The pod's limits; overhead is added only where there is a limit to raise."""
+    for name, quantity in pod_level.items():
+        if is_pod_level(name):
+            containers[name] = quantity
+    for name, quantity in overhead.items():
+        if containers.get(name):
+            containers[name] = containers[name] + quantity
+    return containers
+
+
+def pod_requests(
+    pod: Mapping[str, Any],
+    *,
+    use_status: bool = False,
+    with_overhead: bool = True,
+    with_pod_level: bool = True,
+) -> dict[str, Quantity]:
+    """The requests of a whole pod.
+
+    With `use_status` a pod that is being resized counts with the largest of what it wants, was allocated and
+    runs with; one whose resize the node calls infeasible counts without what it wants.
+    """
+    return combine_requests(*_parts(pod, "requests", use_status, with_overhead, with_pod_level))
+
+
+def pod_limits(
+    pod: Mapping[str, Any],
+    *,
+    use_status: bool = False,
+    with_overhead: bool = True,
+    with_pod_level: bool = True,
+) -> dict[str, Quantity]:
+    """The limits of a whole pod; `use_status` as for requests, without what was allocated."""
+    return combine_limits(*_parts(pod, "limits", use_status, with_overhead, with_pod_level))
+
+
+def _parts(
+    pod: Mapping[str, Any], side: str, use_status: bool, with_overhead: bool, with_pod_level: bool
+) -> tuple[dict[str, Quantity], dict[str, Quantity], dict[str, Quantity]]:
+    """The aggregate of the containers, the pod-level resources and the overhead."""
+    spec = read_map(pod.get("spec"), "spec")
+    total: dict[str, Quantity] = {}
+    for view in _views(spec, side, read_map(pod.get("status"), "status") if use_status else None):
+        _keep_greater(total, view)
+    pod_level = _side(spec, side, "spec") if with_pod_level else {}
+    overhead = read_resource_list(spec.get("overhead"), "spec.overhead") if with_overhead else {}
+    return total, pod_level or {}, overhead
+
+
+def _views(spec: Mapping[str, Any], side: str, status: Mapping[str, Any] | None) -> Iterator[dict[str, Quantity]]:
+    """The aggregates of what the containers want, run with and were allocated, as far as they count."""
+    regular = _containers(spec, "containers", side)
+    init = _containers(spec, "initContainers", side)
+    infeasible = status is not None and _resize_is_infeasible(status)
+    if not infeasible:
+        yield aggregate((each.wanted for each in regular), ((each.wanted, each.is_sidecar) for each in init))
+    if status is None:
+        return
+    states = _states(status, side)
+
+    def view(reported: Callable[[_State], ResourceList | None]) -> dict[str, Quantity]:
+        def resources(container: _Container) -> ResourceList:
+            found = reported(states.get(container.name, _State(None, None)))
+            if found is not None:
+                return found
+            return {} if infeasible else container.wanted
+
+        return aggregate(map(resources, regular), ((resources(each), each.is_sidecar) for each in init))
+
+    yield view(lambda state: state.allocated if state.actual is None else state.actual)
+    if side == "requests":
+        yield view(lambda state: state.allocated)
+
+
+class _Container(NamedTuple):
+    name: object
+    wanted: ResourceList
+    is_sidecar: bool
+
+
+class _State(NamedTuple):
+    """What the status of a container says it runs with and was allocated; `None` when it does not say."""
+
+    actual: ResourceList | None
+    allocated: ResourceList | None
+
+
+def _containers(spec: Mapping[str, Any], field: str, side: str) -> list[_Container]:
+    return [
+        _Container(
+            container.get("name"),
+            _side(container, side, f"spec.{field}[{index}]") or {},
+            container.get("restartPolicy") == "Always",
+        )
+        for index, container in enumerate(read_maps(spec.get(field), f"spec.{field}"))
+    ]
+
+
+def _states(status: Mapping[str, Any], side: str) -> dict[object, _State]:
+    states: dict[object, _State] = {}
+    for field in ("containerStatuses", "initContainerStatuses"):
+        for index, entry in enumerate(read_maps(status.get(field), f"status.{field}")):
+            where = f"status.{field}[{index}]"
+            allocated = None
+            if side == "requests" and entry.get("allocatedResources") is not None:
+                allocated = read_resource_list(entry["allocatedResources"], f"{where}.allocatedResources")
+            states.setdefault(entry.get("name"), _State(_side(entry, side, where), allocated))
+    return states
+
+
+def _resize_is_infeasible(status: Mapping[str, Any]) -> bool:
+    for condition in read_maps(status.get("conditions"), "status.conditions"):
+        if condition.get("type") == "PodResizePending":
+            return bool(condition.get("reason") == "Infeasible")
+    return False
+
+
+def _side(holder: Mapping[str, Any], side: str, where: str) -> dict[str, Quantity] | None:
+    listed = read_map(holder.get("resources"), f"{where}.resources").get(side)
+    return None if listed is None else read_resource_list(listed, f"{where}.resources.{side}")
+
+
+def _add(total: dict[str, Quantity], more: ResourceList) -> None:
+    for name, quantity in more.items():
+        present = total.get(name)
+        total[name] = quantity if present is None else present + quantity
+
+
+def _keep_greater(total: dict[str, Quantity], other: ResourceList) -> None:
+    for name, quantity in other.items():
+        present = total.get(name)
+        if present is None or quantity > present:
+            total[name] = quantity

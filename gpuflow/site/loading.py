@@ -1,0 +1,98 @@
+"""From a file or a preset's name to a site. `extends` names what it builds on; own keys win, maps are merged."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.gpu.lookup import UnknownGpu, model
+from gpuflow.site.model import Site
+from gpuflow.spec import yaml_tree
+from gpuflow.spec.loading import read_bytes, require_kind
+from gpuflow.spec.problems import problems
+from gpuflow.spec.source import Source
+
+_PRESETS = Path(__file__).parent / "presets"
+
+
+def presets() -> tuple[str, ...]:
+    """The names of the sites that come with gpuflow."""
+    return tuple(sorted(path.stem for path in _PRESETS.glob("*.yaml")))
+
+
+def load_site(name: str) -> Site:
+    """A site from a file, or a preset by its name."""
+    if name in presets():
+        return _preset(name)
+    if not Path(name).exists() and "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
+        raise fail(
+            "GF212", f'"{name}" is neither a preset nor a file', where=Where(name), hint=did_you_mean(name, presets())
+        )
+    return _site(_tree(Path(name), ()), name)
+
+
+@cache
+def _preset(name: str) -> Site:
+    file = _PRESETS / f"{name}.yaml"
+    return _site(_tree(file, ()), f"preset {name}")
+
+
+def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
+    tree = yaml_tree.parse(read_bytes(file), str(file))
+    require_kind(tree, "Site", str(file))
+    base = tree.pop("extends", None)
+    if base is None:
+        return tree  # type: ignore[no-any-return]  # require_kind has seen that it is a mapping
+    where = Where(str(file), tree.value_at["extends"].line, tree.value_at["extends"].column)
+    if not isinstance(base, str):
+        raise fail("GF212", "extends takes the name of a preset or of a file", where=where)
+    path = _PRESETS / f"{base}.yaml" if base in presets() else file.parent / base
+    if base not in presets() and not path.exists():
+        raise fail(
+            "GF212",
+            f'"{base}" is neither a preset nor a file beside this one',
+            where=where,
+            hint=did_you_mean(base, presets()),
+        )
+    if str(path) in opened:
+        raise fail("GF212", f"sites extend each other: {' -> '.join((*opened, str(path)))}", where=where)
+    return merged(_tree(path, (*opened, str(file))), tree)
+
+
+def merged(base: yaml_tree.Map, top: yaml_tree.Map) -> yaml_tree.Map:
+    """`top` over `base`, mapping by mapping, each key keeping the place it came from."""
+    result = yaml_tree.Map(top.spot)
+    result.file = top.file
+    for key in (*base, *(key for key in top if key not in base)):
+        own = key in top
+        source = top if own else base
+        value: Any = source[key]
+        if own and isinstance(value, yaml_tree.Map) and isinstance(base.get(key), yaml_tree.Map):
+            value = merged(base[key], value)
+        result[key] = value
+        result.key_at[key], result.value_at[key] = source.key_at[key], source.value_at[key]
+    return result
+
+
+def _site(tree: yaml_tree.Map, shown: str) -> Site:
+    try:
+        site = Site.model_validate(tree)
+    except ValidationError as error:
+        raise GpuflowError(
+            Finding(code, message, yaml_tree.where_of(tree, path, key=key), hint)
+            for code, message, hint, path, key in problems(error, Site)
+        ) from None
+    findings = []
+    for name in site.gpu.models:
+        try:
+            model(name)
+        except UnknownGpu as refusal:
+            findings.append(Finding("GF201", str(refusal), yaml_tree.where_of(tree, ("gpu", "models", name), key=True)))
+    if findings:
+        raise GpuflowError(findings)
+    site._source = Source(shown, None, lambda path, key: yaml_tree.where_of(tree, path, key=key))
+    return site

@@ -1,0 +1,228 @@
+"""The site document: how one cluster spells what pipelines ask for. Written by the platform team, once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import PrivateAttr, model_validator
+
+from gpuflow.spec.model import Bool, Count, DurationField, Model, QuantityField, Str, Whole, problem
+from gpuflow.spec.names import LabelKey, LabelValue, MountPath, ObjectName
+from gpuflow.spec.policies import Toleration
+from gpuflow.spec.source import Source
+
+Labels = dict[LabelKey, tuple[LabelValue, ...]]
+
+
+class ModelNodes(Model):
+    """The nodes that carry one GPU model."""
+
+    labels: Labels = {}
+    """Labels such nodes have; several values of one label mean any of them."""
+    count: Count | None = None
+    """GPUs on one such node, when the site wants it known."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(value.get("labels"), dict):
+            lists = {key: [item] if isinstance(item, str) else item for key, item in value["labels"].items()}
+            return {**value, "labels": lists}
+        return value
+
+
+class GpuSpelling(Model):
+    """Whole GPUs."""
+
+    resource: LabelKey = "nvidia.com/gpu"
+    """The resource a pod asks for."""
+    product_label: LabelKey | None = None
+    """The label GPU Feature Discovery writes; models that are not listed below are found by it."""
+    models: dict[Str, ModelNodes] = {}
+    """How the nodes of each model are labelled. With `only_listed`, also: which models there are."""
+    only_listed: Bool = False
+    """This cluster has the listed models and no others; asking for another is an error."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of GPU nodes that every GPU step accepts."""
+
+
+class MigSpelling(Model):
+    """MIG slices."""
+
+    strategy: Literal["none", "single", "mixed"] = "none"
+    """The device plugin's strategy: mixed has a resource per profile, single one profile per node."""
+    resource: Str = "nvidia.com/mig-{profile}"
+    """The resource of a slice under mixed; {profile} is replaced, with + written as a dot."""
+    profile_label: LabelKey | None = None
+    """A label that names the profile of a node (GKE); without one, single finds nodes by the product label."""
+
+
+class SharingSpelling(Model):
+    """GPUs that several pods use at once."""
+
+    offered: tuple[Literal["time-slicing", "mps"], ...] = ()
+    """What this cluster offers."""
+    resource: LabelKey = "nvidia.com/gpu"
+    """The resource of a share; nvidia.com/gpu.shared where the device plugin renames."""
+    labels: dict[Literal["time-slicing", "mps"], dict[LabelKey, LabelValue]] = {}
+    """Labels of the nodes that share in each way."""
+    most: Count = 1
+    """How many shares one container may ask for."""
+
+
+class SpotSpelling(Model):
+    """Machines that can be taken away."""
+
+    labels: dict[LabelKey, LabelValue] = {}
+    """What a spot node is labelled with; empty: there are none."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints of spot nodes."""
+    notice: DurationField | None = None
+    """How long a pod has between the warning and the end."""
+    mean_time_between: DurationField | None = None
+    """How long a spot node lives on average."""
+
+
+class TopologySpelling(Model):
+    """Which labels say where a node stands."""
+
+    node: LabelKey = "kubernetes.io/hostname"
+    """One machine."""
+    zone: LabelKey = "topology.kubernetes.io/zone"
+    """One data centre."""
+    rack: LabelKey | None = None
+    """One rack."""
+    block: LabelKey | None = None
+    """One block of racks, such as an NVLink or fabric domain."""
+
+
+class Identity(Model):
+    """Who containers run as unless a step says otherwise."""
+
+    user: Whole = 1000
+    """User id."""
+    group: Whole = 1000
+    """Group id."""
+    fs_group: Whole = 1000
+    """Group that owns mounted volumes."""
+
+    @model_validator(mode="after")
+    def _not_root(self) -> Identity:
+        if self.user == 0:
+            raise problem(
+                "GF211", "the site's user id cannot be 0: the default pod runs without root", "use 1000 or so"
+            )
+        return self
+
+
+class Images(Model):
+    """Where images come from."""
+
+    rewrites: dict[Str, Str] = {}
+    """Image prefixes to replace, longest first: {docker.io/: mirror.example.com/}."""
+    pull_secrets: tuple[ObjectName, ...] = ()
+    """Secrets every pod gets for pulling."""
+
+
+class Runtime(Model):
+    """How gpuflow's supervisor reaches a container."""
+
+    delivery: Literal["image", "config-map"] = "image"
+    """image: gpuflow-run is installed in the images. config-map: it is mounted from a ConfigMap."""
+    config_map: ObjectName = "gpuflow-runtime"
+    """The ConfigMap that holds it."""
+    mount: MountPath = "/gpuflow/bin"
+    """Where it is mounted."""
+    python: Str = "python3"
+    """The interpreter in the images."""
+    state: Str | None = None
+    """Where retry budgets of steps without a checkpoint are counted: s3://…, gs://…, az://… or a mounted path."""
+
+
+class Injected(Model):
+    """A container, or a pod, that an engine adds, with what it asks for."""
+
+    requests: dict[Str, QuantityField] = {}
+    """Its requests."""
+    limits: dict[Str, QuantityField] = {}
+    """Its limits."""
+    restricted: Bool = False
+    """Whether it has the security context that the restricted Pod Security Standard asks for."""
+
+
+class Engine(Model):
+    """One engine on this cluster."""
+
+    version: Str | None = None
+    """The version that runs there, for example 4.0."""
+    service_account: ObjectName | None = None
+    """The ServiceAccount its step pods need."""
+    init: dict[Str, Injected] = {}
+    """Init containers it adds to every step's pod."""
+    containers: dict[Str, Injected] = {}
+    """Containers it adds to every step's pod."""
+    output_containers: dict[Str, Injected] = {}
+    """Containers it adds to the pod of a step with outputs."""
+    driver: Injected | None = None
+    """A pod it runs before every step's own."""
+
+
+class Engines(Model):
+    """What runs the pipelines."""
+
+    argo: Engine = Engine()
+    """Argo Workflows."""
+    airflow: Engine = Engine()
+    """Apache Airflow."""
+    kubeflow: Engine = Engine()
+    """Kubeflow Pipelines."""
+
+
+class Site(Model):
+    """How one cluster spells things."""
+
+    apiVersion: Literal["gpuflow/v1"] = "gpuflow/v1"
+    """The format's version."""
+    kind: Literal["Site"] = "Site"
+    """What the document is."""
+    name: Str
+    """The site's name."""
+    description: Str | None = None
+    """What cluster this is."""
+    namespace: ObjectName | None = None
+    """The namespace pipelines run in."""
+    gpu: GpuSpelling = GpuSpelling()
+    """Whole GPUs."""
+    mig: MigSpelling = MigSpelling()
+    """MIG slices."""
+    sharing: SharingSpelling = SharingSpelling()
+    """Shared GPUs."""
+    spot: SpotSpelling = SpotSpelling()
+    """Machines that can be taken away."""
+    topology: TopologySpelling = TopologySpelling()
+    """Where nodes stand."""
+    queue: LabelValue | None = None
+    """The queue of steps that name none."""
+    identity: Identity = Identity()
+    """Who containers run as."""
+    images: Images = Images()
+    """Where images come from."""
+    runtime: Runtime = Runtime()
+    """How the supervisor reaches a container."""
+    engines: Engines = Engines()
+    """What runs the pipelines, and what it adds to pods."""
+    labels: dict[LabelKey, LabelValue] = {}
+    """Labels on every pod."""
+
+    _source: Source = PrivateAttr(default_factory=Source)
+
+    @property
+    def source(self) -> Source:
+        """Where the site was written."""
+        return self._source
+
+    @classmethod
+    def load(cls, name: str = "nvidia") -> Site:
+        """A site from a file, or a preset by its name."""
+        from gpuflow.site.loading import load_site  # loading builds this class
+
+        return load_site(name)

@@ -1,0 +1,81 @@
+"""A pipeline as its canonical document: short forms where they say everything, nothing that is a default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.emit import emit
+from gpuflow.quantity import Quantity
+from gpuflow.spec import expression
+from gpuflow.spec.duration import Duration
+from gpuflow.spec.model import Model
+from gpuflow.spec.params import Param
+from gpuflow.spec.pipeline import Pipeline, Schedule
+from gpuflow.spec.policies import Backoff, Gang, Priority, Retry, Spot
+from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
+from gpuflow.spec.step import Range, Settings, Step
+
+_HEAD = ("apiVersion", "kind")
+_ALWAYS = {Param: ("type",), Pipeline: _HEAD}
+"""Fields that are written even when they have their default."""
+_SINGLE: dict[type[Model], str] = {
+    Spot: "mode",
+    Retry: "failures",
+    Backoff: "start",
+    Priority: "pod",
+    SharedGpu: "model",
+    Schedule: "cron",
+    Gang: "workers",
+    Range: "stop",
+}
+"""Models whose short form is the value of one field."""
+
+
+def to_document(model: Model) -> Any:
+    """The model as plain data."""
+    if isinstance(model, Amount | Gpu | Mig):
+        return model.canonical()
+    fields = type(model).model_fields
+    always = _ALWAYS.get(type(model), ())
+    result: dict[str, Any] = {}
+    for name in _ordered(type(model)):
+        value = getattr(model, name)
+        if name in always or value != fields[name].get_default() or _is_required_default(model, name):
+            result[name] = _plain(value)
+    short = _SINGLE.get(type(model))
+    return result[short] if short and set(result) == {short} else result
+
+
+def to_yaml(pipeline: Pipeline) -> str:
+    """The canonical document: what `gpuflow show --format yaml` prints."""
+    return emit(to_document(pipeline))
+
+
+def _is_required_default(model: Model, name: str) -> bool:
+    """An optional JSON parameter whose default is null must keep saying so, or it would become required."""
+    return isinstance(model, Param) and name == "default" and not model.required and model.default is None
+
+
+def _ordered(kind: type[Model]) -> list[str]:
+    """Field order of the document: a step says first how it hangs together, then what it runs, then its settings."""
+    names = list(kind.model_fields)
+    if kind is Step:
+        own = [name for name in names if name not in Settings.model_fields]
+        return ["description", *(n for n in own if n != "description"), *Settings.model_fields]
+    return names
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Range):
+        return {"range": to_document(value)}
+    if isinstance(value, Model):
+        return to_document(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Quantity | Duration):
+        return str(value)
+    if isinstance(value, expression.Expression):
+        return expression.render(value)
+    return value if isinstance(value, str | int | float | None) else value.canonical()

@@ -1,0 +1,256 @@
+"""What runs in a step's pod: environment, files, probes, helpers beside it, and under which identity."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import PlainValidator, WithJsonSchema, model_validator
+
+from gpuflow.spec.model import (
+    Bool,
+    Count,
+    DurationField,
+    Model,
+    Natural,
+    QuantityField,
+    Str,
+    Whole,
+    exactly_one,
+    problem,
+)
+from gpuflow.spec.names import ContainerName, EnvName, MountPath, ObjectName
+from gpuflow.spec.problems import nested
+from gpuflow.spec.resources import Amount
+from gpuflow.spec.text import TEXT_SCHEMA, Text, TextField, parse_text
+
+
+class SecretKey(Model):
+    """One key of a Secret as an environment variable."""
+
+    secret: ObjectName
+    """The Secret."""
+    key: Str
+    """Its key."""
+    optional: Bool = False
+    """Start even when it is missing."""
+
+
+class ConfigMapKey(Model):
+    """One key of a ConfigMap as an environment variable."""
+
+    config_map: ObjectName
+    """The ConfigMap."""
+    key: Str
+    """Its key."""
+    optional: Bool = False
+    """Start even when it is missing."""
+
+
+EnvValue = Text | SecretKey | ConfigMapKey
+
+
+def _env_value(value: Any) -> Any:
+    if isinstance(value, SecretKey | ConfigMapKey):
+        return value
+    if isinstance(value, dict):
+        if "secret" in value:
+            return nested(SecretKey, value)
+        if "config_map" in value:
+            return nested(ConfigMapKey, value)
+    return parse_text(value)
+
+
+_KEY_SCHEMA = {"key": {"type": "string"}, "optional": {"type": "boolean"}}
+EnvField = Annotated[
+    Any,
+    PlainValidator(_env_value),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                *TEXT_SCHEMA["anyOf"],
+                *(
+                    {
+                        "type": "object",
+                        "additionalProperties": False,
+                        "required": [source, "key"],
+                        "properties": {source: {"type": "string"}, **_KEY_SCHEMA},
+                    }
+                    for source in ("secret", "config_map")
+                ),
+            ]
+        }
+    ),
+]
+
+
+class EnvFrom(Model):
+    """All keys of a Secret or ConfigMap as environment variables."""
+
+    secret: ObjectName | None = None
+    """A whole Secret."""
+    config_map: ObjectName | None = None
+    """A whole ConfigMap."""
+    prefix: Str | None = None
+    """Put before every name."""
+    optional: Bool = False
+    """Start even when it is missing."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> EnvFrom:
+        exactly_one(self, ("secret", "config_map"), "env_from")
+        return self
+
+
+VOLUME_SOURCES = ("claim", "new_claim", "config_map", "secret", "empty_dir", "memory")
+
+
+class Volume(Model):
+    """Files at a path of the container, from exactly one source."""
+
+    claim: ObjectName | None = None
+    """An existing PersistentVolumeClaim."""
+    new_claim: Str | None = None
+    """A claim of the pipeline's `claims`, made anew for each run."""
+    config_map: ObjectName | None = None
+    """A ConfigMap's keys as files."""
+    secret: ObjectName | None = None
+    """A Secret's keys as files."""
+    empty_dir: QuantityField | None = None
+    """Scratch space on the node's disk, at most this big."""
+    memory: QuantityField | None = None
+    """Scratch space in memory, at most this big; counts against the memory limit."""
+    read_only: Bool = False
+    """Mount it read-only."""
+    sub_path: Str | None = None
+    """Only this part of the volume."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Volume:
+        exactly_one(self, VOLUME_SOURCES, "a volume")
+        return self
+
+
+class HttpProbe(Model):
+    """Healthy when a GET answers with 200 to 399."""
+
+    path: Str = "/"
+    """The path."""
+    port: Count
+    """The container's port."""
+
+
+class Probe(Model):
+    """How Kubernetes asks whether a container is well."""
+
+    command: tuple[Str, ...] | None = None
+    """Healthy when this command exits with 0."""
+    http: HttpProbe | None = None
+    """Healthy when this URL answers."""
+    tcp: Count | None = None
+    """Healthy when this port accepts a connection."""
+    delay: DurationField | None = None
+    """Wait this long before the first try."""
+    period: DurationField | None = None
+    """Time between tries."""
+    timeout: DurationField | None = None
+    """Time for one try."""
+    failures: Count | None = None
+    """Failed tries in a row that count as unhealthy."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Probe:
+        exactly_one(self, ("command", "http", "tcp"), "a probe")
+        return self
+
+
+class Probes(Model):
+    """The three questions Kubernetes may ask."""
+
+    liveness: Probe | None = None
+    """Restart the container when this fails."""
+    readiness: Probe | None = None
+    """Ready when this succeeds."""
+    startup: Probe | None = None
+    """Hold the other two back until this succeeds."""
+
+
+class Script(Model):
+    """A program written in the document itself."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+
+    run: Str
+    """The program's text. It is data: nothing in it is expanded."""
+    interpreter: tuple[Str, ...] = ("sh",)
+    """What runs it, for example [python3] or [bash, -eu]; it gets the script's path as its last argument."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"run": value} if isinstance(value, str) else value
+
+
+class Security(Model):
+    """Identity and privileges. The default is Kubernetes' restricted standard with the site's user id."""
+
+    run_as_root: Bool = False
+    """The image must run as root: gives up the restricted standard for this step."""
+    user: Whole | None = None
+    """User id; the site's when not given."""
+    group: Whole | None = None
+    """Group id; the site's when not given."""
+    fs_group: Whole | None = None
+    """Group that owns mounted volumes; the site's when not given."""
+    read_only_root: Bool = False
+    """Mount the image read-only."""
+    add_capabilities: tuple[Str, ...] = ()
+    """For example [IPC_LOCK] for RDMA; beyond NET_BIND_SERVICE it leaves the restricted standard."""
+    privileged: Bool = False
+    """All privileges of the node. Rarely needed."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Security:
+        if self.run_as_root and self.user not in (None, 0):
+            raise problem("GF154", f"run_as_root and user {self.user} contradict each other", "drop one of the two")
+        if not self.run_as_root and self.user == 0:
+            raise problem("GF154", "user 0 is root", "say run_as_root: true if the image needs it")
+        return self
+
+
+class Helper(Model):
+    """A container beside the step's own: before it (init_containers) or with it (sidecars)."""
+
+    name: ContainerName
+    """Unique in the pod."""
+    image: Str
+    """Its image."""
+    command: tuple[TextField, ...] = ()
+    """What it runs; required, because engines look an absent command up in a registry."""
+    args: tuple[TextField, ...] = ()
+    """Arguments after the command."""
+    env: dict[EnvName, EnvField] = {}
+    """Environment variables."""
+    volumes: dict[MountPath, Volume] = {}
+    """Files, by path."""
+    cpu: Amount | None = None
+    """CPU."""
+    memory: Amount | None = None
+    """Memory."""
+    ports: tuple[Natural, ...] = ()
+    """Ports it listens on."""
+    probes: Probes | None = None
+    """Health checks; of sidecars only."""
+
+    @model_validator(mode="after")
+    def _has_command(self) -> Helper:
+        if not self.command:
+            raise problem(
+                "GF155",
+                f'the container "{self.name}" has no command',
+                "give it one; engines cannot read it from the image",
+            )
+        if self.name in ("main", "wait", "init", "base"):
+            raise problem("GF156", f'the container name "{self.name}" is taken by an engine', "choose another")
+        return self
+
+
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]

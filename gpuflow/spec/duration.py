@@ -1,0 +1,57 @@
+"""Durations as people write them: `30s`, `10m`, `1h30m`, `2d`. Whole seconds; kept exact."""
+
+from __future__ import annotations
+
+import re
+from functools import total_ordering
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+_PATTERN = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,8})s)?")
+
+
+@total_ordering
+class Duration:
+    """A positive span of whole seconds. `str()` gives the shortest spelling: `Duration("90m")` prints `1h30m`."""
+
+    __slots__ = ("seconds",)
+    seconds: int
+
+    def __init__(self, value: str | int | Duration) -> None:
+        object.__setattr__(self, "seconds", _seconds(value))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("Duration is immutable")
+
+    def __reduce__(self) -> tuple[type[Duration], tuple[int]]:
+        return Duration, (self.seconds,)
+
+    def __str__(self) -> str:
+        rest, text = self.seconds, ""
+        for unit, size in _UNITS.items():
+            count, rest = divmod(rest, size)
+            text += f"{count}{unit}" if count else ""
+        return text or "0s"
+
+    def __repr__(self) -> str:
+        return f"Duration({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Duration) and self.seconds == other.seconds
+
+    def __lt__(self, other: Duration) -> bool:
+        return self.seconds < other.seconds
+
+    def __hash__(self) -> int:
+        return hash(self.seconds)
+
+
+def _seconds(value: object) -> int:
+    if isinstance(value, Duration):
+        return value.seconds
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    if isinstance(value, str):
+        match = _PATTERN.fullmatch(value.strip())
+        if match and value.strip():
+            return sum(int(count) * size for count, size in zip(match.groups(), _UNITS.values(), strict=True) if count)
+    raise ValueError(f"{value!r} is not a duration; write it like 30s, 10m, 1h30m or 2d")

@@ -1,0 +1,380 @@
+"""Conditions: a small typed language with its own parser. Nothing in it is evaluated as code.
+
+    steps.evaluate.accuracy > 0.9 and params.deploy
+    params.region in ['eu', 'us'] and not (item.fold == 0)
+
+Numbers, strings, `true`, `false`; references spelled out (`steps.STEP.OUTPUT`, `params.NAME`, `item.NAME`);
+`== != < <= > >=`, `in` and `not in` a list, `and`, `or`, `not`, parentheses. Types are checked when a pipeline is
+loaded: only bool decides, only numbers are ordered, only equal types are compared.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
+
+Operand = ParamRef | OutputRef | ItemRef
+MAX_LENGTH = 4096
+MAX_DEPTH = 50
+
+
+class ExpressionError(ValueError):
+    """What is wrong with a condition, and where in its text (0-based)."""
+
+    def __init__(self, message: str, offset: int, hint: str | None = None, code: str = "GF161") -> None:
+        super().__init__(message)
+        self.message, self.offset, self.hint, self.code = message, offset, hint, code
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: str | int | float | bool
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    ref: Operand
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    operator: str
+    left: Expression
+    right: Expression
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """`value in [..]`, or `not in` when negated."""
+
+    value: Expression
+    options: tuple[Literal, ...]
+    negated: bool
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """`and` / `or` over two or more."""
+
+    operator: str
+    terms: tuple[Expression, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    term: Expression
+    offset: int = 0
+
+
+Expression = Literal | Reference | Compare | Member | Logic | Not
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<number>[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)(?![\w.])
+    | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    | (?P<path>[A-Za-z_][\w-]*(?:\.[A-Za-z_0-9][\w-]*)*)
+    | (?P<op>==|!=|<=|>=|<|>|\(|\)|\[|\]|,)
+    | (?P<bad>\S)
+    )""",
+    re.VERBOSE,
+)
+_COMPARISONS = {"==", "!=", "<", "<=", ">", ">="}
+_LOOKALIKES = {"&&": "and", "||": "or", "=": "==", "!": "not"}
+
+
+def parse(text: str) -> Expression:
+    """The expression in `text`, or `ExpressionError`."""
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"the condition is longer than {MAX_LENGTH} characters", 0)
+    parser = _Parser(text)
+    tree = parser.disjunction(0)
+    kind, word, offset = parser.peek()
+    if kind != "end":
+        raise ExpressionError(f'"{word}" is not expected here', offset, "join two conditions with and / or")
+    return tree
+
+
+class _Parser:
+    """Recursive descent over the token list."""
+
+    def __init__(self, text: str) -> None:
+        self.tokens = list(_tokens(text))
+        self.at = 0
+
+    def peek(self) -> tuple[str, str, int]:
+        return self.tokens[self.at]
+
+    def take(self, *words: str) -> bool:
+        kind, word, _ = self.peek()
+        if kind in ("op", "path") and word in words:
+            self.at += 1
+            return True
+        return False
+
+    def disjunction(self, depth: int) -> Expression:
+        return self._series("or", self.conjunction, depth)
+
+    def conjunction(self, depth: int) -> Expression:
+        return self._series("and", self.negation, depth)
+
+    def _series(self, operator: str, part: Callable[[int], Expression], depth: int) -> Expression:
+        offset = self.peek()[2]
+        if depth > MAX_DEPTH:
+            raise ExpressionError(f"nested deeper than {MAX_DEPTH} levels", offset)
+        terms = [part(depth)]
+        while self.take(operator):
+            terms.append(part(depth))
+        return terms[0] if len(terms) == 1 else Logic(operator, tuple(terms), offset)
+
+    def negation(self, depth: int) -> Expression:
+        offset = self.peek()[2]
+        if depth > MAX_DEPTH:
+            raise ExpressionError(f"nested deeper than {MAX_DEPTH} levels", offset)
+        if self.take("not"):
+            return Not(self.negation(depth + 1), offset)
+        return self.comparison(depth)
+
+    def comparison(self, depth: int) -> Expression:
+        left = self.operand(depth)
+        kind, word, offset = self.peek()
+        if kind == "op" and word in _COMPARISONS:
+            self.at += 1
+            right = self.operand(depth)
+            if self.peek()[1] in _COMPARISONS and self.peek()[0] == "op":
+                raise ExpressionError("comparisons cannot be chained", self.peek()[2], "write a < b and b < c")
+            return Compare(word, left, right, offset)
+        negated = False
+        if kind == "path" and word == "not" and self.tokens[self.at + 1][1] == "in":
+            self.at += 1
+            negated = True
+        if self.take("in"):
+            return Member(left, self._options(), negated, offset)
+        return left
+
+    def _options(self) -> tuple[Literal, ...]:
+        offset = self.peek()[2]
+        if not self.take("["):
+            raise ExpressionError("`in` takes a list", offset, "for example: params.region in ['eu', 'us']")
+        options: list[Literal] = []
+        while not self.take("]"):
+            if options and not self.take(","):
+                raise ExpressionError("a comma or ] is missing", self.peek()[2])
+            option = self.operand(0)
+            if not isinstance(option, Literal):
+                raise ExpressionError("a list holds numbers, strings, true and false only", self.peek()[2])
+            options.append(option)
+        if not options:
+            raise ExpressionError("the list is empty", offset)
+        return tuple(options)
+
+    def operand(self, depth: int) -> Expression:
+        kind, word, offset = self.peek()
+        self.at += 1
+        if kind == "number":
+            return Literal(_number(word), offset)
+        if kind == "string":
+            return Literal(_unquote(word), offset)
+        if kind == "op" and word == "(":
+            inner = self.disjunction(depth + 1)
+            if not self.take(")"):
+                raise ExpressionError("a closing ) is missing", self.peek()[2])
+            return inner
+        if kind == "path" and word in ("true", "false"):
+            return Literal(word == "true", offset)
+        if kind == "path" and word not in ("and", "or", "not", "in"):
+            return Reference(_reference(word, offset), offset)
+        self.at -= 1
+        if kind == "end":
+            raise ExpressionError("the condition ends too early", offset)
+        meant = _LOOKALIKES.get(word)
+        raise ExpressionError(f'"{word}" is not expected here', offset, f"write {meant}" if meant else None)
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
+    position = 0
+    while True:
+        match = _TOKEN.match(text, position)
+        if match is None:
+            break
+        kind = match.lastgroup or "bad"
+        word, offset = match[kind], match.start(kind)
+        if kind == "bad":
+            pair = text[offset : offset + 2]
+            meant = _LOOKALIKES.get(pair) or _LOOKALIKES.get(word)
+            if word in "'\"":
+                raise ExpressionError("a quote is not closed", offset)
+            shown = pair if pair in _LOOKALIKES else word
+            raise ExpressionError(f'"{shown}" is not part of the language', offset, f"write {meant}" if meant else None)
+        yield kind, word, offset
+        position = match.end()
+    yield "end", "", len(text)
+
+
+def _number(word: str) -> int | float:
+    return float(word) if any(c in word for c in ".eE") else int(word)
+
+
+def _unquote(word: str) -> str:
+    return re.sub(r"\\(.)", r"\1", word[1:-1], flags=re.DOTALL)
+
+
+def _reference(word: str, offset: int) -> Operand:
+    root, *rest = word.split(".")
+    if root == "steps" and len(rest) == 2:
+        return OutputRef(rest[0], rest[1])
+    if root == "params" and len(rest) == 1:
+        return ParamRef(rest[0])
+    if root == "item" and len(rest) == 1:
+        return ItemRef(rest[0])
+    raise ExpressionError(
+        f'"{word}" does not name a value',
+        offset,
+        "spell it out: steps.STEP.OUTPUT, params.NAME or item.NAME; quote text",
+    )
+
+
+def references(tree: Expression) -> Iterator[Reference]:
+    """All references, left to right."""
+    if isinstance(tree, Reference):
+        yield tree
+    elif isinstance(tree, Compare):
+        yield from references(tree.left)
+        yield from references(tree.right)
+    elif isinstance(tree, Member):
+        yield from references(tree.value)
+    elif isinstance(tree, Logic):
+        for term in tree.terms:
+            yield from references(term)
+    elif isinstance(tree, Not):
+        yield from references(tree.term)
+
+
+def infer(tree: Expression, type_of: Callable[[Reference], str]) -> str:
+    """The expression's type; raises `ExpressionError` where types do not go together."""
+    if isinstance(tree, Literal):
+        return _literal_type(tree.value)
+    if isinstance(tree, Reference):
+        return type_of(tree)
+    if isinstance(tree, Not):
+        _want_bool(tree.term, type_of, "not")
+    elif isinstance(tree, Logic):
+        for term in tree.terms:
+            _want_bool(term, type_of, tree.operator)
+    elif isinstance(tree, Member):
+        kind = infer(tree.value, type_of)
+        for option in tree.options:
+            _comparable(kind, _literal_type(option.value), "in", option.offset)
+    else:
+        left, right = infer(tree.left, type_of), infer(tree.right, type_of)
+        _comparable(left, right, tree.operator, tree.offset)
+    return "bool"
+
+
+def _want_bool(term: Expression, type_of: Callable[[Reference], str], operator: str) -> None:
+    kind = infer(term, type_of)
+    if kind != "bool":
+        raise ExpressionError(
+            f'"{operator}" needs true or false, but {render(term)} is {_a(kind)}',
+            term.offset,
+            f"compare it, for example {render(term)} {'> 0' if kind in _NUMBERS else '!= ' + repr('')}",
+            "GF162",
+        )
+
+
+_NUMBERS = ("int", "float")
+
+
+def _comparable(left: str, right: str, operator: str, offset: int) -> None:
+    if "json" in (left, right):
+        raise ExpressionError(
+            f'json cannot be used with "{operator}"', offset, "declare the value as string, int, float or bool", "GF162"
+        )
+    if (left in _NUMBERS) != (right in _NUMBERS) or (left not in _NUMBERS and left != right):
+        raise ExpressionError(
+            f'"{operator}" compares {_a(left)} with {_a(right)}', offset, "compare values of one type", "GF162"
+        )
+    if operator in ("<", "<=", ">", ">=") and left not in _NUMBERS:
+        raise ExpressionError(f'"{operator}" orders numbers only, not {_a(left)}', offset, "use == or !=", "GF162")
+
+
+def _a(kind: str) -> str:
+    return ("an " if kind[0] in "aeiou" else "a ") + kind
+
+
+def _literal_type(value: object) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return {int: "int", float: "float"}.get(type(value), "string")
+
+
+def evaluate(tree: Expression, value_of: Callable[[Operand], Any]) -> Any:
+    """The value of a checked expression, given the values of its references."""
+    if isinstance(tree, Literal):
+        return tree.value
+    if isinstance(tree, Reference):
+        return value_of(tree.ref)
+    if isinstance(tree, Not):
+        return not evaluate(tree.term, value_of)
+    if isinstance(tree, Logic):
+        results = (evaluate(term, value_of) for term in tree.terms)
+        return all(results) if tree.operator == "and" else any(results)
+    if isinstance(tree, Member):
+        found = evaluate(tree.value, value_of) in [option.value for option in tree.options]
+        return found != tree.negated
+    left, right = evaluate(tree.left, value_of), evaluate(tree.right, value_of)
+    return (
+        {"==": left == right, "!=": left != right}[tree.operator]
+        if tree.operator in ("==", "!=")
+        else (
+            left < right
+            if tree.operator == "<"
+            else left <= right
+            if tree.operator == "<="
+            else left > right
+            if tree.operator == ">"
+            else left >= right
+        )
+    )
+
+
+def render(tree: Expression) -> str:
+    """Canonical text: single quotes, one space, the fewest parentheses that keep the meaning."""
+    if isinstance(tree, Literal):
+        return _literal(tree.value)
+    if isinstance(tree, Reference):
+        ref = tree.ref
+        if isinstance(ref, OutputRef):
+            return f"steps.{ref.step}.{ref.name}"
+        return f"params.{ref.name}" if isinstance(ref, ParamRef) else f"item.{ref.name}"
+    if isinstance(tree, Not):
+        return f"not {_inner(tree.term, (Literal, Reference, Not))}"
+    if isinstance(tree, Member):
+        word = "not in" if tree.negated else "in"
+        return (
+            f"{_inner(tree.value, (Literal, Reference))} {word} [{', '.join(_literal(o.value) for o in tree.options)}]"
+        )
+    if isinstance(tree, Compare):
+        simple = (Literal, Reference)
+        return f"{_inner(tree.left, simple)} {tree.operator} {_inner(tree.right, simple)}"
+    bare: tuple[type, ...] = (Literal, Reference, Compare, Member, Not)
+    return f" {tree.operator} ".join(_inner(term, bare) for term in tree.terms)
+
+
+def _inner(tree: Expression, bare: tuple[type, ...]) -> str:
+    return render(tree) if isinstance(tree, bare) else f"({render(tree)})"
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return json.dumps(value)

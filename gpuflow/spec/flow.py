@@ -1,0 +1,46 @@
+"""How the steps of a pipeline hang together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuflow.graph.order import order
+from gpuflow.spec import expression
+from gpuflow.spec.text import OutputRef
+
+if TYPE_CHECKING:
+    from gpuflow.spec.pipeline import Pipeline
+
+
+def upstream(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
+    """For each step, the steps it waits for: its needs, and every step whose output it uses."""
+    result: dict[str, tuple[str, ...]] = {}
+    for name in pipeline.steps:
+        step = pipeline.effective(name)
+        used = (ref.step for _, ref in step.references() if isinstance(ref, OutputRef))
+        result[name] = tuple(dict.fromkeys((*step.needs, *used)))
+    return result
+
+
+def edges(pipeline: Pipeline) -> dict[str, list[str]]:
+    """For each step, the steps that wait for it, in document order."""
+    after: dict[str, list[str]] = {name: [] for name in pipeline.steps}
+    for name, needs in upstream(pipeline).items():
+        for need in needs:
+            after[need].append(name)
+    return after
+
+
+def may_be_skipped(pipeline: Pipeline) -> dict[str, str]:
+    """The steps that may not run, each with the reason."""
+    reasons: dict[str, str] = {}
+    needs = upstream(pipeline)
+    for name in order(edges(pipeline)):
+        step = pipeline.steps[name]
+        if step.when is not None:
+            reasons[name] = f"it runs only when {expression.render(step.when)}"
+        elif step.if_skipped != "run":
+            cause = next((need for need in needs[name] if need in reasons), None)
+            if cause is not None:
+                reasons[name] = f'it is skipped with "{cause}"'
+    return reasons

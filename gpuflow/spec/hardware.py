@@ -1,0 +1,44 @@
+"""Whether the GPUs a step names exist, and whether what it asks of them can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuflow.gpu.lookup import UnknownGpu, UnknownProfile, model, profile
+from gpuflow.gpu.profile_name import BadProfileName
+from gpuflow.spec.step import Step
+
+Place = tuple[str | int, ...]
+Problem = tuple[str, str, Place, str | None]
+
+
+def judge_hardware(step: Step) -> Iterator[Problem]:
+    """Code, message, place within the step, and way out of each problem."""
+    if step.gpu is not None:
+        if step.gpu.model is not None:
+            yield from _model(step.gpu.model, ("gpu", "model"))
+        for index, name in enumerate(step.gpu.any_of or ()):
+            yield from _model(name, ("gpu", "any_of", index))
+    if step.shared_gpu is not None and step.shared_gpu.model is not None:
+        yield from _model(step.shared_gpu.model, ("shared_gpu", "model"))
+    if step.mig is not None:
+        unknown = list(_model(step.mig.model, ("mig", "model")))
+        yield from unknown
+        if not unknown:
+            yield from _profile(step.mig.model, step.mig.profile)
+
+
+def _model(name: str, place: Place) -> Iterator[Problem]:
+    try:
+        model(name)
+    except UnknownGpu as refusal:
+        message, _, hint = str(refusal).partition("; ")
+        yield "GF201", message, place, hint or None
+
+
+def _profile(owner: str, name: str) -> Iterator[Problem]:
+    try:
+        profile(owner, name)
+    except (UnknownProfile, BadProfileName) as refusal:
+        message, _, hint = str(refusal).partition("; ")
+        yield "GF202", message, ("mig", "profile"), hint or f"see: gpuflow gpus show {owner}"

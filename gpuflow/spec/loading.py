@@ -1,0 +1,148 @@
+"""From a file to a checked pipeline. YAML is read with positions; a Python file is run and its pipeline taken."""
+
+from __future__ import annotations
+
+import hashlib
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.spec import yaml_tree
+from gpuflow.spec.building import check
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.source import Source
+
+
+def load(path: str | Path) -> Pipeline:
+    """The pipeline in a `.yaml`, `.yml`, `.json` or `.py` file. Raises `GpuflowError` with every problem it has."""
+    file = Path(path)
+    if file.suffix == ".py":
+        return _from_python(file)
+    raw = read_bytes(file)
+    return loads(raw, str(path))
+
+
+def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
+    """The pipeline in a YAML text; `file` is the name that errors show, and what sub-pipelines are found beside."""
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    tree = yaml_tree.parse(raw, file)
+    require_kind(tree, "Pipeline", file)
+    _include(tree, Path(file).parent, (str(Path(file)),))
+    digest = hashlib.sha256(raw).hexdigest()
+    return check(Pipeline, tree, Source(file, digest, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
+
+
+def read_bytes(file: Path) -> bytes:
+    """The file's bytes, or an error that says why not."""
+    try:
+        if file.is_dir():
+            raise fail("GF100", f"{file} is a directory, not a file", where=Where(str(file)), hint="name a file in it")
+        if file.stat().st_size > yaml_tree.MAX_BYTES:
+            yaml_tree.refuse_size(file.stat().st_size, str(file))
+        return file.read_bytes()
+    except FileNotFoundError:
+        beside = [p.name for p in file.parent.glob("*")] if file.parent.is_dir() else []
+        hint = did_you_mean(file.name, [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))])
+        raise fail("GF100", f"{file} does not exist", where=Where(str(file)), hint=hint) from None
+    except (OSError, ValueError) as refusal:
+        reason = getattr(refusal, "strerror", None) or str(refusal)
+        raise fail("GF100", f"{file} cannot be read: {reason}", where=Where(str(file))) from None
+
+
+def require_kind(tree: Any, kind: str, file: str) -> None:
+    """Refuse documents that are not what they are used as, before every key in them is called unknown."""
+    if not isinstance(tree, yaml_tree.Map):
+        what = "is empty" if tree is None else "does not hold a mapping"
+        raise fail(
+            "GF116",
+            f"the document {what}",
+            where=Where(file, 1, 1),
+            hint=f"begin with apiVersion: gpuflow/v1, kind: {kind}",
+        )
+    for key, expected in (("apiVersion", "gpuflow/v1"), ("kind", kind)):
+        if key not in tree:
+            raise fail(
+                "GF114", f'"{key}" is missing', where=yaml_tree.where_of(tree, ()), hint=f"add {key}: {expected}"
+            )
+        if tree[key] != expected:
+            raise fail(
+                "GF120",
+                f'{key} "{tree[key]}" is not "{expected}"',
+                where=yaml_tree.where_of(tree, (key,)),
+                hint=f"gpuflow reads {key}: {expected} here",
+            )
+
+
+def _include(tree: yaml_tree.Map, folder: Path, opened: tuple[str, ...]) -> None:
+    """Replace `pipeline: file.yaml` by the document it names, all the way down."""
+    steps = tree.get("steps")
+    if not isinstance(steps, yaml_tree.Map):
+        return
+    for name, step in steps.items():
+        inner = step.get("pipeline") if isinstance(step, yaml_tree.Map) else None
+        if isinstance(inner, str):
+            where = yaml_tree.where_of(tree, ("steps", name, "pipeline"))
+            file = folder / inner
+            if str(file) in opened:
+                raise fail(
+                    "GF172", f"the pipelines include each other: {' -> '.join((*opened, str(file)))}", where=where
+                )
+            if Path(inner).is_absolute():
+                raise fail("GF100", f'"{inner}" is an absolute path', where=where, hint="name a file beside this one")
+            try:
+                raw = read_bytes(file)
+            except GpuflowError as refusal:
+                first = refusal.findings[0]
+                raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
+            inner = yaml_tree.parse(raw, str(file))
+            require_kind(inner, "Pipeline", str(file))
+            _include(inner, file.parent, (*opened, str(file)))
+            step["pipeline"] = inner
+        elif isinstance(inner, yaml_tree.Map):
+            _include(inner, folder, opened)
+
+
+def _from_python(file: Path) -> Pipeline:
+    raw = read_bytes(file)
+    added = str(file.parent.resolve())
+    sys.path.insert(0, added)
+    try:
+        names = runpy.run_path(str(file), run_name="gpuflow_pipeline")
+    except GpuflowError:
+        raise
+    except SyntaxError as refusal:
+        raise fail(
+            "GF192", f"not valid Python: {refusal.msg}", where=Where(str(file), refusal.lineno, refusal.offset)
+        ) from None
+    except BaseException as refusal:  # whatever the user's file does, the answer is one message
+        if isinstance(refusal, KeyboardInterrupt):
+            raise
+        frames = [f for f in traceback.extract_tb(refusal.__traceback__) if f.filename == str(file)]
+        where = Where(str(file), frames[-1].lineno if frames else 1, 1)
+        raise fail("GF192", f"the file raised {type(refusal).__name__}: {refusal}", where=where) from None
+    finally:
+        sys.path.remove(added)
+    found = [(name, value) for name, value in names.items() if isinstance(value, Pipeline)]
+    distinct = {id(value): value for _, value in found}
+    if len(distinct) != 1:
+        have = "no pipeline" if not distinct else "several pipelines: " + ", ".join(name for name, _ in found)
+        raise fail(
+            "GF193",
+            f"the file defines {have}",
+            where=Where(str(file), 1, 1),
+            hint="leave exactly one Pipeline at the top level of the file",
+        )
+    pipeline = next(iter(distinct.values()))
+    if pipeline._draft is not None:
+        raise fail(
+            "GF193",
+            f'pipeline "{pipeline.name}" is still open',
+            where=Where(str(file), 1, 1),
+            hint="use `with Pipeline(…) as p:`",
+        )
+    source = pipeline.source
+    pipeline._source = Source(str(file), hashlib.sha256(raw).hexdigest(), source.locate)
+    return pipeline

@@ -1,0 +1,164 @@
+"""The ground all spec models stand on: frozen, closed to unknown keys, equal when their fields are equal.
+
+Short forms (`cpu: 4`, `retry: 3`, `gpu: a100-80gb x 2`) are expanded by each model's `shorthand`, never by unions:
+so a validation error always names the field the user wrote.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError
+
+from gpuflow.quantity import Quantity
+from gpuflow.spec.duration import Duration
+
+
+def problem(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
+    """A validation error that carries one of our codes and the way out."""
+    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
+
+
+class Model(BaseModel):
+    """A frozen part of a document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, use_attribute_docstrings=True)
+
+    SHORT_FORM: ClassVar[dict[str, Any] | None] = None
+    """JSON Schema of the short form, for editors; None when there is none."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        """Expand the short form; anything else is returned as it is."""
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand(cls, value: Any) -> Any:
+        return cls.shorthand(value)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        full = handler.resolve_ref_schema(handler(schema))
+        if cls.SHORT_FORM is None:
+            return full
+        description = full.pop("description", None)
+        both: dict[str, Any] = {"anyOf": [cls.SHORT_FORM, full]}
+        return {"description": description, **both} if description else both
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    __hash__ = None  # type: ignore[assignment]  # fields hold mappings; nothing keys on a whole model
+
+
+def spelled(value: Any) -> Any:
+    """A number as the document spelled it, so that `1e-3` stays `1e-3`; other values unchanged."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    return getattr(value, "text", None) or repr(value)
+
+
+def _quantity(value: Any) -> Quantity:
+    if isinstance(value, Quantity):
+        return value
+    value = spelled(value)
+    if not isinstance(value, str):
+        raise problem("GF121", f"{value!r} is not a quantity", "write it like 4, 500m, 16Gi or 1.5")
+    try:
+        parsed = Quantity(value)
+    except ValueError as refusal:
+        raise problem(
+            "GF121", f'"{value}" is not a quantity: {refusal}', "write it like 4, 500m, 16Gi or 1.5"
+        ) from None
+    if parsed < Quantity("0"):
+        raise problem("GF122", f'"{value}" is negative', "quantities start at 0")
+    return parsed
+
+
+def _duration(value: Any) -> Duration:
+    try:
+        return Duration(value)
+    except ValueError as refusal:
+        raise problem("GF123", str(refusal), "use whole days, hours, minutes and seconds") from None
+
+
+def _yes_or_no(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    raise problem("GF124", f"{value!r} is not true or false", "write true or false, without quotes")
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    raise problem("GF125", f"{value!r} is not a whole number", "write digits only, without quotes")
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    shown = spelled(value)
+    raise problem("GF126", f"{shown!r} is not text", f'quote it: "{shown}"' if shown is not None else "give it a value")
+
+
+QuantityField = Annotated[
+    Quantity,
+    PlainValidator(_quantity),
+    PlainSerializer(str),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0},
+                {"type": "string", "pattern": r"^[+]?[0-9.]+([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$"},
+            ]
+        }
+    ),
+]
+DurationField = Annotated[
+    Duration,
+    PlainValidator(_duration),
+    PlainSerializer(str),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$", "examples": ["30s", "10m", "2h"]}
+    ),
+]
+Bool = Annotated[bool, PlainValidator(_yes_or_no), WithJsonSchema({"type": "boolean"})]
+Whole = Annotated[int, PlainValidator(_whole), WithJsonSchema({"type": "integer"})]
+Str = Annotated[str, PlainValidator(_words), WithJsonSchema({"type": "string"})]
+
+
+Count = Annotated[
+    int,
+    PlainValidator(lambda value: _bounded(value, 1)),
+    WithJsonSchema({"type": "integer", "minimum": 1}),
+]
+Natural = Annotated[
+    int,
+    PlainValidator(lambda value: _bounded(value, 0)),
+    WithJsonSchema({"type": "integer", "minimum": 0}),
+]
+
+
+def _bounded(value: Any, minimum: int) -> int:
+    number = _whole(value)
+    if not minimum <= number <= 2**31 - 1:
+        raise problem("GF127", f"{number} is out of range: the smallest here is {minimum}, the largest 2147483647")
+    return number
+
+
+def exactly_one(model: Model, names: tuple[str, ...], what: str) -> None:
+    """Raise unless exactly one of the named fields is set."""
+    given = [name for name in names if getattr(model, name) is not None]
+    if len(given) != 1:
+        have = " and ".join(given) if given else "none"
+        raise problem("GF128", f"{what} takes exactly one of {', '.join(names)}; {have} given", None)

@@ -1,0 +1,134 @@
+"""Names that every engine accepts.
+
+| name            | bound by                                                                            |
+|-----------------|-------------------------------------------------------------------------------------|
+| pipeline        | CronWorkflow objects (52 characters), label values, KFP's lower-case pipeline names |
+| step            | Argo task names (no underscore), label values (63), Airflow task ids, pod names     |
+| param, output   | Argo parameter names, KFP inputs, Python keyword arguments                           |
+| fan-out item    | as a param                                                                          |
+| env             | a C identifier, what every shell can read                                           |
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from gpuflow.spec.model import problem
+
+_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+PIPELINE_LENGTH = 52
+STEP_LENGTH = 52
+"""Leaves room in 63 characters for what engines append to a step's name (fan-out index, retry number, hash)."""
+
+
+def _label(value: Any, what: str, length: int) -> str:
+    hint = f"use lower-case letters, digits and '-', starting with a letter, at most {length} characters"
+    if not isinstance(value, str):
+        raise problem("GF131", f"{value!r} is not a {what} name", hint)
+    if not re.fullmatch(_LABEL, value) or len(value) > length:
+        better = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")[:length].strip("-")
+        if better and better != value:
+            hint += f'; for example "{better}"'
+        raise problem("GF131", f'"{_short(value)}" is not a {what} name that every engine accepts', hint)
+    return value
+
+
+def _identifier(value: Any, what: str) -> str:
+    hint = "use letters, digits and '_', starting with a letter, at most 63 characters"
+    if (
+        not isinstance(value, str)
+        or not re.fullmatch(_IDENTIFIER, value)
+        or len(value) > 63
+        or keyword.iskeyword(value)
+    ):
+        raise problem("GF132", f"{_short(value)!r} is not a {what} name that every engine accepts", hint)
+    return value
+
+
+def _short(value: Any) -> Any:
+    return value[:80] + "…" if isinstance(value, str) and len(value) > 80 else value
+
+
+def _mount_path(value: Any) -> str:
+    if not isinstance(value, str) or not value.startswith("/") or ":" in value or "\0" in value:
+        raise problem(
+            "GF133",
+            f"{_short(value)!r} is not an absolute path in the container",
+            "start it with '/' and leave ':' out",
+        )
+    return value
+
+
+_QUALIFIED_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def is_qualified_name(value: str) -> bool:
+    """Kubernetes' rule for label keys and resource names: `[prefix/]name`."""
+    prefix, slash, name = value.rpartition("/")
+    if slash and (not _QUALIFIED_PREFIX.fullmatch(prefix) or len(prefix) > 253):
+        return False
+    return bool(_QUALIFIED_NAME.fullmatch(name)) and len(name) <= 63
+
+
+def _label_key(value: Any) -> str:
+    if not isinstance(value, str) or not is_qualified_name(value):
+        raise problem(
+            "GF134", f"{_short(value)!r} is not a label or annotation key", "write it like team or example.com/team"
+        )
+    return value
+
+
+def _label_value(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 63 or (value and not _QUALIFIED_NAME.fullmatch(value)):
+        shown = _short(getattr(value, "text", value))
+        hint = "use at most 63 letters, digits, '-', '_' and '.', the ends being letters or digits; quote numbers"
+        raise problem("GF135", f"{shown!r} is not a label value", hint)
+    return value
+
+
+def _env_name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(_IDENTIFIER, value):
+        raise problem("GF136", f"{_short(value)!r} is not an environment variable name", "use letters, digits and '_'")
+    if value.startswith("GPUFLOW_"):
+        raise problem(
+            "GF137",
+            f'the variable "{value}" belongs to gpuflow',
+            "names starting with GPUFLOW_ are set by the supervisor",
+        )
+    return value
+
+
+def _object_name(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 253 or not _QUALIFIED_PREFIX.fullmatch(value):
+        raise problem(
+            "GF138",
+            f"{_short(value)!r} is not the name of a Kubernetes object",
+            "use lower-case letters, digits, '-' and '.'",
+        )
+    return value
+
+
+def _schema(pattern: str, length: int = 253) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "maxLength": length})
+
+
+PipelineName = Annotated[
+    str, PlainValidator(lambda v: _label(v, "pipeline", PIPELINE_LENGTH)), _schema(_LABEL, PIPELINE_LENGTH)
+]
+StepName = Annotated[str, PlainValidator(lambda v: _label(v, "step", STEP_LENGTH)), _schema(_LABEL, STEP_LENGTH)]
+ContainerName = Annotated[str, PlainValidator(lambda v: _label(v, "container", 63)), _schema(_LABEL, 63)]
+ParamName = Annotated[str, PlainValidator(lambda v: _identifier(v, "parameter")), _schema(_IDENTIFIER, 63)]
+OutputName = Annotated[str, PlainValidator(lambda v: _identifier(v, "output")), _schema(_IDENTIFIER, 63)]
+ItemName = Annotated[str, PlainValidator(lambda v: _identifier(v, "fan-out item")), _schema(_IDENTIFIER, 63)]
+ClaimName = Annotated[str, PlainValidator(lambda v: _label(v, "claim", 40)), _schema(_LABEL, 40)]
+MountPath = Annotated[str, PlainValidator(_mount_path), _schema("/[^:]*", 4096)]
+LabelKey = Annotated[str, PlainValidator(_label_key), _schema(".+")]
+LabelValue = Annotated[str, PlainValidator(_label_value), _schema("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63)]
+EnvName = Annotated[str, PlainValidator(_env_name), _schema(_IDENTIFIER)]
+ObjectName = Annotated[str, PlainValidator(_object_name), _schema(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")]

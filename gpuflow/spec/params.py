@@ -1,0 +1,199 @@
+"""Parameters of a pipeline and outputs of a step: names with types."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from gpuflow.spec.model import Bool, Model, QuantityField, Str, problem
+from gpuflow.spec.names import MountPath
+from gpuflow.spec.text import TextField
+
+ParamType = Literal["string", "int", "float", "bool", "json"]
+OutputType = Literal["string", "int", "float", "bool", "json", "file", "directory"]
+PYTHON_TYPES: dict[Any, str] = {str: "string", int: "int", float: "float", bool: "bool", list: "json", dict: "json"}
+"""What Python users may write for a type."""
+
+
+def type_name(value: Any) -> Any:
+    """`int` or `"int"`: both name the type."""
+    return PYTHON_TYPES.get(value, value) if isinstance(value, type) else value
+
+
+def plain_json(value: Any) -> Any:
+    """A value from a document as plain JSON data, without the reader's own number and mapping classes."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise problem("GF143", f"{value} cannot be written as JSON", "use a finite number")
+        return float(value)
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): plain_json(item) for key, item in value.items()}
+    raise problem("GF143", f"{value!r} cannot be written as JSON", "use text, numbers, lists and maps")
+
+
+def conform(value: Any, kind: str, what: str) -> Any:
+    """`value` as the declared type, or an error that shows both."""
+    data = plain_json(value)
+    good = {
+        "string": isinstance(data, str),
+        "int": isinstance(data, int) and not isinstance(data, bool),
+        "float": isinstance(data, int | float) and not isinstance(data, bool),
+        "bool": isinstance(data, bool),
+        "json": True,
+    }.get(kind, isinstance(data, str))
+    if not good:
+        hint = (
+            f'quote it: "{getattr(value, "text", data)}"' if kind == "string" else f"give {a(kind)}, or change the type"
+        )
+        raise problem("GF144", f"{what} {json.dumps(data, ensure_ascii=False)} is not {a(kind)}", hint)
+    return float(data) if kind == "float" else data
+
+
+def a(kind: str) -> str:
+    """`an int`, `a string`."""
+    return ("an " if kind[0] in "aeiou" else "a ") + kind
+
+
+def text_of(value: Any) -> str:
+    """A parameter's value as a container receives it: text as it is, everything else as compact JSON."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+class Param(Model):
+    """A typed value that is given when a run starts. Without a default it is required."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": ["string", "number", "boolean", "array"]}
+
+    type: ParamType = "string"
+    """string, int, float, bool or json."""
+    default: Any = None
+    """The value when none is given. A parameter without one is required."""
+    required: Bool = False
+    """Set by itself when there is no default."""
+    enum: tuple[Any, ...] | None = None
+    """The only values allowed."""
+    min: float | None = None
+    """Smallest value of an int or float."""
+    max: float | None = None
+    """Largest value of an int or float."""
+    description: Str | None = None
+    """Shown in trigger forms."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        if isinstance(value, Param):
+            return value
+        if not isinstance(value, dict):
+            if value is None:
+                raise problem("GF144", "a parameter needs a type or a default", "write name: {type: string}")
+            plain = plain_json(value)
+            kind = next((name for kind, name in PYTHON_TYPES.items() if type(plain) is kind), "json")
+            return {"type": kind, "default": plain, "required": False}
+        value = dict(value)
+        if "type" in value:
+            value["type"] = type_name(value["type"])
+        value.setdefault(
+            "required", value.get("default") is None and not ("default" in value and value.get("type") == "json")
+        )
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Param:
+        if self.required and self.default is not None:
+            raise problem("GF145", "a required parameter cannot have a default", "drop one of the two")
+        if (self.min is not None or self.max is not None) and self.type not in ("int", "float"):
+            raise problem("GF145", f"min and max need a number type, not {self.type}", "set type: int or type: float")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise problem("GF145", f"min {self.min:g} is above max {self.max:g}", None)
+        changes: dict[str, Any] = {}
+        if self.enum is not None:
+            changes["enum"] = tuple(conform(item, self.type, "the enum value") for item in self.enum)
+        if not self.required:
+            changes["default"] = conform(self.default, self.type, "the default") if self.default is not None else None
+        object.__setattr__(self, "__dict__", {**self.__dict__, **changes})
+        if not self.required:
+            self.accept(self.default, "the default")
+        return self
+
+    def accept(self, value: Any, what: str = "the value") -> Any:
+        """`value` checked against type, enum and range."""
+        if value is None and self.type == "json":
+            return None
+        value = conform(value, self.type, what)
+        shown = json.dumps(value, ensure_ascii=False)
+        if self.enum is not None and value not in self.enum:
+            raise problem(
+                "GF146", f"{what} {shown} is not one of {json.dumps(list(self.enum), ensure_ascii=False)}", None
+            )
+        if self.min is not None and value < self.min:
+            raise problem("GF146", f"{what} {shown} is below the minimum {self.min:g}", None)
+        if self.max is not None and value > self.max:
+            raise problem("GF146", f"{what} {shown} is above the maximum {self.max:g}", None)
+        return value
+
+
+class Output(Model):
+    """Something a step leaves behind: a small typed value, or a file or directory kept at a URI."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"enum": ["string", "int", "float", "bool", "json"]}
+
+    type: OutputType = "string"
+    """string, int, float, bool, json for a value; file or directory for an artifact."""
+    path: MountPath | None = None
+    """Where the container writes it; `$GPUFLOW_OUTPUTS/<name>` when not given."""
+    uri: TextField = None
+    """Where an artifact is kept, like `{join: [s3://models/, {run: id}]}`; a reference to the output gives this."""
+    default: Any = None
+    """The value others see when the step was skipped; using an output that may be missing needs one."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        value = type_name(value)
+        if isinstance(value, str):
+            return {"type": value}
+        if isinstance(value, dict) and "type" in value:
+            return {**value, "type": type_name(value["type"])}
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Output:
+        if self.is_artifact and self.default is not None:
+            raise problem("GF147", f"a {self.type} has no default", "give the default to a value, not to an artifact")
+        if self.is_artifact and self.uri is None:
+            raise problem(
+                "GF147", f"a {self.type} needs a uri, the place where it is kept", "for example uri: s3://models/run"
+            )
+        if self.uri is not None and not self.is_artifact:
+            raise problem(
+                "GF147", f"a {self.type} is passed by value and takes no uri", "use type: file or type: directory"
+            )
+        if self.default is not None:
+            value = conform(self.default, self.type, "the default")
+            object.__setattr__(self, "__dict__", {**self.__dict__, "default": value})
+        return self
+
+    @property
+    def is_artifact(self) -> bool:
+        return self.type in ("file", "directory")
+
+
+class RunClaim(Model):
+    """A volume that is claimed anew for every run and released with it."""
+
+    size: QuantityField
+    """How much storage, for example 100Gi."""
+    storage_class: Str | None = None
+    """The StorageClass; the cluster's default when not given."""
+    access: Literal["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"] = "ReadWriteOnce"
+    """How pods may share it."""

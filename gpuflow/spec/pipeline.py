@@ -1,0 +1,181 @@
+"""The pipeline: parameters, defaults, steps, what happens at the end, and when it starts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BeforeValidator, PrivateAttr, model_validator
+
+from gpuflow.errors import Where
+from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
+from gpuflow.spec.model import Bool, Count, DurationField, Model, Str, problem
+from gpuflow.spec.names import ClaimName, LabelKey, LabelValue, OutputName, ParamName, PipelineName, StepName
+from gpuflow.spec.params import Param, RunClaim
+from gpuflow.spec.source import Source
+from gpuflow.spec.step import Settings, Step, as_list, effective
+from gpuflow.spec.text import ParamRef, TextField
+
+_CRON_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
+_CRON_NAMES = {
+    name: i + 1
+    for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
+} | {name: i for i, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
+_CRON_MACROS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+}
+
+
+def check_cron(text: str) -> str:
+    """A five-field cron expression that every engine reads the same way."""
+    text = _CRON_MACROS.get(text.strip().lower(), text.strip())
+    fields = text.split()
+    if len(fields) != 5:
+        raise problem(
+            "GF167",
+            f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday',
+            'for example "0 0 * * *" for midnight',
+        )
+    for word, (name, low, high) in zip(fields, _CRON_FIELDS, strict=True):
+        for part in word.split(","):
+            match = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
+            bounds = re.split("-", match[1]) if match and match[1] != "*" else []
+            numbers = [_CRON_NAMES.get(b.lower(), int(b) if b.isdigit() and len(b) < 4 else -1) for b in bounds]
+            wrong = not match or any(not low <= n <= high for n in numbers) or numbers != sorted(numbers)
+            if wrong or (match and match[2] is not None and int(match[2]) == 0):
+                raise problem(
+                    "GF167", f'"{part}" is not a {name} ({low} to {high})', 'for example "0 0 * * *" for midnight'
+                )
+    return " ".join(fields)
+
+
+class Schedule(Model):
+    """Start by the clock."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["0 0 * * *"]}
+
+    cron: Str
+    """Five fields: minute hour day month weekday."""
+    timezone: Str = "UTC"
+    """An IANA time zone, for example Europe/Berlin."""
+    catch_up: Bool = False
+    """Run for the times that were missed."""
+    concurrency: Literal["allow", "forbid", "replace"] = "forbid"
+    """What to do when the run before is still going."""
+    suspended: Bool = False
+    """Deployed, but does not start."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"cron": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _readable(self) -> Schedule:
+        cron = check_cron(self.cron)
+        try:
+            ZoneInfo(self.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise problem(
+                "GF168", f'"{self.timezone}" is not a known time zone', "use an IANA name such as Europe/Berlin"
+            ) from None
+        object.__setattr__(self, "__dict__", {**self.__dict__, "cron": cron})
+        return self
+
+
+class Open(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+    """Makes `Pipeline("name")` without steps an open pipeline, to be filled inside a `with` block."""
+
+    def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
+        return open_or_checked(cls, {"name": name, **fields} if name is not None else fields)
+
+
+class Pipeline(Model, metaclass=Open):
+    """A checked pipeline. Frozen; equal to any other that says the same, whether it came from YAML or from Python.
+
+    In Python, name it and fill it inside a `with` block; it is checked when the block ends:
+
+        with Pipeline("nightly", defaults={"image": "registry.example.com/train:1"}) as p:
+            lr = p.param("lr", float, default=1e-4)
+            prepare = p.step("prepare", ["python", "prepare.py"], outputs={"shards": int})
+            p.step("train", ["python", "train.py", "--lr", lr, "--shards", prepare.outputs.shards], gpu="a100-80gb")
+    """
+
+    apiVersion: Literal["gpuflow/v1"] = "gpuflow/v1"
+    """The format's version."""
+    kind: Literal["Pipeline"] = "Pipeline"
+    """What the document is."""
+    name: PipelineName
+    """Lower-case letters, digits and '-', at most 52 characters."""
+    description: Str | None = None
+    """What the pipeline is for."""
+    labels: dict[LabelKey, LabelValue] = {}
+    """Labels on every pod and on the engine's own object."""
+    params: dict[ParamName, Param] = {}
+    """Values given when a run starts."""
+    schedule: Schedule | None = None
+    """Start by the clock: a cron expression, or {cron, timezone, …}."""
+    on_data: Annotated[tuple[Str, ...], BeforeValidator(as_list)] = ()
+    """Start when one of these object-store locations has new data (Airflow only)."""
+    parallel: Count | None = None
+    """How many pods of one run may run at once."""
+    deadline: DurationField | None = None
+    """Longest time a run may take."""
+    defaults: Settings = Settings()
+    """Settings of every step that does not say otherwise."""
+    claims: dict[ClaimName, RunClaim] = {}
+    """Volumes claimed anew for each run."""
+    steps: dict[StepName, Step] = {}
+    """The steps, by name."""
+    exit: dict[StepName, Step] = {}
+    """Steps that run when everything else has ended."""
+    outputs: dict[OutputName, TextField] = {}
+    """What a pipeline that uses this one as a step can refer to: {accuracy: {output: evaluate.accuracy}}."""
+
+    _source: Source = PrivateAttr(default_factory=Source)
+    _draft: Draft | None = PrivateAttr(default=None)
+
+    @property
+    def source(self) -> Source:
+        """Where the pipeline was written. Not part of what it says, so not part of equality."""
+        return self._source
+
+    def effective(self, name: str) -> Step:
+        """A step, or an exit step, with the defaults filled in."""
+        return effective(self.steps[name] if name in self.steps else self.exit[name], self.defaults)
+
+    def where(self, *path: str | int, key: bool = False) -> Where:
+        """The place of a part of the document, as exactly as the source knows it."""
+        where = self._source.locate(path, key)
+        step = str(path[1]) if len(path) > 1 and path[0] in ("steps", "exit") else None
+        return replace(where, step=step)
+
+    def __enter__(self) -> Pipeline:
+        return draft_of(self, "with").entered(self)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        draft, self._draft = draft_of(self, "with"), None
+        if kind is None:
+            draft.finish(self)
+
+    def param(self, name: str, type: Any = str, **fields: Any) -> ParamRef:
+        """Declare a parameter; the result stands for its value in commands."""
+        return draft_of(self, "param").param(name, type, fields)
+
+    def step(self, name: str, command: Any = None, **fields: Any) -> Handle:
+        """Add a step; the result stands for it in `needs` and gives its outputs."""
+        return draft_of(self, "step").step("steps", name, command, fields)
+
+    def exit_step(self, name: str, command: Any = None, **fields: Any) -> Handle:
+        """Add a step that runs when everything else has ended; `on` says when: always, failure or success."""
+        return draft_of(self, "exit_step").step("exit", name, command, fields)
+
+
+Step.model_rebuild(_types_namespace={"Pipeline": Pipeline})
+Pipeline.model_rebuild()

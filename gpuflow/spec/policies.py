@@ -1,0 +1,254 @@
+"""How a step survives and where it may run: retry budgets, checkpoints, spot, priority, topology, gangs."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from gpuflow.spec.duration import Duration
+from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, Whole, problem
+from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
+from gpuflow.spec.text import TextField
+
+
+class Backoff(Model):
+    """Waiting between attempts: start, then times factor, up to max."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["30s"]}
+
+    start: DurationField = Duration("30s")
+    """The first wait."""
+    factor: Count = 2
+    """Each wait is this many times the one before; whole numbers, because Argo reads no others."""
+    max: DurationField | None = None
+    """No wait is longer than this."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"start": value} if isinstance(value, str | Duration) else value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Backoff:
+        if self.max is not None and self.max < self.start:
+            raise problem("GF157", f"the longest wait {self.max} is shorter than the first {self.start}", None)
+        return self
+
+
+class MoreMemory(Model):
+    """After running out of memory, try again with more."""
+
+    factor: float = 2.0
+    """Each attempt after an OOM gets this many times the memory."""
+    max: QuantityField
+    """Never more than this."""
+
+    @model_validator(mode="after")
+    def _grows(self) -> MoreMemory:
+        if not 1 < self.factor <= 10:
+            raise problem("GF157", f"factor {self.factor:g} must be above 1 and at most 10", None)
+        return self
+
+
+class Retry(Model):
+    """Two budgets: a failure is the program's fault, an interruption (spot, preemption, eviction, node loss) is not."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0}
+
+    failures: Natural = 0
+    """How often a failed step is tried again."""
+    interruptions: Natural = 0
+    """How often an interrupted step is started again; never counts against failures."""
+    backoff: Backoff | None = None
+    """How long to wait between attempts."""
+    final_exit_codes: tuple[Natural, ...] = ()
+    """Exit codes that end the step at once, whatever is left of the budgets."""
+    retryable_exit_codes: tuple[Natural, ...] | None = None
+    """When given, only these exit codes are tried again."""
+    more_memory: MoreMemory | None = None
+    """Retry with more memory after OOM."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"failures": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Retry:
+        codes = (*self.final_exit_codes, *(self.retryable_exit_codes or ()))
+        for code in codes:
+            if not 1 <= code <= 255:
+                raise problem("GF158", f"{code} is not an exit code of a failure", "use 1 to 255")
+            if code in (75, 78, 79):
+                raise problem("GF158", f"the exit code {code} belongs to gpuflow's supervisor", "use another")
+        both = set(self.final_exit_codes) & set(self.retryable_exit_codes or ())
+        if both:
+            raise problem("GF158", f"the exit code {min(both)} is both final and retryable", "keep it in one list")
+        return self
+
+
+class Checkpoint(Model):
+    """Where the program leaves its checkpoints and where they are kept, so that an interrupted step resumes."""
+
+    path: MountPath
+    """The directory in the container the program saves to and resumes from."""
+    store: TextField
+    """Where they are kept: s3://…, gs://…, az://…, or an absolute path on a mounted claim."""
+    every: Any = "auto"
+    """How often to keep one: a duration, or auto (from save time and interruption rate)."""
+    keep: Count = 2
+    """How many are kept."""
+    grace: DurationField | None = None
+    """Time the program needs to save when it is told to stop."""
+    resume_env: EnvName | None = None
+    """An extra variable that names the checkpoint to resume from, for programs that have their own."""
+
+    @model_validator(mode="after")
+    def _interval(self) -> Checkpoint:
+        if self.every != "auto":
+            try:
+                every = str(Duration(self.every))
+            except ValueError as refusal:
+                raise problem("GF123", str(refusal), "or write auto") from None
+            object.__setattr__(self, "__dict__", {**self.__dict__, "every": every})
+        return self
+
+
+class Spot(Model):
+    """Whether a step may run on machines that can be taken away."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"enum": ["never", "allow", "prefer", "require"]}
+
+    mode: Literal["never", "allow", "prefer", "require"] = "never"
+    """never, allow, prefer or require."""
+    fallback_after: Count | None = None
+    """After this many interruptions, run on demand."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"mode": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Spot:
+        if self.fallback_after is not None and self.mode not in ("prefer", "require"):
+            raise problem("GF159", f"fallback_after has no meaning with spot: {self.mode}", "use prefer or require")
+        return self
+
+
+class Priority(Model):
+    """Who goes first."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+
+    pod: ObjectName | None = None
+    """A PriorityClass: the scheduler's order and preemption."""
+    queue: ObjectName | None = None
+    """A Kueue WorkloadPriorityClass: the order in the queue only."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"pod": value} if isinstance(value, str) else value
+
+
+class Topology(Model):
+    """Where the pods of a gang, or of a fan-out, stand to one another. The site knows which label a rack has."""
+
+    same: Literal["node", "rack", "block", "zone"] | None = None
+    """All on one of these."""
+    spread: Literal["node", "rack", "block", "zone"] | None = None
+    """Evenly over these."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Topology:
+        if (self.same is None) == (self.spread is None):
+            raise problem("GF128", "topology takes exactly one of same, spread", None)
+        return self
+
+
+class Rendezvous(Model):
+    """How the workers of a gang find each other."""
+
+    framework: Literal["torchrun", "mpi", "env"] = "env"
+    """torchrun, mpi, or env: only the variables GPUFLOW_WORLD_SIZE, GPUFLOW_RANK, GPUFLOW_LEADER."""
+    port: Count = 29500
+    """The leader's port."""
+    processes_per_worker: Count | None = None
+    """Processes in each worker; the number of GPUs when not given."""
+
+
+class Gang(Model):
+    """Several identical workers, or a leader and workers, that must run together."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
+
+    workers: Count
+    """How many identical workers."""
+    leader: Bool = False
+    """One more pod that leads and is not counted as a worker."""
+    rendezvous: Rendezvous = Rendezvous()
+    """How they find each other."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"workers": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @property
+    def pods(self) -> int:
+        return self.workers + (1 if self.leader else 0)
+
+
+class Toleration(Model):
+    """A taint the pod accepts, in Kubernetes' own words."""
+
+    key: Str | None = None
+    """The taint's key; empty with operator Exists tolerates everything."""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    """Exists ignores the value."""
+    value: Str | None = None
+    """The taint's value."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    """The taint's effect; all when not given."""
+    toleration_seconds: Whole | None = None
+    """How long NoExecute is tolerated."""
+
+    def manifest(self) -> dict[str, Any]:
+        """As Kubernetes spells it."""
+        named = {
+            "key": self.key,
+            "operator": self.operator,
+            "value": self.value,
+            "effect": self.effect,
+            "tolerationSeconds": self.toleration_seconds,
+        }
+        return {key: value for key, value in named.items() if value is not None}
+
+
+class Kubernetes(Model):
+    """The escape hatch: Kubernetes' own words, for this cluster only. It does not move with the pipeline."""
+
+    resources: dict[LabelKey, QuantityField] = {}
+    """Other extended resources, for example {rdma/hca: 1}."""
+    node_selector: dict[LabelKey, LabelValue] = {}
+    """Node labels the pod needs."""
+    tolerations: tuple[Toleration, ...] = ()
+    """Taints the pod accepts."""
+    affinity: dict[str, Any] | None = None
+    """A Kubernetes affinity object, as it is."""
+    scheduler: Str | None = None
+    """schedulerName, for example volcano."""
+    runtime_class: ObjectName | None = None
+    """runtimeClassName."""
+    host_ipc: Bool = False
+    """hostIPC; leaves the baseline standard."""
+    host_network: Bool = False
+    """hostNetwork; leaves the baseline standard."""
+
+    @model_validator(mode="after")
+    def _extended(self) -> Kubernetes:
+        for name in self.resources:
+            if "/" not in name or name.startswith("kubernetes.io/"):
+                raise problem(
+                    "GF160",
+                    f'"{name}" is not an extended resource',
+                    "use cpu, memory and ephemeral_storage of the step",
+                )
+        return self

@@ -1,0 +1,93 @@
+"""From pydantic's errors to ours: each kind of error has a code, a sentence and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from gpuflow.errors import did_you_mean
+from gpuflow.spec.model import Model, problem, spelled
+
+M = TypeVar("M", bound=Model)
+Path = tuple[str | int, ...]
+Problem = tuple[str, str, str | None, Path, bool]
+"""Code, message, hint, path in the document, and whether the key itself is meant."""
+
+
+def problems(error: ValidationError, model: type[BaseModel]) -> Iterator[Problem]:
+    """Every error of a validation, in our words."""
+    for item in error.errors(include_url=False):
+        path = tuple(part for part in item["loc"] if part != "[key]")
+        about_key = bool(item["loc"]) and (item["loc"][-1] == "[key]" or item["type"] == "extra_forbidden")
+        code, message, hint = _describe(dict(item), model)
+        yield code, message, hint, path, about_key
+
+
+def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, str | None]:
+    kind, value, context = item["type"], item.get("input"), item.get("ctx") or {}
+    if kind.startswith("GF"):
+        return kind, context["message"], context["hint"]
+    path = [part for part in item["loc"] if part != "[key]"]
+    key = path[-1] if path else ""
+    if kind == "extra_forbidden":
+        known = sorted(_fields_at(model, path[:-1]))
+        return "GF113", f'unknown key "{key}"', did_you_mean(str(key), known) or "remove it"
+    if kind == "missing":
+        return "GF114", f'"{key}" is missing', f"add {key}: …"
+    if kind == "literal_error":
+        expected = context["expected"].replace("'", "")
+        hint = did_you_mean(str(value), expected.replace(" or ", ", ").split(", "))
+        return "GF115", f"{_show(value)} is not one of {expected}", hint
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return "GF116", f"a mapping is expected here, not {_show(value)}", "write key: value pairs"
+    if kind in ("tuple_type", "list_type"):
+        return "GF117", f"a list is expected here, not {_show(value)}", "write [a, b] or one '- item' per line"
+    if kind.startswith("float"):
+        return "GF118", f"{_show(value)} is not a number", "write it without quotes"
+    return "GF119", f"{_show(value)} does not fit here: {item['msg']}", None
+
+
+def _show(value: Any) -> str:
+    value = spelled(value)
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if value is None:
+        return "nothing"
+    text = str(value)
+    return f'"{text[:77]}…"' if len(text) > 80 else f'"{text}"'
+
+
+def _fields_at(model: type[BaseModel], path: list[Any]) -> set[str]:
+    """The field names of the model that stands at `path` below `model`."""
+    current: Any = model
+    for part in path:
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = _model_in(current.model_fields[part].annotation)
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return set(current.model_fields)
+    return set()
+
+
+def _model_in(annotation: Any) -> Any:
+    """The model inside `dict[str, Step]`, `Step | None`, `tuple[Helper, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found is not None:
+            return found
+    return None
+
+
+def nested(model: type[M], value: Any) -> M:
+    """Validate a part that a field's own validator has recognised; its first error becomes the field's error."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        code, message, hint, path, _ = next(problems(error, model))
+        place = ".".join(str(part) for part in path)
+        raise problem(code, f"{place}: {message}" if place else message, hint) from None

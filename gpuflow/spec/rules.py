@@ -1,0 +1,438 @@
+"""What must hold across a pipeline: names that lead somewhere, no loops, outputs that exist when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import PydanticCustomError
+
+from gpuflow.errors import Finding, did_you_mean
+from gpuflow.graph.order import find_cycle
+from gpuflow.spec import expression
+from gpuflow.spec.flow import edges, may_be_skipped
+from gpuflow.spec.hardware import judge_hardware
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
+
+if TYPE_CHECKING:
+    from gpuflow.spec.pipeline import Pipeline
+
+Report = Callable[..., Finding]
+
+
+def judge(pipeline: Pipeline) -> Iterator[Finding]:
+    """Every finding about a pipeline of the right shape."""
+    yield from _document(pipeline)
+    sound = True
+    for section in ("steps", "exit"):
+        for name in getattr(pipeline, section):
+            for finding in _step(pipeline, section, name):
+                sound = False
+                yield finding
+    if not sound:
+        return  # loops and skips are only meaningful when every name leads somewhere
+    cycle = find_cycle(edges(pipeline))
+    if cycle:
+        yield _at(
+            pipeline,
+            "GF172",
+            f"the steps wait for each other: {' -> '.join(cycle)}",
+            ("steps", cycle[0], "needs"),
+            hint="remove one of these needs or references",
+        )
+        return
+    yield from _skips(pipeline)
+
+
+def _at(
+    pipeline: Pipeline,
+    code: str,
+    message: str,
+    path: tuple[str | int, ...],
+    *,
+    hint: str | None = None,
+    key: bool = False,
+) -> Finding:
+    return Finding(code, message, pipeline.where(*path, key=key), hint)
+
+
+def _document(pipeline: Pipeline) -> Iterator[Finding]:
+    at = partial(_at, pipeline)
+    if not pipeline.steps:
+        yield at("GF170", f'pipeline "{pipeline.name}" has no steps', ("steps",), hint="add at least one step")
+    if pipeline.schedule is not None and pipeline.on_data:
+        yield at(
+            "GF171",
+            "a pipeline starts by schedule or by new data, not by both",
+            ("on_data",),
+            hint="keep one",
+            key=True,
+        )
+    for name in pipeline.exit:
+        if name in pipeline.steps:
+            yield at(
+                "GF109",
+                f'"{name}" is the name of a step and of an exit step',
+                ("exit", name),
+                hint="rename one",
+                key=True,
+            )
+    for name, ref in pipeline.outputs.items():
+        if not isinstance(ref, OutputRef):
+            yield at("GF173", f'the pipeline\'s output "{name}" must be {{output: step.name}}', ("outputs", name))
+        else:
+            yield from _output_exists(pipeline, ref, ("outputs", name), "the pipeline")
+
+
+def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
+    step, path = pipeline.effective(name), (section, name)
+    at = partial(_at, pipeline)
+    who = f'step "{name}"'
+    for index, need in enumerate(step.needs):
+        yield from _need(pipeline, section, name, need, (*path, "needs", index))
+    if step.on is not None and section == "steps":
+        yield at(
+            "GF174", f'{who}: "on" belongs to exit steps', (*path, "on"), hint="move the step under exit:", key=True
+        )
+    if section == "exit" and (step.for_each or step.pipeline):
+        yield at(
+            "GF174",
+            f"exit {who}: fan-out and sub-pipelines cannot stand in an exit step",
+            path,
+            hint="make it one container",
+        )
+    for place, ref in _all_references(step):
+        yield from _reference(pipeline, section, name, step, ref, (*path, *place))
+    if step.runs_container and step.image is None:
+        yield at("GF176", f"{who} has no image", path, hint="give it one, or set defaults.image", key=True)
+    yield from _condition(pipeline, step, path)
+    yield from _fan_out(pipeline, step, path)
+    yield from _files(pipeline, step, path)
+    yield from _sub_pipeline(pipeline, step, path)
+    for code, message, place, hint in judge_hardware(step):
+        yield at(code, f"{who}: {message}", (*path, *place), hint=hint)
+
+
+def _all_references(step: Step) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
+    seen = set()
+    for place, ref in step.references():
+        if (place, ref) not in seen:
+            seen.add((place, ref))
+            yield place, ref
+
+
+def _need(pipeline: Pipeline, section: str, name: str, need: str, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    at = partial(_at, pipeline)
+    if section == "exit":
+        yield at(
+            "GF175",
+            f'exit step "{name}" cannot need "{need}": exit steps run when everything else has ended',
+            path,
+            hint="remove needs",
+        )
+    elif need == name:
+        yield at("GF172", f'step "{name}" needs itself', path, hint="remove it")
+    elif need in pipeline.exit:
+        yield at(
+            "GF175",
+            f'step "{name}" needs the exit step "{need}", which runs after everything else',
+            path,
+            hint="move it under steps:",
+        )
+    elif need not in pipeline.steps:
+        yield at(
+            "GF177",
+            f'step "{name}" needs "{need}", which does not exist',
+            path,
+            hint=did_you_mean(need, pipeline.steps),
+        )
+
+
+def _reference(
+    pipeline: Pipeline, section: str, name: str, step: Step, ref: Ref, path: tuple[str | int, ...]
+) -> Iterator[Finding]:
+    at = partial(_at, pipeline)
+    who = f'step "{name}"'
+    if isinstance(ref, RunRef):
+        return
+    if isinstance(ref, ParamRef):
+        if ref.name not in pipeline.params:
+            yield at(
+                "GF178",
+                f'{who} uses the parameter "{ref.name}", which does not exist',
+                path,
+                hint=did_you_mean(ref.name, pipeline.params) or f"declare it: params: {{{ref.name}: {{type: string}}}}",
+            )
+    elif isinstance(ref, ItemRef):
+        if ref.name not in (step.for_each or {}):
+            hint = did_you_mean(ref.name, step.for_each or {}) or f"add for_each: {{{ref.name}: [...]}} to the step"
+            yield at("GF179", f'{who} uses the fan-out item "{ref.name}", which it does not have', path, hint=hint)
+    elif ref.step == name:
+        yield at(
+            "GF175", f'{who} uses its own output "{ref.name}"', path, hint="an output exists when its step has ended"
+        )
+    elif ref.step in pipeline.exit:
+        yield at(
+            "GF175",
+            f'{who} uses an output of the exit step "{ref.step}", which is not upstream',
+            path,
+            hint="move that step under steps:",
+        )
+    else:
+        yield from _output_exists(pipeline, ref, path, who)
+
+
+def _output_exists(pipeline: Pipeline, ref: OutputRef, path: tuple[str | int, ...], who: str) -> Iterator[Finding]:
+    if ref.step not in pipeline.steps:
+        yield _at(
+            pipeline,
+            "GF180",
+            f'{who} uses "{ref.step}.{ref.name}", but there is no step "{ref.step}"',
+            path,
+            hint=did_you_mean(ref.step, pipeline.steps),
+        )
+        return
+    known = output_types(pipeline.steps[ref.step])
+    if ref.name not in known:
+        hint = did_you_mean(ref.name, known) or f"declare it: outputs: {{{ref.name}: {{type: string}}}}"
+        yield _at(
+            pipeline,
+            "GF181",
+            f'{who} uses "{ref.step}.{ref.name}", but step "{ref.step}" has no output "{ref.name}"',
+            path,
+            hint=hint,
+        )
+
+
+def output_types(step: Step) -> Mapping[str, str]:
+    """Each output of a step with the type a reader sees: a fan-out gives a JSON list."""
+    if step.pipeline is not None:
+        inner = step.pipeline
+        types = {
+            name: output_types(inner.steps[ref.step]).get(ref.name, "string")
+            for name, ref in inner.outputs.items()
+            if isinstance(ref, OutputRef) and ref.step in inner.steps
+        }
+    else:
+        types = {name: output.type for name, output in step.outputs.items()}
+    return dict.fromkeys(types, "json") if step.for_each else types
+
+
+def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    if step.when is None:
+        return
+    try:
+        kind = expression.infer(step.when, partial(_type_of, pipeline, step))
+        if kind != "bool":
+            raise expression.ExpressionError(
+                f"the condition gives {kind}, not true or false", 0, "compare it with something", "GF162"
+            )
+    except expression.ExpressionError as refusal:
+        text = expression.render(step.when)
+        hint = f"in: {text}" + (f"\n{refusal.hint}" if refusal.hint else "")
+        yield _at(pipeline, refusal.code, f'step "{path[1]}": {refusal.message}', (*path, "when"), hint=hint)
+
+
+def _type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> str:
+    ref = reference.ref
+    if isinstance(ref, ParamRef) and ref.name in pipeline.params:
+        return pipeline.params[ref.name].type
+    if isinstance(ref, OutputRef) and ref.step in pipeline.steps:
+        kind = output_types(pipeline.steps[ref.step]).get(ref.name, "json")
+        if kind == "json" and pipeline.steps[ref.step].for_each:
+            raise expression.ExpressionError(
+                f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values',
+                reference.offset,
+                "gather it in a step of its own that gives one number",
+                "GF162",
+            )
+        return "string" if kind in ("file", "directory") else kind
+    if isinstance(ref, ItemRef):
+        return item_type(pipeline, (step.for_each or {}).get(ref.name))
+    return "json"
+
+
+def condition_types(pipeline: Pipeline, step: Step) -> dict[str, str]:
+    """The type of each reference in a step's condition, by its canonical spelling."""
+    found = expression.references(step.when) if step.when is not None else ()
+    return {expression.render(reference): _type_of(pipeline, step, reference) for reference in found}
+
+
+def item_type(pipeline: Pipeline, source: Any) -> str:
+    """The type of one item of a fan-out; items that are only known at run time are text."""
+    if isinstance(source, tuple):
+        kinds = {type(item) for item in source}
+        if kinds <= {int, float}:
+            return "int" if kinds == {int} else "float"
+        return {bool: "bool"}.get(kinds.pop(), "string") if len(kinds) == 1 else "string"
+    return "int" if type(source).__name__ == "Range" else "string"
+
+
+def _fan_out(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    for name, source in (step.for_each or {}).items():
+        kind: str | None = None
+        if isinstance(source, ParamRef) and source.name in pipeline.params:
+            kind = pipeline.params[source.name].type
+        elif isinstance(source, OutputRef) and source.step in pipeline.steps:
+            kind = output_types(pipeline.steps[source.step]).get(source.name)
+        if kind is not None and kind != "json":
+            yield _at(
+                pipeline,
+                "GF182",
+                f'step "{path[1]}" runs over a {kind}, which is not a list',
+                (*path, "for_each", name),
+                hint="declare it with type: json",
+            )
+        default = pipeline.params[source.name].default if isinstance(source, ParamRef) and kind == "json" else None
+        if default is not None and not isinstance(default, list):
+            yield _at(
+                pipeline,
+                "GF182",
+                f'step "{path[1]}" runs over "{name}", whose default is not a list',
+                (*path, "for_each", name),
+                hint="give it a list as default",
+            )
+
+
+def _files(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    at = partial(_at, pipeline)
+    for mount, volume in step.volumes.items():
+        if volume.new_claim is not None and volume.new_claim not in pipeline.claims:
+            yield at(
+                "GF183",
+                f'step "{path[1]}" mounts the claim "{volume.new_claim}", which the pipeline does not make',
+                (*path, "volumes", mount, "new_claim"),
+                hint=did_you_mean(volume.new_claim, pipeline.claims) or "add it under claims:",
+            )
+    if step.shm is not None and "/dev/shm" in step.volumes:
+        yield at(
+            "GF184",
+            f'step "{path[1]}" mounts /dev/shm twice: by shm and by volumes',
+            (*path, "volumes", "/dev/shm"),
+            hint="keep one",
+        )
+    for mount, ref in step.inputs.items():
+        if not isinstance(ref, OutputRef):
+            yield at(
+                "GF185",
+                f'step "{path[1]}": an input is an artifact of an earlier step',
+                (*path, "inputs", mount),
+                hint="write {output: step.name}",
+            )
+        elif ref.step in pipeline.steps:
+            kind = output_types(pipeline.steps[ref.step]).get(ref.name)
+            if kind is not None and kind not in ("file", "directory"):
+                yield at(
+                    "GF185",
+                    f'step "{path[1]}": {ref.step}.{ref.name} is a {kind}, not a file or directory',
+                    (*path, "inputs", mount),
+                    hint="pass values in the command or env instead",
+                )
+    if step.checkpoint is not None and isinstance(step.checkpoint.store, str):
+        yield from _store(pipeline, step, path, step.checkpoint.store)
+
+
+def _store(pipeline: Pipeline, step: Step, path: tuple[str | int, ...], store: str) -> Iterator[Finding]:
+    place = (*path, "checkpoint", "store")
+    scheme, separator, _ = store.partition("://")
+    if separator:
+        if scheme not in ("s3", "gs", "az", "abfs", "file"):
+            yield _at(
+                pipeline,
+                "GF186",
+                f'step "{path[1]}": the store {scheme}:// is not known',
+                place,
+                hint=did_you_mean(scheme, ("s3", "gs", "az", "abfs")),
+            )
+    elif not any(store == mount or store.startswith(mount.rstrip("/") + "/") for mount in step.volumes):
+        yield _at(
+            pipeline,
+            "GF186",
+            f'step "{path[1]}": checkpoints kept at {store} would be lost with the pod',
+            place,
+            hint="keep them in s3://…, gs://…, az://…, or on a path below one of the step's volumes",
+        )
+
+
+def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    inner = step.pipeline
+    if inner is None:
+        return
+    at = partial(_at, pipeline)
+    for field in ("schedule", "on_data", "exit"):
+        if getattr(inner, field):
+            yield at(
+                "GF187",
+                f'step "{path[1]}": a sub-pipeline has no {field} of its own',
+                (*path, "pipeline", field),
+                hint="the pipeline that uses it decides",
+                key=True,
+            )
+    for name, value in step.params.items():
+        if name not in inner.params:
+            yield at(
+                "GF188",
+                f'step "{path[1]}": the sub-pipeline has no parameter "{name}"',
+                (*path, "params", name),
+                hint=did_you_mean(name, inner.params),
+                key=True,
+            )
+        elif not isinstance(value, ParamRef | OutputRef | ItemRef):
+            try:
+                inner.params[name].accept(value)
+            except PydanticCustomError as refusal:
+                context = refusal.context or {}
+                yield at(
+                    refusal.type,
+                    f'step "{path[1]}": parameter "{name}": {context.get("message")}',
+                    (*path, "params", name),
+                    hint=context.get("hint"),
+                )
+    missing = [name for name, param in inner.params.items() if param.required and name not in step.params]
+    if missing:
+        yield at(
+            "GF188",
+            f'step "{path[1]}": the sub-pipeline needs {", ".join(missing)}',
+            (*path, "params"),
+            hint="give them under params:",
+        )
+    for finding in judge(inner):
+        where = pipeline.where(*path, "pipeline") if finding.where.line is None else finding.where
+        yield Finding(finding.code, f'step "{path[1]}": {finding.message}', where, finding.hint, finding.severity)
+
+
+def _skips(pipeline: Pipeline) -> Iterator[Finding]:
+    """Outputs that are read although their step may not have run."""
+    skippable = may_be_skipped(pipeline)
+    for section in ("steps", "exit"):
+        for name in getattr(pipeline, section):
+            step = pipeline.effective(name)
+            for place, ref in _all_references(step):
+                if not isinstance(ref, OutputRef) or _has_default(pipeline, ref):
+                    continue
+                path = (section, name, *place)
+                if section == "exit":
+                    yield _at(
+                        pipeline,
+                        "GF189",
+                        f'exit step "{name}" uses {ref.step}.{ref.name}, which is missing when "{ref.step}" '
+                        "failed or was skipped",
+                        path,
+                        hint=f"give the output {ref.name} a default",
+                    )
+                elif ref.step in skippable and step.if_skipped != "skip":
+                    yield _at(
+                        pipeline,
+                        "GF190",
+                        f'step "{name}" uses {ref.step}.{ref.name}, but "{ref.step}" may be skipped: '
+                        f"{skippable[ref.step]}",
+                        path,
+                        hint=f'say if_skipped: skip on "{name}", or give the output {ref.name} a default',
+                    )
+
+
+def _has_default(pipeline: Pipeline, ref: OutputRef) -> bool:
+    output = pipeline.steps[ref.step].outputs.get(ref.name)
+    return output is not None and output.default is not None

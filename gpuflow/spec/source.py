@@ -1,0 +1,23 @@
+"""Where a document was written: its file, its hash, and the place of each of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gpuflow.errors import Where
+
+Path = tuple[str | int, ...]
+
+
+def _nowhere(path: Path, key: bool) -> Where:
+    return Where()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`file` and `sha256` are None for a document that was never a file."""
+
+    file: str | None = None
+    sha256: str | None = None
+    locate: Callable[[Path, bool], Where] = _nowhere

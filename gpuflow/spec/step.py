@@ -1,0 +1,372 @@
+"""A step: what runs, what it needs, how it survives, and how it hangs together with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, PlainValidator, WithJsonSchema, model_validator
+
+from gpuflow.spec import expression
+from gpuflow.spec.container import EnvField, EnvFrom, Helper, Probes, PullPolicy, Script, Security, Volume
+from gpuflow.spec.model import Bool, Count, DurationField, Model, QuantityField, Str, Whole, problem
+from gpuflow.spec.names import (
+    EnvName,
+    ItemName,
+    LabelKey,
+    LabelValue,
+    MountPath,
+    ObjectName,
+    OutputName,
+    ParamName,
+    StepName,
+)
+from gpuflow.spec.params import Output, plain_json
+from gpuflow.spec.policies import Checkpoint, Gang, Kubernetes, Priority, Retry, Spot, Topology
+from gpuflow.spec.problems import nested
+from gpuflow.spec.resources import Amount, DeviceClaim, Gpu, Mig, SharedGpu
+from gpuflow.spec.text import REF_SCHEMA, ItemRef, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+
+if TYPE_CHECKING:
+    from gpuflow.spec.pipeline import Pipeline
+
+
+class Settings(Model):
+    """What may also stand in a pipeline's `defaults`. None or empty means: not said here."""
+
+    image: Str | None = None
+    """The container image."""
+    image_pull_policy: PullPolicy | None = None
+    """Always, IfNotPresent or Never."""
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    """Secrets with registry credentials."""
+    working_dir: MountPath | None = None
+    """Where the command starts."""
+    env: dict[EnvName, EnvField] = {}
+    """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
+    env_from: tuple[EnvFrom, ...] = ()
+    """Whole Secrets or ConfigMaps as environment variables."""
+    volumes: dict[MountPath, Volume] = {}
+    """Files, by the path they are mounted at."""
+    shm: QuantityField | None = None
+    """Size of /dev/shm; 64 MiB when not given, which breaks most data loaders."""
+    cpu: Amount | None = None
+    """CPU: a number for request and limit, or {request, limit}."""
+    memory: Amount | None = None
+    """Memory: a quantity for request and limit, or {request, limit}."""
+    ephemeral_storage: Amount | None = None
+    """Local disk: a quantity for request and limit, or {request, limit}."""
+    service_account: ObjectName | None = None
+    """The pod's ServiceAccount."""
+    security: Security | None = None
+    """Identity and privileges."""
+    labels: dict[LabelKey, LabelValue] = {}
+    """Labels on every pod, for example team and cost-centre."""
+    annotations: dict[LabelKey, Str] = {}
+    """Annotations on every pod."""
+    termination_grace: DurationField | None = None
+    """Time between SIGTERM and SIGKILL."""
+    queue: LabelValue | None = None
+    """The Kueue LocalQueue the pod waits in."""
+    priority: Priority | None = None
+    """A PriorityClass, or {pod, queue}."""
+    spot: Spot | None = None
+    """never, allow, prefer or require; or {mode, fallback_after}."""
+    topology: Topology | None = None
+    """Where pods stand to one another."""
+    retry: Retry | None = None
+    """How often to try again: a number of failures, or {failures, interruptions, …}."""
+    timeout: DurationField | None = None
+    """Longest time one attempt may run."""
+    cache: Bool | None = None
+    """Reuse the outputs of an earlier equal run where the engine can. Off when not given."""
+    kubernetes: Kubernetes | None = None
+    """Kubernetes' own words, for this cluster only."""
+
+
+def _source(value: Any) -> Any:
+    if isinstance(value, ParamRef | OutputRef):
+        return value
+    if isinstance(value, Range):
+        return value
+    if isinstance(value, dict):
+        if "range" in value:
+            if set(value) != {"range"}:
+                raise problem("GF163", "range stands alone", None)
+            return nested(Range, value["range"])
+        ref = parse_text(value)
+        if not isinstance(ref, ParamRef | OutputRef):
+            raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
+        return ref
+    if isinstance(value, list | tuple):
+        if not value:
+            raise problem("GF163", "the list is empty: the step would never run", "give at least one item")
+        return tuple(plain_json(item) for item in value)
+    raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
+
+
+class Range(Model):
+    """Whole numbers from start up to, but not including, stop."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
+
+    start: Whole = 0
+    """The first number."""
+    stop: Whole
+    """The number after the last."""
+    step: Count = 1
+    """The distance."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"stop": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Range:
+        if self.stop <= self.start:
+            raise problem("GF163", f"the range from {self.start} to {self.stop} is empty", None)
+        if len(self.items) > 1_000_000:
+            raise problem("GF163", f"the range has {len(self.items):,} numbers; 1,000,000 is the most", None)
+        return self
+
+    @property
+    def items(self) -> range:
+        return range(self.start, self.stop, self.step)
+
+
+SourceField = Annotated[
+    Any,
+    PlainValidator(_source),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "minItems": 1},
+                REF_SCHEMA,
+                {
+                    "type": "object",
+                    "required": ["range"],
+                    "additionalProperties": False,
+                    "properties": {"range": {"anyOf": [{"type": "integer"}, {"type": "object"}]}},
+                },
+            ]
+        }
+    ),
+]
+
+
+def _condition(value: Any) -> expression.Expression:
+    if not isinstance(value, str):
+        if isinstance(value, bool):
+            value = str(value).lower()
+        elif not hasattr(value, "offset"):
+            raise problem("GF161", f"{value!r} is not a condition", "write text such as steps.evaluate.accuracy > 0.9")
+        else:
+            return value  # type: ignore[no-any-return]  # an expression built by code
+    try:
+        return expression.parse(value)
+    except expression.ExpressionError as refusal:
+        pointer = f"{value}\n{' ' * refusal.offset}^"
+        hint = f"{pointer}\n{refusal.hint}" if refusal.hint else pointer
+        raise problem(refusal.code, refusal.message, hint) from None
+
+
+ConditionField = Annotated[
+    Any,
+    PlainValidator(_condition),
+    WithJsonSchema({"type": "string", "examples": ["steps.evaluate.accuracy > 0.9 and params.deploy"]}),
+]
+
+
+def _argument(value: Any) -> Any:
+    """A sub-pipeline's parameter: a reference, or a plain value of the parameter's type."""
+    if isinstance(value, ParamRef | OutputRef | ItemRef):
+        return value
+    if isinstance(value, dict) and len(value) == 1 and set(value) <= {"param", "output", "item"}:
+        return parse_text(value)
+    return plain_json(value)
+
+
+ArgumentField = Annotated[Any, PlainValidator(_argument), WithJsonSchema({})]
+
+
+class Approval(Model):
+    """A person says go on."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+
+    message: Str
+    """What is asked."""
+    timeout: DurationField | None = None
+    """How long to wait before it counts as refused."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"message": value} if isinstance(value, str) else value
+
+
+def as_list(value: Any) -> Any:
+    """One name stands for a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+class Step(Settings):
+    """One node of the pipeline."""
+
+    needs: Annotated[tuple[StepName, ...], BeforeValidator(as_list)] = ()
+    """Steps that must be done first. A reference to a step's output is a need by itself."""
+    when: ConditionField | None = None
+    """Run only if this is true."""
+    if_skipped: Literal["skip", "run"] | None = None
+    """What to do when a needed step was skipped: skip (as when not given) or run. Using an output of a step that may be
+    skipped asks for the decision: say `if_skipped: skip`, or give that output a default."""
+    for_each: dict[ItemName, SourceField] | None = None
+    """Run once per item; several variables make every combination."""
+    parallel: Count | None = None
+    """How many items of the fan-out may run at once."""
+
+    command: tuple[TextField, ...] = ()
+    """What runs."""
+    args: tuple[TextField, ...] = ()
+    """Arguments after the command."""
+    script: Script | None = None
+    """A program written here, instead of a command."""
+    outputs: dict[OutputName, Output] = {}
+    """What the step leaves for others."""
+    inputs: dict[MountPath, TextField] = {}
+    """Artifacts of earlier steps, put at these paths before the command starts: {/in/model: {output: train.model}}."""
+    init_containers: tuple[Helper, ...] = ()
+    """Containers that run, one after another, before the command."""
+    sidecars: tuple[Helper, ...] = ()
+    """Containers that run beside the command and end with it."""
+    probes: Probes | None = None
+    """Health checks."""
+
+    gpu: Gpu | None = None
+    """Whole GPUs."""
+    mig: Mig | None = None
+    """A MIG slice."""
+    shared_gpu: SharedGpu | None = None
+    """A shared GPU."""
+    device_claim: DeviceClaim | None = None
+    """A DRA claim."""
+    gang: Gang | None = None
+    """Several workers that must run together."""
+    checkpoint: Checkpoint | None = None
+    """How the step resumes after an interruption."""
+
+    pipeline: Pipeline | None = None
+    """Another pipeline as one step: a file beside this one, or written here."""
+    params: dict[ParamName, ArgumentField] = {}
+    """Values for the sub-pipeline's parameters."""
+    approval: Approval | None = None
+    """Wait for a person instead of running something."""
+    on: Literal["always", "failure", "success"] | None = None
+    """Exit steps only: when it runs. always when not given."""
+    description: Str | None = None
+    """What the step is for."""
+
+    @model_validator(mode="after")
+    def _one_thing(self) -> Step:
+        ways = {"command": self.command, "script": self.script, "pipeline": self.pipeline, "approval": self.approval}
+        given = [name for name, value in ways.items() if value]
+        if len(given) != 1:
+            have = " and ".join(given) if given else "none of them"
+            raise problem(
+                "GF164",
+                f"a step runs exactly one of command, script, pipeline, approval; this has {have}",
+                "engines cannot read a command from the image, so it must be written" if not given else None,
+            )
+        if self.args and not self.command:
+            raise problem("GF164", f"args belong to a command, not to a {given[0]}", None)
+        devices = [name for name in ("gpu", "mig", "shared_gpu", "device_claim") if getattr(self, name)]
+        if len(devices) > 1:
+            raise problem(
+                "GF165",
+                f"a step takes at most one of gpu, mig, shared_gpu, device_claim; this has {' and '.join(devices)}",
+                None,
+            )
+        if self.parallel is not None and self.for_each is None:
+            raise problem("GF166", "parallel belongs to a fan-out, and this step has no for_each", None)
+        if self.for_each is not None and not self.for_each:
+            raise problem("GF163", "for_each names no variable", "for example for_each: {seed: [1, 2, 3]}")
+        if self.params and self.pipeline is None:
+            raise problem("GF166", "params belong to a step with a pipeline", None)
+        for way in ("pipeline", "approval"):
+            if given == [way]:
+                self._only_flow(way)
+        names = [helper.name for helper in (*self.init_containers, *self.sidecars)]
+        for name in names:
+            if names.count(name) > 1:
+                raise problem("GF156", f'two containers are named "{name}"', "choose another name")
+        return self
+
+    def _only_flow(self, way: str) -> None:
+        allowed = {"needs", "when", "if_skipped", "for_each", "parallel", "timeout", "on", "description", way}
+        allowed |= {"params"} if way == "pipeline" else set()
+        extra = [
+            n for n, f in type(self).model_fields.items() if n not in allowed and getattr(self, n) != f.get_default()
+        ]
+        if extra:
+            raise problem(
+                "GF166",
+                f"{', '.join(extra)} cannot stand in a step that is a {way}: it runs no container of its own",
+                None,
+            )
+
+    @property
+    def runs_container(self) -> bool:
+        return self.pipeline is None and self.approval is None
+
+    def references(self) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
+        """Every reference in the step with the path where it stands."""
+        yield from _text_refs(("command",), self.command)
+        yield from _text_refs(("args",), self.args)
+        yield from _map_refs(("env",), self.env)
+        yield from _map_refs(("inputs",), self.inputs)
+        for field in ("init_containers", "sidecars"):
+            for index, helper in enumerate(getattr(self, field)):
+                yield from _text_refs((field, index, "command"), helper.command)
+                yield from _text_refs((field, index, "args"), helper.args)
+                yield from _map_refs((field, index, "env"), helper.env)
+        for name, output in self.outputs.items():
+            if output.uri is not None:
+                yield from _text_refs(("outputs", name, "uri"), (output.uri,), indexed=False)
+        if self.checkpoint is not None:
+            yield from _text_refs(("checkpoint", "store"), (self.checkpoint.store,), indexed=False)
+        for name, source in (self.for_each or {}).items():
+            if isinstance(source, ParamRef | OutputRef):
+                yield ("for_each", name), source
+        for name, value in self.params.items():
+            if isinstance(value, ParamRef | OutputRef | ItemRef):
+                yield ("params", name), value
+        if self.when is not None:
+            for reference in expression.references(self.when):
+                yield ("when",), reference.ref
+
+
+def _text_refs(
+    path: tuple[str | int, ...], texts: tuple[Any, ...], *, indexed: bool = True
+) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
+    for index, text in enumerate(texts):
+        for ref in refs_of(text):
+            yield (*path, index) if indexed else path, ref
+
+
+def _map_refs(path: tuple[str | int, ...], values: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
+    for name, value in values.items():
+        if not isinstance(value, Model):
+            yield from _text_refs((*path, name), (value,), indexed=False)
+
+
+def effective(step: Step, defaults: Settings | None) -> Step:
+    """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced."""
+    if defaults is None or not step.runs_container:
+        return step
+    changes: dict[str, Any] = {}
+    for name in Settings.model_fields:
+        fallback, own = getattr(defaults, name), getattr(step, name)
+        if isinstance(fallback, dict) and fallback:
+            changes[name] = {**fallback, **own}
+        elif own in (None, ()) and fallback not in (None, ()):
+            changes[name] = fallback
+    return step.model_copy(update=changes) if changes else step

@@ -1,0 +1,192 @@
+"""Text with references in it.
+
+A reference is a small map, never a string with a language inside: `{param: lr}`, `{output: train.model}`,
+`{item: suite}`, `{run: id}`, and `{join: [s3://bucket/, {run: id}]}` to glue parts. So `{{`, `$(HOME)` and quotes in
+ordinary text are data and need no escaping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, WithJsonSchema
+
+from gpuflow.errors import did_you_mean
+from gpuflow.spec.model import problem, spelled
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef:
+    """The value of a pipeline parameter."""
+
+    name: str
+
+    def canonical(self) -> dict[str, str]:
+        return {"param": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRef:
+    """What an earlier step wrote: a parameter's text, or an artifact's URI."""
+
+    step: str
+    name: str
+
+    def canonical(self) -> dict[str, str]:
+        return {"output": f"{self.step}.{self.name}"}
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRef:
+    """The current item of the step's own fan-out."""
+
+    name: str
+
+    def canonical(self) -> dict[str, str]:
+        return {"item": self.name}
+
+
+@dataclass(frozen=True, slots=True)
+class RunRef:
+    """Something about the run itself. `id` is unique per run and the same for all its steps and attempts."""
+
+    field: str
+
+    def canonical(self) -> dict[str, str]:
+        return {"run": self.field}
+
+
+Ref = ParamRef | OutputRef | ItemRef | RunRef
+RUN_FIELDS = ("id",)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Parts that are glued together without anything between them. Literals are merged and empty ones dropped."""
+
+    parts: tuple[str | Ref, ...]
+
+    def canonical(self) -> dict[str, Any]:
+        return {"join": [part if isinstance(part, str) else part.canonical() for part in self.parts]}
+
+
+Text = str | Ref | Join
+
+
+def parts_of(text: Text) -> tuple[str | Ref, ...]:
+    """Any text as literals and references in order."""
+    if isinstance(text, Join):
+        return text.parts
+    return (text,)
+
+
+def refs_of(text: Text) -> Iterator[Ref]:
+    """The references in a text."""
+    return (part for part in parts_of(text) if not isinstance(part, str))
+
+
+def join(*parts: Text | int | float) -> Text:
+    """Glue texts: `join("s3://models/", run_id, "/best")`."""
+    flat: list[str | Ref] = []
+    for part in parts:
+        for piece in parts_of(parse_text(part)):
+            if isinstance(piece, str) and flat and isinstance(flat[-1], str):
+                flat[-1] += piece
+            elif piece != "":
+                flat.append(piece)
+    if not flat:
+        return ""
+    if len(flat) == 1:
+        return flat[0]
+    return Join(tuple(flat))
+
+
+def parse_text(value: Any) -> Text:
+    """A scalar or a reference map as Text."""
+    if isinstance(value, ParamRef | OutputRef | ItemRef | RunRef | Join):
+        return value
+    value = spelled(value)
+    if isinstance(value, str):
+        if "\0" in value:
+            raise problem("GF141", "text cannot hold a NUL character", "no program can receive it as an argument")
+        return value
+    if value is None or isinstance(value, bool):
+        shown = "null" if value is None else str(value).lower()
+        raise problem("GF126", f"{shown} is not text", f'quote it: "{shown}"')
+    if isinstance(value, dict):
+        return _reference(value)
+    raise problem("GF142", "text, or one reference such as {param: lr}, is expected here", "a list is not text")
+
+
+def _reference(value: dict[str, Any]) -> Text:
+    if len(value) != 1:
+        raise problem(
+            "GF142", "a reference is a map with one key: " + ", ".join(_KINDS), "glue several with {join: [...]}"
+        )
+    ((kind, target),) = value.items()
+    if kind not in _KINDS:
+        raise problem("GF142", f'"{kind}" is not a kind of reference', did_you_mean(str(kind), _KINDS))
+    return _KINDS[kind](target)
+
+
+def _param(target: Any) -> Text:
+    return ParamRef(_word(target, "param", "the name of a parameter"))
+
+
+def _item(target: Any) -> Text:
+    return ItemRef(_word(target, "item", "the name of a fan-out variable"))
+
+
+def _run(target: Any) -> Text:
+    field = _word(target, "run", "a field of the run")
+    if field not in RUN_FIELDS:
+        raise problem("GF142", f'the run has no field "{field}"', did_you_mean(field, RUN_FIELDS))
+    return RunRef(field)
+
+
+def _output(target: Any) -> Text:
+    word = _word(target, "output", "step.name")
+    step, dot, name = word.partition(".")
+    if not (step and dot and name) or "." in name:
+        raise problem("GF142", f'"{word}" does not name an output', "write {output: step.name}")
+    return OutputRef(step, name)
+
+
+def _join(target: Any) -> Text:
+    if not isinstance(target, list | tuple):
+        raise problem("GF142", "join takes a list of texts and references", None)
+    return join(*target)
+
+
+def _word(value: Any, kind: str, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise problem("GF142", f"{{{kind}: {spelled(value)}}} must give {what}", None)
+    return value
+
+
+_KINDS = {"param": _param, "output": _output, "item": _item, "run": _run, "join": _join}
+
+
+REF_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "minProperties": 1,
+    "maxProperties": 1,
+    "properties": {
+        "param": {"type": "string", "description": "The value of a pipeline parameter."},
+        "output": {
+            "type": "string",
+            "pattern": r"^[^.]+\.[^.]+$",
+            "description": "step.name of an earlier step's output.",
+        },
+        "item": {"type": "string", "description": "The current value of this step's fan-out variable."},
+        "run": {"enum": list(RUN_FIELDS), "description": "Something about the run itself."},
+        "join": {"type": "array", "description": "Texts and references glued together."},
+    },
+}
+TEXT_SCHEMA: dict[str, Any] = {"anyOf": [{"type": ["string", "number"]}, REF_SCHEMA]}
+
+TextField = Annotated[Any, PlainValidator(parse_text), WithJsonSchema(TEXT_SCHEMA)]
+"""A `Text` in a model. Typed `Any` for pydantic's sake: the validator alone decides."""

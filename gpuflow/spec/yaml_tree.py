@@ -1,0 +1,361 @@
+"""YAML as a tree that remembers where everything stands.
+
+Built from parser events, because the ordinary loaders forget positions, accept duplicate keys, follow alias bombs and
+recurse without limit. Scalars follow the YAML 1.2 core schema: only `true` and `false` are booleans, so `on`, `no` and
+`y` stay text. Numbers keep their spelling, so `[--lr, 1e-3]` reaches a container as `1e-3`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import yaml
+
+from gpuflow.errors import Finding, GpuflowError, Where
+
+MAX_BYTES = 32 * 1024 * 1024
+MAX_DEPTH = 100
+MAX_ALIASED_NODES = 200_000
+"""How many nodes may come from following aliases: a "billion laughs" document passes any such bound at once."""
+
+Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_NULLS = {"", "~", "null", "Null", "NULL"}
+_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_CORE = "tag:yaml.org,2002:"
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A 1-based line and column."""
+
+    line: int
+    column: int
+
+
+class Int(int):
+    """A whole number that remembers how it was spelled."""
+
+    text: str
+
+
+class Float(float):
+    """A number that remembers how it was spelled."""
+
+    text: str
+
+
+class Map(dict[str, Any]):
+    """A mapping with the place of each key and each value."""
+
+    __slots__ = ("file", "key_at", "spot", "value_at")
+
+    def __init__(self, spot: Spot) -> None:
+        super().__init__()
+        self.spot = spot
+        self.file: str | None = None  # set on the root of a document: an included sub-pipeline is another file
+        self.key_at: dict[str, Spot] = {}
+        self.value_at: dict[str, Spot] = {}
+
+
+class Seq(list[Any]):
+    """A sequence with the place of each item."""
+
+    __slots__ = ("item_at", "spot")
+
+    def __init__(self, spot: Spot) -> None:
+        super().__init__()
+        self.spot = spot
+        self.item_at: list[Spot] = []
+
+
+@dataclass(slots=True)
+class _Open:
+    """A collection that is being filled."""
+
+    value: Map | Seq
+    anchor: str | None
+    key: str | None = None
+    key_spot: Spot | None = None
+    merges: list[Map] = field(default_factory=list)
+
+
+def parse(text: str | bytes, file: str) -> Any:
+    """The single document in `text`. Raises `GpuflowError` with a code and a position for anything that is not one."""
+    if isinstance(text, bytes):
+        text = decode(text, file)
+    elif len(text) > MAX_BYTES:
+        refuse_size(len(text), file)
+    documents = parse_all(text, file, most=1)
+    return documents[0] if documents else None
+
+
+def parse_all(text: str, file: str, most: int | None = None) -> list[Any]:
+    """All documents of a stream."""
+    builder = _Builder(file)
+    try:
+        for event in yaml.parse(text, Loader=Loader):
+            builder.feed(event)
+            if most is not None and len(builder.documents) > most:
+                builder.refuse(
+                    "GF108", "the file holds more than one document", builder.document_spot, "keep one per file"
+                )
+    except yaml.MarkedYAMLError as problem:
+        raise GpuflowError(_syntax_finding(problem, file)) from None
+    except yaml.reader.ReaderError as problem:
+        character = getattr(problem, "character", None)
+        shown = f"#x{character:04x}" if isinstance(character, int) else repr(character)
+        where = _place(text, getattr(problem, "position", 0) or 0, file)
+        raise GpuflowError(
+            Finding("GF103", f"the character {shown} is not allowed in YAML", where, "remove it")
+        ) from None
+    return builder.documents
+
+
+def decode(raw: bytes, file: str) -> str:
+    """Bytes as UTF-8 text, or GF102/GF103."""
+    if len(raw) > MAX_BYTES:
+        refuse_size(len(raw), file)
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = raw.count(b"\n", 0, problem.start) + 1
+        column = problem.start - (raw.rfind(b"\n", 0, problem.start) + 1) + 1
+        raise GpuflowError(
+            Finding(
+                "GF103",
+                f"the file is not UTF-8: byte 0x{raw[problem.start]:02x} at offset {problem.start}",
+                Where(file, line, column),
+                "save the file as UTF-8",
+            )
+        ) from None
+
+
+def refuse_size(size: int, file: str) -> NoReturn:
+    """GF102: nobody wrote such a file by hand, and reading it would take minutes."""
+    raise GpuflowError(
+        Finding(
+            "GF102",
+            f"the file has {size:,} bytes; documents over {MAX_BYTES:,} bytes are refused",
+            Where(file, 1, 1),
+            "split it into sub-pipelines, or use for_each instead of one step per item",
+        )
+    )
+
+
+def _place(text: str, offset: int, file: str) -> Where:
+    line = text.count("\n", 0, offset) + 1
+    return Where(file, line, offset - text.rfind("\n", 0, offset))
+
+
+def _syntax_finding(problem: yaml.MarkedYAMLError, file: str) -> Finding:
+    mark = problem.problem_mark or problem.context_mark
+    where = Where(file, mark.line + 1, mark.column + 1) if mark else Where(file, 1, 1)
+    words = " ".join(part for part in (problem.context, problem.problem) if part)
+    if "\\t" in words or ("character that cannot start any token" in words and _tab_at(mark)):
+        return Finding("GF104", "a tab is used for indentation, which YAML forbids", where, "indent with spaces")
+    return Finding("GF101", f"not valid YAML: {words}", where, "fix the syntax at this place")
+
+
+def _tab_at(mark: Any) -> bool:
+    """The C parser does not name the character; look at it where the mark keeps the text."""
+    buffer, pointer = getattr(mark, "buffer", None), getattr(mark, "pointer", None)
+    return buffer is None or (isinstance(pointer, int) and buffer[pointer : pointer + 1] == "\t")
+
+
+class _Builder:
+    """Turns parser events into documents."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.documents: list[Any] = []
+        self.document_spot = Spot(1, 1)
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, Any] = {}
+        self._sizes: dict[str, int] = {}
+        self._aliased = 0
+
+    def refuse(self, code: str, message: str, spot: Spot, hint: str | None = None) -> NoReturn:
+        raise GpuflowError(Finding(code, message, Where(self.file, spot.line, spot.column), hint))
+
+    def feed(self, event: yaml.Event) -> None:
+        if isinstance(event, yaml.ScalarEvent):
+            self._add(self._scalar(event), _spot(event), event.anchor)
+        elif isinstance(event, yaml.MappingStartEvent):
+            self._open(Map(_spot(event)), event)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            self._open(Seq(_spot(event)), event)
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._close()
+        elif isinstance(event, yaml.AliasEvent):
+            self._add(self._alias(event), _spot(event), None)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self.document_spot = _spot(event)
+            self._anchors.clear()
+            self._sizes.clear()
+
+    def _open(self, value: Map | Seq, event: Any) -> None:
+        if len(self._stack) >= MAX_DEPTH:
+            self.refuse("GF105", f"nested deeper than {MAX_DEPTH} levels", _spot(event), "flatten the document")
+        kind = "map" if isinstance(value, Map) else "seq"
+        if event.tag not in (None, "!", _CORE + kind):
+            self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
+        top = self._stack[-1] if self._stack else None
+        if top is not None and isinstance(top.value, Map) and top.key is None:
+            self.refuse("GF107", "a key must be plain text", _spot(event), "write the key as a word")
+        self._stack.append(_Open(value, event.anchor))
+
+    def _close(self) -> None:
+        done = self._stack.pop()
+        if isinstance(done.value, Map):
+            for merged in done.merges:
+                for key, item in merged.items():
+                    if key not in done.value:
+                        done.value[key] = item
+                        done.value.key_at[key] = merged.key_at[key]
+                        done.value.value_at[key] = merged.value_at[key]
+        self._add(done.value, done.value.spot, done.anchor)
+
+    def _add(self, value: Any, spot: Spot, anchor: str | None) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = value
+        if not self._stack:
+            if isinstance(value, Map):
+                value.file = self.file
+            self.documents.append(value)
+            return
+        top = self._stack[-1]
+        if isinstance(top.value, Seq):
+            top.value.append(value)
+            top.value.item_at.append(spot)
+        elif top.key is None:
+            self._key(top, value, spot)
+        else:
+            self._entry(top, value, spot)
+
+    def _key(self, top: _Open, value: Any, spot: Spot) -> None:
+        if isinstance(value, Map | Seq):
+            self.refuse("GF107", "a key must be plain text", spot, "write the key as a word")
+        if not isinstance(value, str):
+            value = getattr(value, "text", None) or ("null" if value is None else str(value).lower())
+        assert isinstance(top.value, Map)
+        if value in top.value.key_at and value != "<<":
+            first = top.value.key_at[value]
+            self.refuse(
+                "GF109",
+                f'the key "{value}" stands twice in this mapping, first on line {first.line}',
+                spot,
+                "keep one of the two",
+            )
+        top.key, top.key_spot = value, spot
+
+    def _entry(self, top: _Open, value: Any, spot: Spot) -> None:
+        assert isinstance(top.value, Map) and top.key is not None and top.key_spot is not None
+        key, top.key = top.key, None
+        if key == "<<":
+            merged = value if isinstance(value, Seq) else [value]
+            if not all(isinstance(part, Map) for part in merged):
+                self.refuse("GF107", "`<<` merges mappings only", spot, "give it an alias of a mapping")
+            top.merges.extend(merged)
+            return
+        top.value.key_at[key] = top.key_spot
+        top.value.value_at[key] = spot
+        top.value[key] = value
+
+    def _alias(self, event: yaml.AliasEvent) -> Any:
+        name = event.anchor
+        if name not in self._anchors:
+            inside = any(opened.anchor == name for opened in self._stack)
+            why = (
+                f"the alias *{name} contains itself" if inside else f"the alias *{name} is not defined before this line"
+            )
+            self.refuse("GF110", why, _spot(event), "define it with an anchor first")
+        value = self._anchors[name]
+        if name not in self._sizes:
+            self._sizes[name] = self._count(value)
+        self._aliased += self._sizes[name]
+        if self._aliased > MAX_ALIASED_NODES:
+            self.refuse(
+                "GF111",
+                f"aliases expand to more than {MAX_ALIASED_NODES:,} nodes",
+                _spot(event),
+                "write the values out, or use defaults",
+            )
+        return value
+
+    def _count(self, value: Any) -> int:
+        """How many nodes `value` stands for, shared parts counted each time; stops past the bound."""
+        total, waiting = 0, [value]
+        while waiting and total <= MAX_ALIASED_NODES:
+            item = waiting.pop()
+            total += 1
+            if isinstance(item, dict):
+                waiting.extend(item.values())
+            elif isinstance(item, list):
+                waiting.extend(item)
+        return total
+
+    def _scalar(self, event: yaml.ScalarEvent) -> Any:
+        text: str = event.value
+        if event.tag is not None and event.tag != "!":
+            if event.tag == _CORE + "str":
+                return text
+            if not event.tag.startswith(_CORE) or event.tag[len(_CORE) :] not in {"int", "float", "bool", "null"}:
+                self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
+        if (not event.implicit[0] and event.tag is None) or event.tag == "!":
+            return text
+        return plain(text)
+
+
+def plain(text: str) -> Any:
+    """What an unquoted scalar means in the YAML 1.2 core schema."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    first = text[0]
+    if first.isdigit() or first in "+-.":
+        # Spelled-out numbers beyond what any field holds stay text, so that a huge literal cannot stall the reader.
+        if len(text) <= 300 and _INT.fullmatch(text):
+            number = Int(int(text, 0) if text[:2] in ("0o", "0x") else int(text))
+            number.text = text
+            return number
+        if len(text) <= 300 and _FLOAT.fullmatch(text):
+            decimal = Float(
+                text.replace(".inf", "inf")
+                .replace(".Inf", "inf")
+                .replace(".INF", "inf")
+                .replace(".nan", "nan")
+                .replace(".NaN", "nan")
+                .replace(".NAN", "nan")
+            )
+            decimal.text = text
+            return decimal
+    return text
+
+
+def _spot(event: Any) -> Spot:
+    mark = event.start_mark
+    return Spot(mark.line + 1, mark.column + 1)
+
+
+def where_of(tree: Any, path: tuple[str | int, ...], *, key: bool = False) -> Where:
+    """Where the value at `path` stands (or its key); the nearest place above it when the path leads nowhere."""
+    spot, file = getattr(tree, "spot", Spot(1, 1)), getattr(tree, "file", None)
+    for depth, part in enumerate(path):
+        if isinstance(tree, Map) and isinstance(part, str) and part in tree:
+            last = depth == len(path) - 1
+            spot = tree.key_at[part] if key and last else tree.value_at[part]
+            tree = tree[part]
+        elif isinstance(tree, Seq) and isinstance(part, int) and 0 <= part < len(tree):
+            spot = tree.item_at[part]
+            tree = tree[part]
+        else:
+            break
+        if getattr(tree, "file", None):
+            file, spot = tree.file, tree.spot
+    return Where(file, spot.line, spot.column)

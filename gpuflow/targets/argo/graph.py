@@ -1,0 +1,175 @@
+"""The steps of a pipeline as DAG templates: tasks, dependencies, conditions, loops, sub-pipelines, exit handler."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from gpuflow.site import Site
+from gpuflow.spec.flow import upstream
+from gpuflow.spec.params import text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules import condition_types, output_types
+from gpuflow.spec.step import Range, Step
+from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.targets.argo.spelling import Inputs, argument, condition
+from gpuflow.targets.argo.templates import approval_template, step_template
+
+MAIN, EXIT = "main", "exit"
+
+
+class Templates:
+    """All templates of one workflow, in the order they are first needed."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.found: list[dict[str, Any]] = []
+
+    def dag(self, pipeline: Pipeline, title: str, *, nested: bool) -> None:
+        """A DAG template for a pipeline, and the templates of its steps."""
+        place = len(self.found)
+        prefix = f"{title}-" if nested else ""
+        tasks = [self._task(pipeline, name, prefix, nested=nested) for name in pipeline.steps]
+        template: dict[str, Any] = {"name": title}
+        if nested:
+            template["inputs"] = {"parameters": [{"name": name} for name in pipeline.params]}
+            template["outputs"] = _nested_outputs(pipeline)
+            template["parallelism"] = pipeline.parallel
+        template["dag"] = {"tasks": tasks}
+        self.found.insert(
+            place, {key: value for key, value in template.items() if value not in (None, {"parameters": []})}
+        )
+
+    def exit(self, pipeline: Pipeline) -> None:
+        """The exit handler: every exit step at once, each under its own condition on how the run ended."""
+        place = len(self.found)
+        tasks = []
+        for name in pipeline.exit:
+            title, inputs = self._step(pipeline, name, "")
+            step = pipeline.effective(name)
+            when = {"failure": "{{workflow.status}} != Succeeded", "success": "{{workflow.status}} == Succeeded"}.get(
+                step.on or ""
+            )
+            task = {"name": name, "template": title, "arguments": _arguments(inputs, {}, nested=False), "when": when}
+            tasks.append({key: value for key, value in task.items() if value})
+        self.found.insert(place, {"name": EXIT, "dag": {"tasks": tasks}})
+
+    def _step(self, pipeline: Pipeline, name: str, prefix: str) -> tuple[str, Inputs]:
+        step, title = pipeline.effective(name), prefix + name
+        if step.approval is not None:
+            self.found.append(approval_template(step, title))
+            return title, Inputs()
+        if step.pipeline is not None:
+            self.dag(step.pipeline, title, nested=True)
+            return title, Inputs()
+        template, inputs = step_template(pipeline, name, title, self.site)
+        self.found.append(template)
+        return title, inputs
+
+    def _task(self, pipeline: Pipeline, name: str, prefix: str, *, nested: bool) -> dict[str, Any]:
+        step = pipeline.effective(name)
+        place = len(self.found)
+        title, inputs = self._step(pipeline, name, prefix)
+        task: dict[str, Any] = {
+            "name": name,
+            "template": title,
+            "depends": _depends(pipeline, name, step),
+            "when": condition(step.when, condition_types(pipeline, step), nested=nested)
+            if step.when is not None
+            else None,
+            "arguments": _arguments(inputs, _given(step), nested=nested, single_item=len(step.for_each or ()) == 1),
+            **_loop(step, nested=nested),
+        }
+        if step.parallel is not None:
+            task = self._capped(pipeline, name, step, task, title, place)
+        return {key: value for key, value in task.items() if value}
+
+    def _capped(
+        self, pipeline: Pipeline, name: str, step: Step, task: dict[str, Any], title: str, place: int
+    ) -> dict[str, Any]:
+        """A loop with its own parallelism stands in a template of its own: Argo counts the children of a template."""
+        loop = f"{title}-loop"
+        arguments = task.pop("arguments") or {"parameters": []}
+        outer, inner = [], []
+        for parameter in arguments["parameters"]:
+            if "{{item" in parameter["value"]:
+                inner.append(parameter)
+            else:
+                outer.append(parameter)
+                inner.append({"name": parameter["name"], "value": f"{{{{inputs.parameters.{parameter['name']}}}}}"})
+        each: dict[str, Any] = {"name": name, "template": title, "arguments": {"parameters": inner} if inner else None}
+        each["withItems"], each["withParam"] = task.pop("withItems", None), task.pop("withParam", None)
+        if each["withParam"]:
+            outer.append({"name": "items", "value": each["withParam"]})
+            each["withParam"] = "{{inputs.parameters.items}}"
+        outputs = [
+            {"name": output, "valueFrom": {"parameter": f"{{{{tasks.{name}.outputs.parameters.{output}}}}}"}}
+            for output in output_types(step)
+        ]
+        template: dict[str, Any] = {
+            "name": loop,
+            "inputs": {"parameters": [{"name": parameter["name"]} for parameter in outer]} if outer else None,
+            "outputs": {"parameters": outputs} if outputs else None,
+            "parallelism": step.parallel,
+            "dag": {"tasks": [{key: value for key, value in each.items() if value}]},
+        }
+        self.found.insert(place, {key: value for key, value in template.items() if value})
+        return {**task, "template": loop, "arguments": {"parameters": outer} if outer else None}
+
+
+def _depends(pipeline: Pipeline, name: str, step: Step) -> str | None:
+    """`needs` means done, not skipped: Argo's bare task name would also accept a skipped one."""
+    needs = upstream(pipeline)[name]
+    done = "{0}.Succeeded" if step.if_skipped != "run" else "({0}.Succeeded || {0}.Skipped || {0}.Omitted)"
+    return " && ".join(done.format(need) for need in needs) or None
+
+
+def _given(step: Step) -> dict[str, Any]:
+    """Values for a sub-pipeline's parameters."""
+    if step.pipeline is None:
+        return {}
+    defaults = {name: param.default for name, param in step.pipeline.params.items() if not param.required}
+    return {**defaults, **step.params}
+
+
+def _arguments(
+    inputs: Inputs, given: dict[str, Any], *, nested: bool, single_item: bool = False
+) -> dict[str, Any] | None:
+    parameters: dict[str, str] = {}
+    for name, ref in sorted(inputs.used.items()):
+        parameters[name] = argument(ref, nested=nested, single_item=single_item)
+    for name, value in given.items():
+        is_ref = hasattr(value, "canonical")
+        parameters[name] = argument(value, nested=nested, single_item=single_item) if is_ref else text_of(value)
+    return (
+        {"parameters": [{"name": name, "value": value} for name, value in parameters.items()]} if parameters else None
+    )
+
+
+def _loop(step: Step, *, nested: bool) -> dict[str, Any]:
+    if not step.for_each:
+        return {}
+    if len(step.for_each) == 1:
+        (source,) = step.for_each.values()
+        if isinstance(source, ParamRef | OutputRef):
+            return {"withParam": argument(source, nested=nested, single_item=True)}
+        return {"withItems": [_item(value) for value in _values(source)]}
+    rows = itertools.product(*(_values(source) for source in step.for_each.values()))
+    return {"withItems": [{key: _item(value) for key, value in zip(step.for_each, row, strict=True)} for row in rows]}
+
+
+def _values(source: Any) -> list[Any]:
+    return list(source.items if isinstance(source, Range) else source)
+
+
+def _item(value: Any) -> Any:
+    """Items as text, so that what reaches the container does not depend on Argo's printing of numbers."""
+    return value if isinstance(value, dict) else text_of(value)
+
+
+def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:
+    parameters = []
+    for name, ref in pipeline.outputs.items():
+        assert isinstance(ref, OutputRef)
+        parameters.append({"name": name, "valueFrom": {"parameter": argument(ref, nested=True, single_item=False)}})
+    return {"parameters": parameters}

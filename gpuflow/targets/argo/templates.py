@@ -1,0 +1,95 @@
+"""A step's pod as an Argo template: native fields where there are some, a `podSpecPatch` for the rest."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.supervision import OUTPUTS, counts_budgets
+from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.site import Site
+from gpuflow.spec.params import text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.targets.argo.retries import retry_strategy
+from gpuflow.targets.argo.spelling import Inputs
+
+ENGINE = Engine("argo", OUTPUTS)
+NATIVE = (
+    "affinity",
+    "nodeSelector",
+    "priorityClassName",
+    "schedulerName",
+    "securityContext",
+    "serviceAccountName",
+    "tolerations",
+)
+"""Fields that stand in a template as they stand in a pod."""
+PATCHED = (
+    "hostIPC", "hostNetwork", "imagePullSecrets", "resourceClaims", "runtimeClassName", "terminationGracePeriodSeconds",
+    "topologySpreadConstraints",
+)  # fmt: skip
+"""Fields that a template does not have; Argo merges them into the pod."""
+SET_BY_ARGO = ("restartPolicy",)
+
+
+def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tuple[dict[str, Any], Inputs]:
+    """The template of a container step, and the inputs its caller must fill."""
+    inputs = Inputs()
+    step = pipeline.effective(name)
+    pod = pod_for(pipeline, name, site, inputs, ENGINE)
+    spec = dict(pod["spec"])
+    (main,) = spec.pop("containers")
+    init = spec.pop("initContainers", [])
+    volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
+    deadline = spec.pop("activeDeadlineSeconds", None)
+    template: dict[str, Any] = {
+        "name": title,
+        "inputs": {"parameters": [{"name": used} for used in sorted(inputs.used)]} if inputs.used else None,
+        "outputs": _outputs(step),
+        "metadata": pod["metadata"],
+        "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
+        "activeDeadlineSeconds": deadline,
+        **{field: spec.pop(field) for field in NATIVE if field in spec},
+        "initContainers": [container for container in init if "restartPolicy" not in container],
+        "sidecars": [
+            {key: value for key, value in container.items() if key != "restartPolicy"}
+            for container in init
+            if "restartPolicy" in container
+        ],
+        "container": {key: value for key, value in main.items() if key != "name"},
+        "volumes": volumes,
+        "podSpecPatch": _patch(spec),
+    }
+    return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
+
+
+def _patch(rest: dict[str, Any]) -> str | None:
+    for field in SET_BY_ARGO:
+        rest.pop(field, None)
+    patch = {field: rest.pop(field) for field in PATCHED if field in rest}
+    if rest:
+        raise AssertionError(f"pod fields without a place in an Argo template: {sorted(rest)}")
+    return json.dumps(patch, sort_keys=True, ensure_ascii=False) if patch else None
+
+
+def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
+    """Argo adds the volumes of volumeClaimTemplates by itself."""
+    return any(volume["name"] == run_claim_volume(claim) for claim in pipeline.claims)
+
+
+def _outputs(step: Step) -> dict[str, Any] | None:
+    parameters = []
+    for name, output in step.outputs.items():
+        source: dict[str, Any] = {"path": f"{OUTPUTS}/{name}"}
+        if output.default is not None:
+            source["default"] = text_of(output.default)
+        parameters.append({"name": name, "valueFrom": source})
+    return {"parameters": parameters} if parameters else None
+
+
+def approval_template(step: Step, title: str) -> dict[str, Any]:
+    """A node that waits until somebody resumes it."""
+    assert step.approval is not None
+    return {"name": title, "annotations": {"gpuflow.dev/approval": step.approval.message}, "suspend": {}}

@@ -1,0 +1,199 @@
+"""Everything a pipeline can say, as a vocabulary of constructs, and which of them a given pipeline uses.
+
+A target's capability table has one entry per construct. A construct that is used and not carried is a loss, so a new
+field of the spec is refused by every target until its table says otherwise: nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.spec import expression
+from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Range, Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
+
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A construct that a pipeline uses, and where."""
+
+    construct: str
+    step: str | None
+    path: Place
+
+
+def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
+    schedule = pipeline.schedule
+    if schedule is not None:
+        yield "schedule", ("schedule",)
+        if schedule.timezone != "UTC":
+            yield "schedule.timezone", ("schedule", "timezone")
+        if schedule.catch_up:
+            yield "schedule.catch_up", ("schedule", "catch_up")
+        if schedule.concurrency == "replace":
+            yield "schedule.replace", ("schedule", "concurrency")
+        if schedule.suspended:
+            yield "schedule.suspended", ("schedule", "suspended")
+    for name in ("on_data", "parallel", "deadline", "claims", "params"):
+        if getattr(pipeline, name):
+            yield name, (name,)
+    for name, param in pipeline.params.items():
+        if param.enum is not None:
+            yield "params.enum", ("params", name, "enum")
+        if param.min is not None or param.max is not None:
+            yield "params.range", ("params", name)
+    for name, step in pipeline.exit.items():
+        yield f"exit.{step.on or 'always'}", ("exit", name)
+        for path, ref in step.references():
+            if isinstance(ref, OutputRef):
+                yield "exit.outputs", ("exit", name, *path)
+
+
+_ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
+_PRESENT: dict[str, Callable[[Step], Any]] = {
+    "when": lambda s: s.when is not None,
+    "if_skipped.run": lambda s: s.if_skipped == "run",
+    "for_each.parallel": lambda s: s.parallel,
+    "for_each.matrix": lambda s: len(s.for_each or ()) > 1,
+    "pipeline": lambda s: s.pipeline is not None,
+    "approval": lambda s: s.approval is not None,
+    "approval.timeout": lambda s: s.approval is not None and s.approval.timeout is not None,
+    "when.item": lambda s: (
+        s.when is not None and any(isinstance(r.ref, ItemRef) for r in expression.references(s.when))
+    ),
+    "for_each.dynamic_matrix": lambda s: (
+        len(s.for_each or ()) > 1
+        and any(isinstance(source, ParamRef | OutputRef) for source in (s.for_each or {}).values())
+    ),
+    "script": lambda s: s.script is not None,
+    "inputs": lambda s: s.inputs,
+    "env_from": lambda s: s.env_from,
+    "shm": lambda s: s.shm,
+    "sidecars": lambda s: s.sidecars,
+    "init_containers": lambda s: s.init_containers,
+    "probes": lambda s: s.probes,
+    "working_dir": lambda s: s.working_dir,
+    "image_pull_policy": lambda s: s.image_pull_policy,
+    "image_pull_secrets": lambda s: s.image_pull_secrets,
+    "service_account": lambda s: s.service_account,
+    "annotations": lambda s: s.annotations,
+    "termination_grace": lambda s: s.termination_grace or (s.checkpoint and s.checkpoint.grace),
+    "ephemeral_storage": lambda s: s.ephemeral_storage,
+    "gpu": lambda s: s.gpu,
+    "gpu.any_of": lambda s: s.gpu and s.gpu.model is None,
+    "mig": lambda s: s.mig,
+    "shared_gpu": lambda s: s.shared_gpu,
+    "device_claim": lambda s: s.device_claim,
+    "gang": lambda s: s.gang,
+    "checkpoint": lambda s: s.checkpoint,
+    "queue": lambda s: s.queue,
+    "priority.pod": lambda s: s.priority and s.priority.pod,
+    "priority.queue": lambda s: s.priority and s.priority.queue,
+    "spot": lambda s: s.spot,
+    "spot.fallback_after": lambda s: s.spot and s.spot.fallback_after,
+    "topology.same": lambda s: s.topology and s.topology.same,
+    "topology.spread": lambda s: s.topology and s.topology.spread,
+    "timeout": lambda s: s.timeout,
+    "cache": lambda s: s.cache,
+    "retry.failures": lambda s: s.retry and s.retry.failures,
+    "retry.interruptions": lambda s: s.retry and s.retry.interruptions,
+    "retry.backoff": lambda s: s.retry and s.retry.backoff,
+    "retry.final_exit_codes": lambda s: s.retry and s.retry.final_exit_codes,
+    "retry.retryable_exit_codes": lambda s: s.retry and s.retry.retryable_exit_codes is not None,
+    "retry.more_memory": lambda s: s.retry and s.retry.more_memory,
+    "security.run_as_root": lambda s: s.security and s.security.run_as_root,
+    "security.identity": lambda s: (
+        s.security and any(value is not None for value in (s.security.user, s.security.group, s.security.fs_group))
+    ),
+    "security.read_only_root": lambda s: s.security and s.security.read_only_root,
+    "security.add_capabilities": lambda s: s.security and s.security.add_capabilities,
+    "security.privileged": lambda s: s.security and s.security.privileged,
+    "kubernetes.resources": lambda s: s.kubernetes and s.kubernetes.resources,
+    "kubernetes.node_selector": lambda s: s.kubernetes and s.kubernetes.node_selector,
+    "kubernetes.tolerations": lambda s: s.kubernetes and s.kubernetes.tolerations,
+    "kubernetes.affinity": lambda s: s.kubernetes and s.kubernetes.affinity,
+    "kubernetes.scheduler": lambda s: s.kubernetes and s.kubernetes.scheduler,
+    "kubernetes.runtime_class": lambda s: s.kubernetes and s.kubernetes.runtime_class,
+    "kubernetes.host_ipc": lambda s: s.kubernetes and s.kubernetes.host_ipc,
+    "kubernetes.host_network": lambda s: s.kubernetes and s.kubernetes.host_network,
+}
+"""Constructs of a step that are there or not."""
+
+
+def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
+    for construct, present in _PRESENT.items():
+        if present(step):
+            field = construct.split(".")[0]
+            yield construct, ("parallel",) if construct == "for_each.parallel" else (field,)
+    for name, source in (step.for_each or {}).items():
+        kind = {ParamRef: "param", OutputRef: "output", Range: "range"}.get(type(source), "list")
+        yield f"for_each.{kind}", ("for_each", name)
+    for name, output in step.outputs.items():
+        yield "outputs.artifact" if output.is_artifact else "outputs.value", ("outputs", name)
+        if output.default is not None:
+            yield "outputs.default", ("outputs", name, "default")
+    for mount, volume in step.volumes.items():
+        origin = next(source for source in VOLUME_SOURCES if getattr(volume, source) is not None)
+        yield f"volumes.{origin}", ("volumes", mount)
+        if volume.sub_path:
+            yield "volumes.sub_path", ("volumes", mount, "sub_path")
+    for name, value in step.env.items():
+        if type(value) in _ENV_KINDS:
+            yield _ENV_KINDS[type(value)], ("env", name)
+    for path, text in _texts(step):
+        if "{{" in text:
+            yield "text.braces", path
+
+
+def _texts(step: Step) -> Iterator[tuple[Place, str]]:
+    """Every literal the user wrote that reaches a container."""
+    for field in ("command", "args"):
+        for index, value in enumerate(getattr(step, field)):
+            yield from (((field, index), part) for part in parts_of(value) if isinstance(part, str))
+    for name, value in step.env.items():
+        if not isinstance(value, SecretKey | ConfigMapKey):
+            yield from ((("env", name), part) for part in parts_of(value) if isinstance(part, str))
+    if step.script is not None:
+        yield ("script",), step.script.run
+    for kind in ("init_containers", "sidecars"):
+        for index, helper in enumerate(getattr(step, kind)):
+            for value in (*helper.command, *helper.args, *(v for v in helper.env.values() if isinstance(v, str))):
+                yield from (((kind, index), part) for part in parts_of(value) if isinstance(part, str))
+
+
+VOCABULARY: tuple[str, ...] = tuple(
+    sorted(
+        {
+            "schedule", "schedule.timezone", "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
+            "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
+            "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
+            "outputs.value", "outputs.artifact", "outputs.default", "volumes.claim", "volumes.new_claim",
+            "volumes.config_map",
+            "volumes.secret", "volumes.empty_dir", "volumes.memory", "volumes.sub_path", "env.secret", "env.config_map",
+            "text.braces",
+            *_PRESENT,
+        }
+    )
+)  # fmt: skip
+"""Every construct there is; each target's table answers for each of them."""
+
+
+def uses(pipeline: Pipeline) -> Iterator[Use]:
+    """The constructs a pipeline uses, sub-pipelines included, in document order."""
+    for construct, path in _pipeline_constructs(pipeline):
+        yield Use(construct, str(path[1]) if path[0] == "exit" else None, path)
+    for section in ("steps", "exit"):
+        for name in getattr(pipeline, section):
+            step = pipeline.effective(name)
+            for construct, path in _step_constructs(step):
+                yield Use(construct, name, (section, name, *path))
+            if step.pipeline is not None:
+                for use in uses(step.pipeline):
+                    inner = f"{name}.{use.step}" if use.step else name
+                    yield Use(use.construct, inner, (section, name, "pipeline", *use.path))

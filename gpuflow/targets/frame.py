@@ -1,0 +1,145 @@
+"""The frame every target fills: a capability table, a collector of losses, and artefacts with a header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.constructs import VOCABULARY, uses
+from gpuflow.version import __version__
+
+Gap = Literal["not yet", "upstream", "never"]
+"""not yet: this version of gpuflow does not do it. upstream: the engine cannot do it yet. never: it cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cannot:
+    """Why a target does not carry a construct, and what to do instead."""
+
+    gap: Gap
+    reason: str
+    instead: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Weaker:
+    """A construct that a target carries, but not in full; compiled, and said."""
+
+    reason: str
+
+
+Capabilities = Mapping[str, bool | Cannot | Weaker]
+"""For each construct of the vocabulary: True when the target carries it, how it is weaker, or why it is not carried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One construct that an artefact does not hold, over all the steps that use it."""
+
+    construct: str
+    steps: tuple[str, ...]
+    why: Cannot
+    where: Where
+
+    def sentence(self, target: str) -> str:
+        """For people: target, construct, steps, reason."""
+        whose = f" ({_steps(self.steps)})" if self.steps else ""
+        return f"{target} does not carry {self.construct}{whose}: {self.why.reason}"
+
+    def finding(self, target: str) -> Finding:
+        way = self.why.instead or "change the pipeline"
+        hint = f"{way}; or --allow-lossy to compile without it"
+        step = self.steps[0] if len(self.steps) == 1 else None
+        where = Where(self.where.file, self.where.line, self.where.column, step)
+        return Finding("GF301", self.sentence(target), where, hint)
+
+
+def _steps(names: tuple[str, ...]) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:4])
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"step{'s' if len(names) > 1 else ''} {shown}{more}"
+
+
+def losses(pipeline: Pipeline, table: Capabilities) -> list[Loss]:
+    """What a target would lose of this pipeline: one entry per construct, in the order of the vocabulary."""
+    found: dict[str, list[tuple[str | None, Where]]] = {}
+    for use in uses(pipeline):
+        if isinstance(table[use.construct], Cannot):
+            found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
+    result = []
+    for construct in VOCABULARY:
+        if construct in found:
+            why = table[construct]
+            assert isinstance(why, Cannot)
+            steps = tuple(dict.fromkeys(step for step, _ in found[construct] if step is not None))
+            result.append(Loss(construct, steps, why, found[construct][0][1]))
+    return result
+
+
+def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
+    """What a target carries only in part, as notes, one per construct."""
+    notes: dict[str, Finding] = {}
+    for use in uses(pipeline):
+        how = table[use.construct]
+        if isinstance(how, Weaker) and use.construct not in notes:
+            notes[use.construct] = Finding(
+                "GF305", f"{use.construct}: {how.reason}", pipeline.where(*use.path), severity="note"
+            )
+    return [notes[construct] for construct in sorted(notes)]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be compiled, and how it is shown in the artefact."""
+
+    pipeline: Pipeline
+    site: Site
+    namespace: str | None
+    shown_source: str
+    """The source's path as the header names it."""
+    losses: tuple[Loss, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file to write: its name inside an output directory, and its text."""
+
+    name: str
+    text: str
+
+
+class Target(Protocol):
+    """One engine."""
+
+    name: str
+    capabilities: Capabilities
+
+    def compile(self, request: Request) -> Artifact: ...
+
+
+def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Artifact, list[Loss]]:
+    """The artefact, and what it does not hold. Without `allow_lossy` a loss is an error."""
+    missing = losses(request.pipeline, target.capabilities)
+    if missing and not allow_lossy:
+        raise GpuflowError(loss.finding(target.name) for loss in missing)
+    filled = Request(
+        request.pipeline, request.site, request.namespace, request.shown_source, tuple(missing), request.options
+    )
+    return target.compile(filled), missing
+
+
+def header(request: Request, target: str) -> list[str]:
+    """Lines for the top of an artefact: where it came from, for which site, and what it lost. No clock, no machine."""
+    digest = request.pipeline.source.sha256
+    origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
+    lines = [
+        f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
+        "Do not edit: change the source and compile again.",
+    ]
+    lines += [f"LOST: {loss.sentence(target)}" for loss in request.losses]
+    return lines
