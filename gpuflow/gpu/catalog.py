@@ -1,0 +1,215 @@
+"""The catalog: `models.yaml` and `mig.yaml` as frozen values, parsed once, on the first question.
+
+The two files are parsed apart because most questions (does this model exist?) never touch MIG.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+Confidence = Literal["run", "seen", "guess"]
+"""How a row is known: measured on hardware, read in the named source, or inferred."""
+
+CONFIDENCES: tuple[Confidence, ...] = ("run", "seen", "guess")
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """Engine counts of a GPU or of a slice. `None` is unknown, never zero."""
+
+    sm: int | None = None
+    ce: int | None = None
+    dec: int | None = None
+    enc: int | None = None
+    jpeg: int | None = None
+    ofa: int | None = None
+
+    def known(self) -> dict[str, int]:
+        """The counts that are known, by engine name."""
+        counts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: count for name, count in counts.items() if count is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One way to cut one model: a name such as `1g.10gb` means nothing without the model it belongs to."""
+
+    model: str
+    name: str
+    id: int | None
+    """The number `nvidia-smi mig -cgi` takes."""
+    g: int
+    """Compute slices."""
+    size: int
+    """Memory slices, in units of the model's grid."""
+    starts: tuple[int, ...]
+    """Memory slices at which an instance may begin."""
+    max: int
+    """Instances of this profile on one GPU."""
+    usable_gib: float | None
+    """Memory an instance really gets; less than the name says, `None` when nobody printed it."""
+    engines: Engines
+    confidence: Confidence
+    """Of `starts`, `size` and `max`."""
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mig:
+    """How a model can be cut."""
+
+    grid: int
+    """Memory slices of the whole GPU."""
+    slices: int
+    """Compute slices of the whole GPU."""
+    totals: Engines
+    profiles: tuple[Profile, ...]
+    source: str
+    note: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A GPU that pipelines can name."""
+
+    id: str
+    name: str
+    family: str
+    """As the node label `nvidia.com/gpu.family` spells it."""
+    cc: str
+    """CUDA compute capability."""
+    memory_gb: int
+    """The memory of the name; a need is compared with `usable_gib`, never with this."""
+    usable_gib: float | None
+    products: tuple[str, ...]
+    """Values of the node label `nvidia.com/gpu.product` on nodes without MIG or sharing."""
+    pci: tuple[str, ...]
+    aliases: tuple[str, ...]
+    confidence: Confidence
+    """Of `usable_gib` and `products`."""
+    source: str
+    note: str | None
+
+    @property
+    def mig(self) -> Mig | None:
+        """How the model can be cut; `None` when it cannot."""
+        return _migs().get(self.id)
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """Its MIG profiles, smallest first; empty when it cannot be cut."""
+        return self.mig.profiles if self.mig else ()
+
+
+@cache
+def models() -> tuple[Model, ...]:
+    """Every model of the catalog, in the catalog's order: by architecture, then by memory."""
+    return tuple(_model(id, row) for id, row in _read("models.yaml")["models"].items())
+
+
+@cache
+def ambiguous() -> dict[str, tuple[str, ...]]:
+    """Short names that several models share, with the ids to choose from."""
+    return {name: tuple(ids) for name, ids in _read("models.yaml")["ambiguous"].items()}
+
+
+def find_models(
+    text: str | None = None,
+    *,
+    memory_gib: float | None = None,
+    mig: bool | None = None,
+    family: str | None = None,
+) -> tuple[Model, ...]:
+    """Models that match every given wish.
+
+    `text` is looked for in ids, names, aliases and product labels; `memory_gib` is the least usable memory,
+    and a model whose memory is unknown is never said to have it.
+    """
+
+    def wanted(model: Model) -> bool:
+        names = (model.id, model.name, *model.aliases, *model.products)
+        return (
+            (text is None or any(text.lower() in name.lower() for name in names))
+            and (memory_gib is None or (model.usable_gib is not None and model.usable_gib >= memory_gib))
+            and (mig is None or mig == (model.mig is not None))
+            and (family is None or model.family == family.lower())
+        )
+
+    return tuple(model for model in models() if wanted(model))
+
+
+def weakest(confidences: Iterable[Confidence]) -> Confidence:
+    """The least sure of several: a conclusion is no surer than what it rests on."""
+    return max(confidences, key=CONFIDENCES.index, default="run")
+
+
+def data_file(name: str) -> Path:
+    """A data file of this package."""
+    return Path(__file__).with_name(name)
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    with data_file(name).open(encoding="utf-8") as file:
+        content: dict[str, Any] = yaml.load(file, loader)
+    return content
+
+
+@cache
+def _migs() -> dict[str, Mig]:
+    return {id: _mig(id, row) for id, row in _read("mig.yaml").items()}
+
+
+def _model(id: str, row: dict[str, Any]) -> Model:
+    return Model(
+        id=id,
+        name=row["name"],
+        family=row["family"],
+        cc=row["cc"],
+        memory_gb=row["gb"],
+        usable_gib=row["usable_gib"],
+        products=tuple(row["products"]),
+        pci=tuple(row.get("pci", ())),
+        aliases=tuple(row.get("aliases", ())),
+        confidence=row["confidence"],
+        source=row["source"],
+        note=row.get("note"),
+    )
+
+
+def _mig(id: str, row: dict[str, Any]) -> Mig:
+    return Mig(
+        grid=row["grid"],
+        slices=row["slices"],
+        totals=_engines(row["totals"]),
+        profiles=tuple(_profile(id, row["source"], profile) for profile in row["profiles"]),
+        source=row["source"],
+        note=row.get("note"),
+    )
+
+
+def _profile(model: str, source: str, row: dict[str, Any]) -> Profile:
+    return Profile(
+        model=model,
+        name=row["name"],
+        id=row.get("id"),
+        g=row["g"],
+        size=row["size"],
+        starts=tuple(row["starts"]),
+        max=row["max"],
+        usable_gib=row["gib"],
+        engines=_engines(row),
+        confidence=row["confidence"],
+        source=source,
+    )
+
+
+def _engines(row: dict[str, Any]) -> Engines:
+    return Engines(**{field.name: row.get(field.name) for field in fields(Engines)})
