@@ -29,7 +29,7 @@ _HOMES = {
     "GpuflowError": "gpuflow.errors",
     "Pipeline": "gpuflow.spec.pipeline",
     "Site": "gpuflow.site",
-    "Step": "gpuflow.spec.step",
+    "Step": "gpuflow.spec.pipeline",
     "join": "gpuflow.spec.text",
     "load": "gpuflow.spec.loading",
     "loads": "gpuflow.spec.loading",

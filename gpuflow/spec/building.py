@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.params import type_name
 from gpuflow.spec.problems import problems
 from gpuflow.spec.rules import judge
@@ -19,6 +20,7 @@ from gpuflow.spec.text import OutputRef, ParamRef
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
+    from gpuflow.spec.step import Step
 
 
 class Outputs:
@@ -128,6 +130,25 @@ def open_or_checked(cls: type[Pipeline], fields: dict[str, Any]) -> Pipeline:
     pipeline = cls.model_construct(**{"name": "unnamed", **fields})
     pipeline._draft = Draft(dict(fields), origin)
     return pipeline
+
+
+def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> Step:
+    """`Step(...)` in user code: a step on its own. What its references mean is decided where it is used."""
+    where = caller()
+    try:
+        step = cls.model_validate({key: value for key, value in fields.items() if value is not None})
+    except ValidationError as error:
+        raise GpuflowError(
+            Finding(code, ".".join(map(str, path)) + f": {message}" if path else message, where, hint)
+            for code, message, hint, path, _ in problems(error, cls)
+        ) from None
+    found = [Finding(code, message, where, hint) for code, message, _, hint in judge_hardware(step)]
+    if step.runs_container and step.image is None:
+        found.append(Finding("GF176", f'step "{name or "?"}" has no image', where, "give it one"))
+    if found:
+        raise GpuflowError(found)
+    step._name = name
+    return step
 
 
 def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:

@@ -140,6 +140,7 @@ class Pipeline(Model, metaclass=Open):
 
     _source: Source = PrivateAttr(default_factory=Source)
     _draft: Draft | None = PrivateAttr(default=None)
+    _effective: dict[str, tuple[Step, Settings, Step]] = PrivateAttr(default_factory=dict)
 
     @property
     def source(self) -> Source:
@@ -148,7 +149,12 @@ class Pipeline(Model, metaclass=Open):
 
     def effective(self, name: str) -> Step:
         """A step, or an exit step, with the defaults filled in."""
-        return effective(self.steps[name] if name in self.steps else self.exit[name], self.defaults)
+        step, defaults = self.steps[name] if name in self.steps else self.exit[name], self.defaults
+        known = self._effective.get(name)
+        # A copy of the pipeline with other steps or defaults shares this memory, so it is asked what it was made from.
+        if known is None or known[0] is not step or known[1] is not defaults:
+            known = self._effective[name] = (step, defaults, effective(step, defaults))
+        return known[2]
 
     def where(self, *path: str | int, key: bool = False) -> Where:
         """The place of a part of the document, as exactly as the source knows it."""

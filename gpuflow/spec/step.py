@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import EnvField, EnvFrom, Helper, Probes, PullPolicy, Script, Security, Volume
@@ -209,8 +209,17 @@ def as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-class Step(Settings):
-    """One node of the pipeline."""
+class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has no public name
+    """Makes `Step("train", command=[…])` in user code give our errors, with codes, instead of pydantic's."""
+
+    def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
+        from gpuflow.spec.building import checked_step  # building judges whole pipelines, which hold steps
+
+        return checked_step(cls, name, fields)
+
+
+class Step(Settings, metaclass=Alone):
+    """One node of the pipeline. `Step("train", command=[…])` also stands alone, inside hand-written engine code."""
 
     needs: Annotated[tuple[StepName, ...], BeforeValidator(as_list)] = ()
     """Steps that must be done first. A reference to a step's output is a need by itself."""
@@ -264,6 +273,13 @@ class Step(Settings):
     """Exit steps only: when it runs. always when not given."""
     description: Str | None = None
     """What the step is for."""
+
+    _name: str | None = PrivateAttr(default=None)
+
+    @property
+    def name(self) -> str | None:
+        """The name of a step that stands alone; in a pipeline the key is the name."""
+        return self._name
 
     @model_validator(mode="after")
     def _one_thing(self) -> Step:
