@@ -157,6 +157,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF904", "No namespace", "Admission is per namespace, so the command must know it.", "Use --namespace, or set namespace in the site."),
     ("GF905", "Not a code", "gpuflow has no such code.", "gpuflow explain lists them."),
     ("GF906", "A file cannot be written", "The place may not be written to.", "Check the path and its permissions."),
+    ("GF908", "Nothing to compare with", "--compare takes another file, or a Git revision in which the pipeline exists.", "Name a file, or a revision such as HEAD~1."),
     ("GF907", "Files are already there", "init does not overwrite.", "Choose another folder, or --force."),
 )  # fmt: skip
 

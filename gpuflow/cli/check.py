@@ -7,20 +7,26 @@ import sys
 
 from gpuflow.check.report import Report
 from gpuflow.check.verdict import check
-from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site
+from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site, with_params
+from gpuflow.cli.revisions import earlier
 from gpuflow.cli.terminal import paint, show_json
-from gpuflow.cluster import read_cluster
+from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.demand import demand_of
 from gpuflow.pod.injected import ENGINES
+from gpuflow.report.machine import github, junit, sarif
+from gpuflow.report.markdown import comparison, markdown
 from gpuflow.report.text import render
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
-gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json"""
+gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
+gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # Markdown for the pull request"""
 FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"never", "unknown", "may-queue"}}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, ("text", "json"))
+    add_common(parser, ("text", "json", "sarif", "junit", "markdown", "github"))
     parser.add_argument("--cluster", required=True, metavar="DIR|FILE", help="manifests of the cluster")
     parser.add_argument(
         "--engine", choices=ENGINES, default="none", help="whose containers and pods are added; none when not given"
@@ -35,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="which verdicts exit with 1; never and unknown when not given",
     )
 
+    parser.add_argument(
+        "--compare",
+        metavar="FILE|REV",
+        help="say how the pipeline moves peak and verdict since another file or Git revision",
+    )
+
 
 def run(args: argparse.Namespace) -> int:
     if args.runs < 1:
@@ -45,16 +57,39 @@ def run(args: argparse.Namespace) -> int:
     namespace = namespace_of(args, site)
     pipelines = read_pipelines(args)
     cluster = read_cluster(args.cluster)
+    if args.compare:
+        return _compare(args, pipelines, site, cluster, namespace)
     reports = [
         check(demand_of(pipeline, site, args.engine), cluster, namespace, runs=args.runs) for pipeline in pipelines
     ]
-    _show(reports, args.format)
+    _show(reports, args.format, FAILS[args.fail_on])
     return 1 if any(report.verdict in FAILS[args.fail_on] for report in reports) else 0
 
 
-def _show(reports: list[Report], format: str) -> None:
+def _show(reports: list[Report], format: str, failing: set[str]) -> None:
     if format == "json":
         documents = [report.document() for report in reports]
         show_json(documents[0] if len(documents) == 1 else documents)
-        return
-    sys.stdout.write("\n".join(render(report, paint) for report in reports))
+    elif format == "text":
+        sys.stdout.write("\n".join(render(report, paint) for report in reports))
+    elif format == "markdown":
+        sys.stdout.write(markdown(reports))
+    else:
+        written = {"sarif": sarif, "github": github}.get(format)
+        sys.stdout.write(written(reports) if written else junit(reports, failing))
+
+
+def _compare(args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: Cluster, namespace: str) -> int:
+    """Markdown for a pull request: verdict and peaks before and after. Exits by the verdict after."""
+    failed = False
+    for pipeline, file in zip(pipelines, args.files, strict=True):
+        before, after = (
+            check(demand_of(one, site, args.engine), cluster, namespace, runs=args.runs)
+            for one in (with_params(earlier(file, args.compare), args.param), pipeline)
+        )
+        failed |= after.verdict in FAILS[args.fail_on]
+        if args.format == "json":
+            show_json({"before": before.document(), "after": after.document()})
+        else:
+            sys.stdout.write(comparison(before, after))
+    return 1 if failed else 0

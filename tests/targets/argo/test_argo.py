@@ -117,7 +117,13 @@ steps:
     queue: research
     spot: never
     topology: {spread: zone}
-    kubernetes: {resources: {rdma/hca: 1}, node_selector: {a: b}, tolerations: [{key: k, operator: Exists}], scheduler: volcano, runtime_class: kata, host_ipc: true}
+    kubernetes:
+      resources: {rdma/hca: 1}
+      node_selector: {a: b}
+      tolerations: [{key: k, operator: Exists}]
+      scheduler: volcano
+      runtime_class: kata
+      host_ipc: true
     retry: {failures: 2, interruptions: 3, backoff: 10s, final_exit_codes: [3]}
   each:
     for_each: {x: {param: items}}
@@ -252,7 +258,8 @@ def test_failures_alone_do_not_retry_interruptions() -> None:
     strategy = retry("retry: 2")
     assert strategy["limit"] == "2"
     assert strategy["expression"] == (
-        "!(lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [75, 143]) && !(asInt(lastRetry.exitCode) in [79])"
+        "!(lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [75, 143]) && "
+        "!(asInt(lastRetry.exitCode) in [79])"
     )
 
 

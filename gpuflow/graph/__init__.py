@@ -1,0 +1,21 @@
+"""Order, loops and worst-case concurrency of pipelines, as pure functions on plain values."""
+
+from gpuflow.graph.order import ancestors, descendants, find_cycle, order
+from gpuflow.graph.parallel import safe_parallel
+from gpuflow.graph.peak import Peak, peak
+from gpuflow.graph.tree import Dag, Leaf, Loop, Node, Unknown
+
+__all__ = [
+    "Dag",
+    "Leaf",
+    "Loop",
+    "Node",
+    "Peak",
+    "Unknown",
+    "ancestors",
+    "descendants",
+    "find_cycle",
+    "order",
+    "peak",
+    "safe_parallel",
+]

@@ -1,0 +1,40 @@
+"""The heaviest set of nodes of which none waits for another: a maximum-weight antichain.
+
+By weighted Dilworth it weighs the sum of all weights less the maximum flow of `flow`, and the minimum cut names
+its members. No transitive closure is needed.
+"""
+
+from collections.abc import Sequence
+
+from gpuflow.graph.flow import Flow
+from gpuflow.graph.shape import Shape
+
+
+def heaviest(shape: Shape, weights: Sequence[int]) -> list[int]:
+    """The nodes of a heaviest antichain, in order; nodes without weight are left out."""
+    value = [*weights, *(0 for _ in range(shape.barriers))]
+    base = len(value)
+    for merge in shape.merges:
+        first, second = value[merge.first], value[merge.second]
+        value.append(first + second if merge.together else max(first, second))
+    stack = [shape.core[node] for node in _cut(shape.edges, [value[term] for term in shape.core])]
+    chosen: list[int] = []
+    while stack:
+        term = stack.pop()
+        if term < base:
+            chosen.append(term)
+            continue
+        merge = shape.merges[term - base]
+        if merge.together:
+            stack += (merge.first, merge.second)
+        else:
+            stack.append(merge.first if value[merge.first] == value[term] else merge.second)
+    return sorted(node for node in chosen if value[node])
+
+
+def _cut(edges: Sequence[Sequence[int]], weights: Sequence[int]) -> list[int]:
+    """The members of a heaviest antichain of the core: offers reach their leaving but not their entering side."""
+    if not any(edges):
+        return list(range(len(weights)))
+    level = Flow(edges, weights).maximise()
+    return [node for node in range(len(weights)) if level[2 * node] and not level[2 * node + 1]]

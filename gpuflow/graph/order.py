@@ -1,0 +1,100 @@
+"""Order, loops and reachability of a directed graph given as `{name: its successors}`.
+
+Insertion order is the only tie-breaker, so the same input always gives the same answer. A successor that is
+not a key of the mapping counts as a node without successors.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from graphlib import CycleError
+from heapq import heapify, heappop, heappush
+
+Successors = Mapping[str, Collection[str]]
+
+
+def order(successors: Successors) -> list[str]:
+    """Every node after all its predecessors; among free nodes the one named first comes first.
+
+    Raises `graphlib.CycleError` whose second argument is the loop that `find_cycle` names.
+    """
+    names = _names(successors)
+    rank = {name: index for index, name in enumerate(names)}
+    waiting = dict.fromkeys(names, 0)
+    for targets in successors.values():
+        for target in dict.fromkeys(targets):
+            waiting[target] += 1
+    ready = [rank[name] for name in names if not waiting[name]]
+    heapify(ready)
+    ordered: list[str] = []
+    while ready:
+        name = names[heappop(ready)]
+        ordered.append(name)
+        for target in dict.fromkeys(successors.get(name, ())):
+            waiting[target] -= 1
+            if not waiting[target]:
+                heappush(ready, rank[target])
+    if len(ordered) < len(names):
+        cycle = find_cycle(successors) or []
+        raise CycleError(f"steps wait for each other: {' -> '.join(cycle)}; remove one of these dependencies", cycle)
+    return ordered
+
+
+def find_cycle(successors: Successors) -> list[str] | None:
+    """One loop as `[a, b, a]`, beginning with its earliest-named node, or `None` where there is none."""
+    names = _names(successors)
+    finished: set[str] = set()
+    for root in names:
+        if root in finished:
+            continue
+        path = {root: iter(successors.get(root, ()))}
+        while path:
+            name, targets = next(reversed(path.items()))
+            target = next(targets, None)
+            if target is None:
+                path.popitem()
+                finished.add(name)
+            elif target in path:
+                nodes = list(path)
+                return _closed(nodes[nodes.index(target) :], names)
+            elif target not in finished:
+                path[target] = iter(successors.get(target, ()))
+    return None
+
+
+def descendants(successors: Successors, name: str) -> list[str]:
+    """Every node that a path from `name` reaches, in insertion order, without `name` itself."""
+    return _reached(successors, _names(successors), name)
+
+
+def ancestors(successors: Successors, name: str) -> list[str]:
+    """Every node from which a path reaches `name`, in insertion order, without `name` itself."""
+    names = _names(successors)
+    predecessors: dict[str, list[str]] = {node: [] for node in names}
+    for source, targets in successors.items():
+        for target in targets:
+            predecessors[target].append(source)
+    return _reached(predecessors, names, name)
+
+
+def _names(successors: Successors) -> list[str]:
+    names = dict.fromkeys(successors)
+    for targets in successors.values():
+        names.update(dict.fromkeys(targets))
+    return list(names)
+
+
+def _closed(cycle: list[str], names: Iterable[str]) -> list[str]:
+    members = set(cycle)
+    start = cycle.index(next(name for name in names if name in members))
+    return [*cycle[start:], *cycle[: start + 1]]
+
+
+def _reached(successors: Successors, names: Iterable[str], start: str) -> list[str]:
+    seen: set[str] = set()
+    stack = [start]
+    while stack:
+        for target in successors.get(stack.pop(), ()):
+            if target not in seen:
+                seen.add(target)
+                stack.append(target)
+    seen.discard(start)
+    return [name for name in names if name in seen]

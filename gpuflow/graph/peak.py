@@ -1,0 +1,114 @@
+"""The worst moment of a pipeline: the most of one resource that its live steps can hold at the same time."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from gpuflow.graph.live import Step, weigh
+from gpuflow.graph.price import Best, Capped, Copies, Part, Single, Together
+from gpuflow.graph.tree import Dag, Leaf, Loop, Node, Unknown
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most that can be held at once, and the moment that shows it.
+
+    - `exact`: `value` is reached, by the steps in `live`.
+    - `at-most`: never more than `value`; `because` says why not exact. `live` may be alive together and weighs
+      `reached`, where every number that only the run will tell is as large as it can be.
+    - `unknown`: `value` is `None`, `because` names what is missing; `live` weighs `reached` without that.
+    """
+
+    value: int | None
+    bound: Literal["exact", "at-most", "unknown"]
+    because: str | None
+    live: Mapping[str, int]
+    """Step name to live copies; steps without weight are left out."""
+    reached: int
+
+    @property
+    def witness(self) -> tuple[str, ...]:
+        """The names of the live steps, in the order of the tree."""
+        return tuple(self.live)
+
+
+def peak(tree: Node, key: str) -> Peak:
+    """The worst moment of `tree` for the resource `key`, whatever its steps' durations turn out to be."""
+    best, missing = worst(tree, key)
+    reached = weigh(best.live)
+    live: dict[str, int] = {}
+    for step, copies in sorted(best.live, key=lambda pair: pair[0].place):
+        live[step.name] = live.get(step.name, 0) + copies
+    if missing:
+        return Peak(None, "unknown", "; ".join(missing), live, reached)
+    value = int(best.weight)
+    reasons = list(dict.fromkeys(doubt for step, _ in best.live for doubt in step.doubts))
+    if value > reached:
+        reasons.append(f"under the parallel caps {reached} can be reached and more than {value} cannot")
+    return Peak(value, "at-most" if reasons else "exact", "; ".join(reasons) or None, live, reached)
+
+
+def worst(tree: Node, key: str) -> tuple[Best, list[str]]:
+    """The best at price 0, and what is missing to bound it."""
+    reader = _Reader(key)
+    return reader.part(tree).at(0), list(dict.fromkeys(reader.missing))
+
+
+class _Reader:
+    """Fills the numbers of one key into a tree, and collects what no number bounds."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.missing: list[str] = []
+        self.places = count()
+
+    def part(self, node: Node, room: int | None = None, doubts: tuple[str, ...] = ()) -> Part:
+        """`room` is the tightest cap on pods around the node, `doubts` what is unknown around it."""
+        match node:
+            case Leaf():
+                return self._leaf(node, room, doubts)
+            case Dag():
+                return self._dag(node, room, doubts)
+            case Loop():
+                return self._loop(node, room, doubts)
+
+    def _leaf(self, leaf: Leaf, room: int | None, doubts: tuple[str, ...]) -> Part:
+        weight = leaf.weights.get(self.key, 0)
+        if isinstance(weight, Unknown):
+            reason = f"{self.key} of step {leaf.name!r} is unknown: {weight.because}"
+            if weight.at_most is None:
+                self.missing.append(reason)
+            weight, doubts = weight.at_most or 0, (*doubts, reason)
+        pods = leaf.pods if room is None else min(leaf.pods, room)
+        return Single(Step(next(self.places), leaf.name, weight, pods, doubts))
+
+    def _dag(self, dag: Dag, room: int | None, doubts: tuple[str, ...]) -> Part:
+        cap = dag.parallel
+        if cap is not None and room is not None and room <= cap:
+            cap = None
+        inside = room if cap is None else cap
+        whole = Together(dag.shape, [self.part(node, inside, doubts) for node in dag.nodes.values()])
+        return whole if cap is None else Capped(whole, cap)
+
+    def _loop(self, loop: Loop, room: int | None, doubts: tuple[str, ...]) -> Part:
+        if loop.copies == 0:
+            return Single(Step(next(self.places), loop.name, 0, 0))
+        limits = [loop.parallel]
+        reason = None
+        if isinstance(loop.copies, Unknown):
+            reason = f"the copies of loop {loop.name!r} are unknown: {loop.copies.because}"
+            limits.append(loop.copies.at_most)
+            doubts = (*doubts, reason)
+        else:
+            limits.append(loop.copies)
+        body = self.part(loop.body, room, doubts)
+        if room is not None and not body.free:
+            # A copy with weight has a pod, so no more copies than the cap around them can live.
+            limits.append(room // (body.grain or 1))
+        known = [limit for limit in limits if limit is not None]
+        if not known and reason and body.top:
+            self.missing.append(reason)
+        copies = Copies(body, min(known, default=0))
+        # The cap around holds for the loop alone too. Saying so tightens the bound where others wait for the loop.
+        return copies if room is None or isinstance(body, Single) else Capped(copies, room)

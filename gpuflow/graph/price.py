@@ -1,0 +1,171 @@
+"""What a tree can have alive when every pod costs a price: the Lagrangian view of parallelism caps.
+
+The heaviest antichain under a cap on pods is strongly NP-hard to find. Priced it is easy: `Part.at(price)`
+maximises weight less price times pods, and for every price that value plus price times cap bounds the capped
+maximum from above. The best price nearly always meets an antichain that really fits; where it does not, and the
+module is small, `knapsack` decides.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from fractions import Fraction
+from math import floor, gcd, lcm
+from typing import NamedTuple, TypeAlias
+
+from gpuflow.graph.antichain import heaviest
+from gpuflow.graph.knapsack import Knapsack, Table, TooLarge
+from gpuflow.graph.live import Live, Step, fit, weigh
+from gpuflow.graph.shape import Shape
+
+Number: TypeAlias = int | Fraction
+
+# Prices tried for one cap. Each one met is a sound bound; a handful is the rule.
+ROUNDS = 50
+
+
+class Best(NamedTuple):
+    """The optimum at some price as weight and pods, and steps that do fit; the latter may weigh less."""
+
+    weight: Number
+    pods: Number
+    live: Live
+
+    def worth(self, price: Number) -> Number:
+        return self.weight - price * self.pods
+
+
+NOTHING = Best(0, 0, ())
+
+
+class Part(ABC):
+    """A module with the numbers of one key filled in.
+
+    Of its steps with weight, `top` is the heaviest weight, `grain` divides all their numbers of pods, and `free`
+    says that some count no pod.
+    """
+
+    def __init__(self, top: int, grain: int, free: bool) -> None:
+        self.top = top
+        self.grain = grain
+        self.free = free
+
+    @abstractmethod
+    def at(self, price: Number) -> Best:
+        """The best to have alive when each pod costs `price`; the plain maximum when that is 0."""
+
+    @abstractmethod
+    def table(self, knapsack: Knapsack) -> Table:
+        """The exact best for every number of pods, or `TooLarge`."""
+
+
+class Single(Part):
+    """A step."""
+
+    def __init__(self, step: Step) -> None:
+        super().__init__(step.weight, step.pods if step.weight else 0, step.weight > 0 and not step.pods)
+        self.step = step
+        self.best = Best(step.weight, step.pods, ((step, 1),))
+
+    def at(self, price: Number) -> Best:
+        return self.best if self.best.worth(price) > 0 else NOTHING
+
+    def table(self, knapsack: Knapsack) -> Table:
+        return knapsack.single(self.best.live, self.step.weight, self.step.pods)
+
+
+class Copies(Part):
+    """`count` independent runs of `body`."""
+
+    def __init__(self, body: Part, count: int) -> None:
+        super().__init__(body.top, body.grain, body.free)
+        self.body = body
+        self.count = count
+
+    def at(self, price: Number) -> Best:
+        best = self.body.at(price) if self.count else NOTHING
+        live = tuple((step, copies * self.count) for step, copies in best.live)
+        return Best(best.weight * self.count, best.pods * self.count, live)
+
+    def table(self, knapsack: Knapsack) -> Table:
+        return knapsack.repeat(self.body.table(knapsack), self.count)
+
+
+class Together(Part):
+    """Parts of which some wait for others."""
+
+    def __init__(self, shape: Shape, parts: Sequence[Part]) -> None:
+        top = max((part.top for part in parts), default=0)
+        super().__init__(top, gcd(*(part.grain for part in parts)), any(part.free for part in parts))
+        self.shape = shape
+        self.parts = parts
+
+    def at(self, price: Number) -> Best:
+        bests = [part.at(price) for part in self.parts]
+        worths = [best.worth(price) for best in bests]
+        scale = lcm(*{worth.denominator for worth in worths})
+        chosen = [bests[node] for node in heaviest(self.shape, [int(worth * scale) for worth in worths])]
+        live = tuple(pair for best in chosen for pair in best.live)
+        return Best(sum(best.weight for best in chosen), sum(best.pods for best in chosen), live)
+
+    def table(self, knapsack: Knapsack) -> Table:
+        return knapsack.together(self.shape, [part.table(knapsack) for part in self.parts])
+
+
+class Capped(Part):
+    """A part of which at most `cap` pods live at once.
+
+    `upper` bounds its weight and `live` does fit. From the best `price` found, where it is `worth` something, the
+    cap needs no help. Below, the straight line from there to `upper` at price 0 is a bound, because the true optimum
+    is convex in the price: as if `upper` had `pods`, a fraction perhaps.
+    """
+
+    def __init__(self, part: Part, cap: int) -> None:
+        super().__init__(part.top, part.grain, part.free)
+        self.part = part
+        # Where all gangs have four pods, a cap of ten is one of eight.
+        self.cap = cap - cap % (part.grain or 1)
+        self.price: Number = 0
+        many = part.at(0)
+        self.pods, self.worth = many.pods, many.weight
+        self.upper = floor(many.weight)
+        self.live = fit(many.live, self.cap)
+        if many.pods > self.cap:
+            self._close(many)
+        if self.upper > weigh(self.live):
+            self._tabulate()
+        if self.price:
+            self.pods = max(0, self.upper - self.worth) / Fraction(self.price)
+
+    def at(self, price: Number) -> Best:
+        if price < self.price or not price:
+            return Best(self.upper, self.pods, self.live)
+        best = self.part.at(price)
+        return best._replace(live=fit(best.live, self.cap))
+
+    def table(self, knapsack: Knapsack) -> Table:
+        return self.part.table(knapsack)[: self.cap + 1]
+
+    def _close(self, many: Best) -> None:
+        """Bring bound and reach together: try the price at which the best above the cap and within it tie."""
+        # No pod is worth more than the heaviest step: at that price only steps that count no pod live.
+        few = self.part.at(self.top)
+        bound: Number = many.weight
+        for _ in range(ROUNDS):
+            price = (many.weight - few.weight) / Fraction(many.pods - few.pods)
+            best = self.part.at(price)
+            worth = best.worth(price)
+            self.live = max(self.live, fit(best.live, self.cap), key=weigh)
+            if worth + price * self.cap < bound:
+                bound = worth + price * self.cap
+                self.price, self.worth, self.upper = price, worth, floor(bound)
+            if self.upper <= weigh(self.live) or worth <= few.worth(price):
+                return
+            if best.pods > self.cap:
+                many = best
+            else:
+                few = best
+
+    def _tabulate(self) -> None:
+        with suppress(TooLarge):
+            self.upper, self.live = self.part.table(Knapsack(self.cap))[-1]

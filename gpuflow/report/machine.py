@@ -1,0 +1,123 @@
+"""Reports for programs: SARIF for code scanning, JUnit for CI, GitHub's annotations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from gpuflow.check.report import Report
+from gpuflow.codes import CODES
+from gpuflow.errors import Finding
+from gpuflow.version import __version__
+
+_LEVELS = {"error": "error", "warning": "warning", "note": "note"}
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+
+
+def sarif(reports: Sequence[Report]) -> str:
+    """SARIF 2.1.0: one result per finding, one rule per code."""
+    findings = [finding for report in reports for finding in report.findings]
+    codes = sorted({finding.code for finding in findings})
+    driver = {
+        "name": "gpuflow",
+        "version": __version__,
+        "rules": [_rule(code) for code in codes],
+    }
+    document = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": [_result(finding, codes) for finding in findings]}],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _rule(code: str) -> dict[str, Any]:
+    entry = CODES[code]
+    return {
+        "id": code,
+        "shortDescription": {"text": entry.title},
+        "fullDescription": {"text": entry.meaning},
+        "help": {"text": entry.way_out},
+    }
+
+
+def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": finding.code,
+        "ruleIndex": codes.index(finding.code),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": _words(finding)},
+    }
+    where = finding.where
+    if where.file is not None:
+        location: dict[str, Any] = {"artifactLocation": {"uri": where.file}}
+        if where.line is not None:
+            location["region"] = {"startLine": where.line, "startColumn": where.column or 1}
+        result["locations"] = [{"physicalLocation": location}]
+    return result
+
+
+def _words(finding: Finding) -> str:
+    parts = [finding.message, finding.kubernetes and f"Kubernetes: {finding.kubernetes}", finding.hint]
+    return "\n".join(part for part in parts if part)
+
+
+def junit(reports: Sequence[Report], failing: set[str]) -> str:
+    """JUnit XML: a suite per pipeline, a case per scope and one for the verdict."""
+    suites = []
+    for report in reports:
+        cases = [_case("verdict", report.verdict, failing, _all_words(report))]
+        for scope in report.scopes:
+            title = f"{scope.kind} {scope.name} {scope.resource}"
+            text = f"used {scope.used}, peak {scope.peak}, hard {scope.hard}"
+            cases.append(_case(title, scope.verdict, failing, text))
+        failures = sum("<failure" in case for case in cases)
+        name = quoteattr(f"{report.pipeline} in {report.namespace}")
+        suites.append(
+            f'  <testsuite name={name} tests="{len(cases)}" failures="{failures}">\n{"".join(cases)}  </testsuite>\n'
+        )
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n{"".join(suites)}</testsuites>\n'
+
+
+def _case(name: str, verdict: str, failing: set[str], text: str) -> str:
+    head = f'    <testcase classname="gpuflow.check" name={quoteattr(name)}'
+    if verdict not in failing:
+        return f"{head}/>\n"
+    return (
+        f"{head}>\n      <failure message={quoteattr(verdict)}>{escape(_printable(text))}</failure>\n    </testcase>\n"
+    )
+
+
+def _printable(text: str) -> str:
+    """XML 1.0 has no way to write most control characters."""
+    return "".join(character if character in "\n\t" or character >= " " else "\ufffd" for character in text)
+
+
+def _all_words(report: Report) -> str:
+    return "\n".join(f"{finding.code} {_words(finding)}" for finding in report.findings)
+
+
+def github(reports: Sequence[Report]) -> str:
+    """Workflow commands that GitHub shows as annotations on the pull request's lines."""
+    lines = []
+    for report in reports:
+        for finding in report.findings:
+            place = finding.where
+            fields = {"file": place.file, "line": place.line, "col": place.column, "title": f"gpuflow {finding.code}"}
+            shown = ",".join(f"{key}={_property(str(value))}" for key, value in fields.items() if value is not None)
+            lines.append(f"::{_COMMANDS[finding.severity]} {shown}::{_data(_words(finding))}\n")
+        level = "error" if report.verdict == "never" else "notice"
+        lines.append(
+            f"::{level} title=gpuflow::{_data(f'{report.pipeline} in {report.namespace}: {report.verdict}')}\n"
+        )
+    return "".join(lines)
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,97 @@
+"""Reports as Markdown, for pull requests: one report, or how a change moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuflow.check.report import Report, Scope
+from gpuflow.errors import Finding
+from gpuflow.quantity import Quantity
+
+MARKS = {"always": "✅", "may-queue": "⏳", "unknown": "❔", "never": "❌"}
+
+
+def markdown(reports: Sequence[Report]) -> str:
+    """Verdict, table of scopes, findings."""
+    return "\n".join(_report(report) for report in reports)
+
+
+def _report(report: Report) -> str:
+    lines = [f"### {MARKS[report.verdict]} `{report.pipeline}` in `{report.namespace}`: {_word(report.verdict)}", ""]
+    if report.scopes:
+        lines += ["| scope | resource | used | peak | hard | verdict |", "|---|---|--:|--:|--:|---|"]
+        lines += [_row(scope) for scope in report.scopes]
+        lines.append("")
+    lines += [line for finding in report.findings for line in _finding(finding)]
+    lines += [f"Against {_code(report.as_of)}, with nobody else growing.", ""]
+    return "\n".join(lines)
+
+
+def _word(verdict: str) -> str:
+    return verdict.replace("-", " ")
+
+
+def _row(scope: Scope) -> str:
+    cells = (
+        f"{scope.kind} {scope.name}",
+        f"`{scope.resource}`",
+        scope.used,
+        scope.peak,
+        scope.hard,
+        _word(scope.verdict),
+    )
+    return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
+
+
+def _finding(finding: Finding) -> list[str]:
+    place = f" ({_code(str(finding.where))})" if finding.where.line is not None else ""
+    lines = [f"- **{finding.code}** {finding.message}{place}"]
+    if finding.kubernetes:
+        lines.append(f"  - Kubernetes: {_code(finding.kubernetes)}")
+    lines += [f"  - {line}" for line in (finding.hint or "").splitlines()]
+    return lines
+
+
+def _code(text: str) -> str:
+    """Text between backticks, whatever backticks it holds."""
+    fence = "`" * (max((len(run) for run in text.split("`") if not run), default=0) + 1) if "`" in text else "`"
+    return f"{fence}{text}{fence}"
+
+
+def comparison(before: Report, after: Report) -> str:
+    """How a change moves peak, quota and verdict."""
+    lines = [
+        f"### `{after.pipeline}` in `{after.namespace}`: {MARKS[before.verdict]} {_word(before.verdict)} → "
+        f"{MARKS[after.verdict]} {_word(after.verdict)}",
+        "",
+        "| scope | resource | peak before | peak after | change | left | verdict |",
+        "|---|---|--:|--:|--:|--:|---|",
+    ]
+    old = {(scope.kind, scope.name, scope.resource): scope for scope in before.scopes}
+    new = {(scope.kind, scope.name, scope.resource): scope for scope in after.scopes}
+    for key in sorted({*old, *new}):
+        lines.append(_moved(key, old.get(key), new.get(key)))
+    lines.append("")
+    known = {(finding.code, finding.message) for finding in before.findings}
+    fresh = [finding for finding in after.findings if (finding.code, finding.message) not in known]
+    gone = [f for f in before.findings if (f.code, f.message) not in {(g.code, g.message) for g in after.findings}]
+    lines += [line for finding in fresh for line in _finding(finding)]
+    lines += [f"- no longer: **{finding.code}** {finding.message}" for finding in gone]
+    lines += ["", f"Against {_code(after.as_of)}, with nobody else growing.", ""]
+    return "\n".join(lines)
+
+
+def _moved(key: tuple[str, str, str], old: Scope | None, new: Scope | None) -> str:
+    scope = new or old
+    assert scope is not None
+    first = old.peak if old else Quantity.zero
+    second = new.peak if new else Quantity.zero
+    change = "?" if first is None or second is None else _signed(second - first)
+    left = "?" if scope.used is None or second is None else str(scope.hard - scope.used - second)
+    verdict = _word(new.verdict) if new else "not touched"
+    cells = (f"{key[0]} {key[1]}", f"`{key[2]}`", first, second, change, left, verdict)
+    return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
+
+
+def _signed(amount: Quantity) -> str:
+    return f"+{amount}" if amount > Quantity.zero else str(amount)
