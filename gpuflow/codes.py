@@ -107,7 +107,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF184", "A path is mounted twice", "Two volumes stand at the same path.", "Keep one."),
     ("GF185", "Not an artifact", "inputs places files and directories of earlier steps.", "Pass values in the command or env."),
     ("GF186", "A store that would not last", "Checkpoints must be kept outside the pod.", "Use s3://, gs://, az://, or a path below one of the step's volumes."),
-    ("GF187", "Not for a sub-pipeline", "Schedule, start by data and exit steps belong to the outermost pipeline.", "Remove them from the sub-pipeline."),
+    ("GF187", "Not for a sub-pipeline", "Schedule, start by data, claims and exit steps belong to the outermost pipeline.", "Remove them from the sub-pipeline."),
     ("GF188", "Parameters of a sub-pipeline", "Every required parameter must be given, and no other names.", "Give them under params."),
     ("GF189", "An exit step uses an output that may be missing", "An exit step also runs when the other step failed, and then its output does not exist.", "Give the output a default."),
     ("GF190", "An output of a step that may be skipped", "The step has a condition, or is skipped with one that has. Who reads its output must say what then.", "Say if_skipped: skip on the reader, or give the output a default."),
@@ -138,6 +138,9 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Is the file complete? kubectl get -o yaml writes whole ones."),
     ("GF403", "A manifest that cannot be read", "A value in it is not what Kubernetes allows there.", "Fix the manifest."),
+    ("GF411", "No usable kubeconfig", "The Kubernetes client cannot load a configuration.", "Set KUBECONFIG, or name a context."),
+    ("GF412", "The cluster does not answer", "The API server cannot be reached.", "Check the network and the context."),
+    ("GF413", "A kind may not be listed", "The account may not list these objects. Without quotas and limit ranges no verdict is given.", "gpuflow snapshot --rbac prints the permissions that are needed."),
     # Verdicts.
     ("GF501", "Never: quota", "The API server refuses the step's pod even when nothing else runs in the namespace.", "Ask for less in this step, or have the quota raised."),
     ("GF502", "Never: LimitRange", "The step's pod breaks the namespace's LimitRange, whatever else runs.", "Stay within it, or have it changed."),
@@ -157,8 +160,9 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF904", "No namespace", "Admission is per namespace, so the command must know it.", "Use --namespace, or set namespace in the site."),
     ("GF905", "Not a code", "gpuflow has no such code.", "gpuflow explain lists them."),
     ("GF906", "A file cannot be written", "The place may not be written to.", "Check the path and its permissions."),
-    ("GF908", "Nothing to compare with", "--compare takes another file, or a Git revision in which the pipeline exists.", "Name a file, or a revision such as HEAD~1."),
     ("GF907", "Files are already there", "init does not overwrite.", "Choose another folder, or --force."),
+    ("GF908", "Nothing to compare with", "--compare takes another file, or a Git revision in which the pipeline exists.", "Name a file, or a revision such as HEAD~1."),
+    ("GF999", "A fault of gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 
 CODES: dict[str, Code] = {row[0]: Code(*row) for row in _ROWS}

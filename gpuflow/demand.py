@@ -103,10 +103,19 @@ def peaks_of(
     pipeline: Pipeline, steps: Iterable[StepDemand], usages: Mapping[str, Mapping[str, Quantity]]
 ) -> dict[str, Bound]:
     """The worst moment per quota key when each step's pod costs what `usages` says."""
-    tree = tree_of(pipeline, steps, usages)
     forms = {key: quantity for usage in usages.values() for key, quantity in usage.items() if key not in ALIASES}
-    conditional = frozenset(_conditional(pipeline))
-    return {key: _bound(peak(tree, key), form, conditional) for key, form in forms.items()}
+    if not forms:
+        return {}
+    tree, conditional = tree_of(pipeline, steps, usages), frozenset(_conditional(pipeline))
+    # Most steps limit what they request, so several keys ask the same question of the graph: it is answered once.
+    solved: dict[tuple[int, ...], Peak] = {}
+    bounds = {}
+    for key, form in forms.items():
+        weights = tuple(usage[key].milli if key in usage else 0 for usage in usages.values())
+        if weights not in solved:
+            solved[weights] = peak(tree, key)
+        bounds[key] = _bound(solved[weights], form, conditional)
+    return bounds
 
 
 def tree_of(pipeline: Pipeline, steps: Iterable[StepDemand], usages: Mapping[str, Mapping[str, Quantity]]) -> Node:
@@ -151,11 +160,13 @@ def _step_demand(
 ) -> StepDemand:
     bare = pod_for(pipeline, name, site)
     pod = with_engine(bare, step, parts)
-    usage, own = _usage(pod), _usage(bare)
+    requests, limits = _sums(pod)
+    usage = compute_usage(requests, limits)
+    own = usage if pod is bare else compute_usage(*_sums(bare))
     driver = driver_pod(parts)
     if driver is not None:
         # The driver ends before the step's own pod starts: the larger of the two counts.
-        usage = {key: max(value, usage.get(key, Quantity.zero)) for key, value in {**usage, **_usage(driver)}.items()}
+        usage = _largest(usage, compute_usage(*_sums(driver)))
     overhead = {key: value - own.get(key, Quantity.zero) for key, value in usage.items()}
     return StepDemand(
         full,
@@ -164,14 +175,19 @@ def _step_demand(
         pod,
         usage,
         {key: value for key, value in overhead.items() if value > Quantity.zero},
-        pod_requests(_defaulted(pod)),
-        pod_limits(_defaulted(pod)),
+        requests,
+        limits,
     )
 
 
-def _usage(pod: Mapping[str, Any]) -> dict[str, Quantity]:
+def _largest(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    return {key: max(one.get(key, Quantity.zero), other.get(key, Quantity.zero)) for key in {**one, **other}}
+
+
+def _sums(pod: Mapping[str, Any]) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
+    """What the whole pod requests, and its limits."""
     stored = _defaulted(pod)
-    return compute_usage(pod_requests(stored), pod_limits(stored))
+    return pod_requests(stored), pod_limits(stored)
 
 
 def _defaulted(pod: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from gpuflow.check.report import Report
 from gpuflow.check.verdict import check
 from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site, with_params
 from gpuflow.cli.revisions import earlier
-from gpuflow.cli.terminal import paint, show_json
+from gpuflow.cli.terminal import paint, show_findings, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.demand import demand_of
+from gpuflow.errors import Finding
 from gpuflow.pod.injected import ENGINES
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
@@ -21,13 +22,16 @@ from gpuflow.spec.pipeline import Pipeline
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
-gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # Markdown for the pull request"""
+gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # for the pull request"""
 FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"never", "unknown", "may-queue"}}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json", "sarif", "junit", "markdown", "github"))
-    parser.add_argument("--cluster", required=True, metavar="DIR|FILE", help="manifests of the cluster")
+    parser.add_argument(
+        "--cluster", required=True, metavar="DIR|FILE|live", help="manifests of the cluster, or the live one"
+    )
+    parser.add_argument("--context", help="with --cluster live: context of the kubeconfig")
     parser.add_argument(
         "--engine", choices=ENGINES, default="none", help="whose containers and pods are added; none when not given"
     )
@@ -56,14 +60,23 @@ def run(args: argparse.Namespace) -> int:
     site = read_site(args)
     namespace = namespace_of(args, site)
     pipelines = read_pipelines(args)
-    cluster = read_cluster(args.cluster)
+    cluster, unreadable = _cluster(args, namespace)
     if args.compare:
         return _compare(args, pipelines, site, cluster, namespace)
     reports = [
         check(demand_of(pipeline, site, args.engine), cluster, namespace, runs=args.runs) for pipeline in pipelines
     ]
+    show_findings(unreadable)
     _show(reports, args.format, FAILS[args.fail_on])
     return 1 if any(report.verdict in FAILS[args.fail_on] for report in reports) else 0
+
+
+def _cluster(args: argparse.Namespace, namespace: str) -> tuple[Cluster, list[Finding]]:
+    if args.cluster != "live":
+        return read_cluster(args.cluster), []
+    from gpuflow.cluster.live import read_live  # loads the Kubernetes client
+
+    return read_live(namespace, args.context)
 
 
 def _show(reports: list[Report], format: str, failing: set[str]) -> None:

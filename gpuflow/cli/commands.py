@@ -18,6 +18,7 @@ COMMANDS: dict[str, Entry] = {
     "check": Entry(
         "Say whether the cluster will admit a pipeline: always, after queueing, or never", "gpuflow.cli.check"
     ),
+    "snapshot": Entry("Write what the checker needs of a live cluster to files, read-only", "gpuflow.cli.snapshot"),
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
     "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
     "site": Entry("Show how a cluster spells things", "gpuflow.cli.site"),

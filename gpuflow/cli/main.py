@@ -72,6 +72,15 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception as fault:
+        if os.environ.get("GPUFLOW_TRACEBACK"):
+            raise
+        from gpuflow.cli.terminal import show_findings
+        from gpuflow.errors import Finding, Where
+
+        hint = "this is a fault of gpuflow, not yours; GPUFLOW_TRACEBACK=1 shows where, please report it"
+        show_findings([Finding("GF999", f"{type(fault).__name__}: {fault}", Where("gpuflow"), hint)])
+        return 3
 
 
 def _dispatch(words: list[str]) -> int:
