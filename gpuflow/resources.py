@@ -7,7 +7,7 @@ pod-level resources and the runtime's overhead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ __all__ = [
     "read_maps",
     "read_quantity",
     "read_resource_list",
+    "read_texts",
 ]
 
 ResourceList = Mapping[str, Quantity]
@@ -94,15 +95,25 @@ def read_maps(value: object, where: str) -> list[Mapping[str, Any]]:
     """A list of maps of a manifest; an absent one is empty."""
     if value is None:
         return []
+    return [
+        item if type(item) is dict else read_map(item, f"{where}[{index}]")
+        for index, item in enumerate(_read_list(value, where))
+    ]
+
+
+def read_texts(value: object, where: str) -> list[str]:
+    """A list of strings of a manifest; an absent one is empty."""
+    texts = [] if value is None else _read_list(value, where)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"{where}[{index}]: must be a string, not {text!r}")
+    return list(texts)
+
+
+def _read_list(value: object, where: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"{where}: must be a list, not {value!r}")
-    return [item if type(item) is dict else _item(item, where, index) for index, item in enumerate(value)]
-
-
-def _item(item: object, where: str, index: int) -> Mapping[str, Any]:
-    if item is None:
-        raise ValueError(f"{where}[{index}]: must be a map, not null")
-    return read_map(item, f"{where}[{index}]")
+    return value
 
 
 def aggregate(

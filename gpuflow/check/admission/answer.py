@@ -1,0 +1,73 @@
+"""The API server's answer to the creation of a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from gpuflow.check.admission.pod import Pod
+from gpuflow.check.admission.stored import render
+from gpuflow.check.admission.usage import pod_usage
+from gpuflow.resources import ResourceList
+
+
+@dataclass(frozen=True, eq=False)
+class Admission:
+    """What the API server would answer, and what it would have stored and charged.
+
+    `status` is 201, 403 or 422 and `message` its exact text, `None` when the pod is created. `stage` says who
+    refused (`priority`, `runtimeclass`, `validation`, `limitrange`, `podsecurity` or `quota`), `created` when
+    nobody did. `clauses` are the single complaints of a 422 or of a LimitRange, sorted. `assumed` names the
+    quotas whose manifest had no status: they were judged by `spec.hard`, as if nothing was used.
+    """
+
+    status: int
+    stage: str
+    message: str | None
+    clauses: tuple[str, ...]
+    assumed: tuple[str, ...]
+    _pod: Pod = field(repr=False)
+    _prepared: bool = field(repr=False)
+    _totals: Mapping[str, ResourceList] = field(repr=False)
+    _others: Callable[[Admission], tuple[Admission, ...]] = field(repr=False)
+
+    @property
+    def allowed(self) -> bool:
+        return self.status == 201
+
+    @cached_property
+    def pod(self) -> dict[str, Any]:
+        """The manifest after defaulting and mutation; what they left alone is shared with the given one."""
+        return render(self._pod, created=self.allowed, prepared=self._prepared)
+
+    @cached_property
+    def usage(self) -> dict[str, str]:
+        """What the pod costs, for every key that Kubernetes' evaluator reports.
+
+        Empty when its priority or runtime class was refused, since that comes before the pod is complete.
+        """
+        return _texts(pod_usage(self._pod)) if self._prepared else {}
+
+    @cached_property
+    def used(self) -> dict[str, dict[str, str]]:
+        """All totals of each quota after the creation; empty when the pod is refused."""
+        return {name: _texts(totals) for name, totals in self._totals.items()}
+
+    @cached_property
+    def alternatives(self) -> tuple[Admission, ...]:
+        """The other answers Kubernetes may give, since it reads LimitRanges and quotas in no particular order."""
+        return self._others(self)
+
+    def is_same(self, other: Admission) -> bool:
+        """Whether both tell the user the same, up to LimitRanger's note of what it filled in."""
+        return self._told() == other._told()
+
+    def _told(self) -> tuple[object, ...]:
+        pod = render(self._pod._replace(limit_ranger_note=None), created=self.allowed, prepared=self._prepared)
+        return self.status, self.message, pod, self.usage, self.used
+
+
+def _texts(resources: ResourceList) -> dict[str, str]:
+    return {name: quantity.text for name, quantity in resources.items()}
