@@ -60,9 +60,11 @@ test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
 	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3
 
-test-oracles: .venvs/core/.ready
+test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@echo "== oracles: the engines' own code"
 	@.venvs/core/bin/python -m pytest tests/engines tests/differential -m go
+	@echo "== what is compiled for Argo, asked of Argo's own code"
+	@.venvs/argo/bin/python -m pytest tests/targets/argo -m go
 
 test-control-plane: .venvs/core/.ready
 	@echo "== control plane: etcd, API server, controllers, scheduler"

@@ -121,7 +121,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF211", "A site that runs as root", "The default pod satisfies the restricted standard, so the site's user is not 0.", "Use another user id; single steps may say run_as_root."),
     ("GF212", "A site that cannot be found", "The name is neither a preset nor a file, or sites extend each other in a circle.", "gpuflow site presets"),
     ("GF221", "The site does not know the GPU's nodes", "The site does not say which nodes have this model.", "Add it under gpu.models, or set gpu.product_label."),
-    ("GF222", "A node label that cannot exist", "The label would have more than 63 characters.", "Label these nodes in another way and list the model in the site."),
+    ("GF222", "A node label that cannot exist", "The label would have more than 63 characters, or a + in its value.", "Label these nodes in another way and list the model in the site."),
     ("GF223", "No GPU is large enough", "No model of the site has that much usable memory. Usable is less than the name says.", "Ask for less per GPU, or spread over several."),
     ("GF224", "The site has no MIG", "The site's MIG strategy is none.", "Use gpu or shared_gpu, or correct the site."),
     ("GF225", "The site does not share GPUs that way", "The site does not offer this kind of sharing.", "Use another kind, mig, or gpu."),
@@ -134,6 +134,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF303", "Compiled with a loss", "The artefact does not hold this construct, because --allow-lossy was given.", "Do what the hint says."),
     ("GF304", "Two artefacts with one name", "Two pipelines would be written to the same file.", "Give them different names."),
     ("GF305", "Carried in part", "The engine carries the construct, but not in full. The artefact is usable; the difference is said once.", "Read the sentence; nothing needs to be done."),
+    ("GF306", "Text that the engine would change", "The engine replaces tags in this field, and there is no way to hide them there.", "Keep such text in commands, arguments, scripts or variables."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Is the file complete? kubectl get -o yaml writes whole ones."),

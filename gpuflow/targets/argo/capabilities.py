@@ -29,9 +29,6 @@ _GAPS: dict[str, Cannot | Weaker] = {
     ),
     "retry.more_memory": Cannot("not yet", "more memory after OOM is not written", "ask for the larger amount at once"),
     "spot.fallback_after": Cannot("not yet", "falling back to on-demand is not written", "use spot: prefer"),
-    "text.braces": Cannot(
-        "not yet", "Argo has no escape for {{ and would try to replace it", "keep text with {{ in a file or a ConfigMap"
-    ),
     "when.item": Cannot("not yet", "a condition on the fan-out item is not written", "put the condition into the list"),
     "for_each.dynamic_matrix": Cannot(
         "not yet", "combinations of lists that are known at run time are not written", "make one list of maps"

@@ -5,16 +5,30 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from gpuflow.errors import fail
+from gpuflow.pod.expansion import escaped
 from gpuflow.site import Site
 from gpuflow.spec.flow import upstream
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import condition_types, output_types
+from gpuflow.spec.rules import condition_types, output_types, reference_type
 from gpuflow.spec.step import Range, Step
-from gpuflow.spec.text import OutputRef, ParamRef
-from gpuflow.targets.argo.spelling import Inputs, argument, condition
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
+from gpuflow.targets.argo.spelling import (
+    Inputs,
+    argument,
+    carried,
+    condition,
+    handed_on,
+    hidden_json,
+    safe,
+    text_value,
+    without_tags,
+)
 from gpuflow.targets.argo.templates import approval_template, step_template
 
+PLAIN_TYPES = ("int", "float", "bool")
+"""Types whose text needs no protection."""
 MAIN, EXIT = "main", "exit"
 
 
@@ -50,7 +64,12 @@ class Templates:
             when = {"failure": "{{workflow.status}} != Succeeded", "success": "{{workflow.status}} == Succeeded"}.get(
                 step.on or ""
             )
-            task = {"name": name, "template": title, "arguments": _arguments(inputs, {}, nested=False), "when": when}
+            task = {
+                "name": name,
+                "template": title,
+                "arguments": _arguments(pipeline, inputs, step, nested=False, static=True),
+                "when": when,
+            }
             tasks.append({key: value for key, value in task.items() if value})
         self.found.insert(place, {"name": EXIT, "dag": {"tasks": tasks}})
 
@@ -70,6 +89,9 @@ class Templates:
         step = pipeline.effective(name)
         place = len(self.found)
         title, inputs = self._step(pipeline, name, prefix)
+        static = _is_static(step)
+        if static and step.for_each:
+            _refuse_items(pipeline, name, step)
         task: dict[str, Any] = {
             "name": name,
             "template": title,
@@ -77,7 +99,7 @@ class Templates:
             "when": condition(step.when, condition_types(pipeline, step), nested=nested)
             if step.when is not None
             else None,
-            "arguments": _arguments(inputs, _given(step), nested=nested, single_item=len(step.for_each or ()) == 1),
+            "arguments": _arguments(pipeline, inputs, step, nested=nested, static=static),
             **_loop(step, nested=nested),
         }
         if step.parallel is not None:
@@ -92,7 +114,7 @@ class Templates:
         arguments = task.pop("arguments") or {"parameters": []}
         outer, inner = [], []
         for parameter in arguments["parameters"]:
-            if "{{item" in parameter["value"]:
+            if _uses_item(parameter["value"]):
                 inner.append(parameter)
             else:
                 outer.append(parameter)
@@ -132,39 +154,79 @@ def _given(step: Step) -> dict[str, Any]:
     return {**defaults, **step.params}
 
 
-def _arguments(
-    inputs: Inputs, given: dict[str, Any], *, nested: bool, single_item: bool = False
-) -> dict[str, Any] | None:
+def _arguments(pipeline: Pipeline, inputs: Inputs, step: Step, *, nested: bool, static: bool) -> dict[str, Any] | None:
+    """Values for the template's inputs: safe text for containers, carried text for a sub-pipeline's parameters."""
+    single = len(step.for_each or ()) == 1
     parameters: dict[str, str] = {}
     for name, ref in sorted(inputs.used.items()):
-        parameters[name] = argument(ref, nested=nested, single_item=single_item)
-    for name, value in given.items():
-        is_ref = hasattr(value, "canonical")
-        parameters[name] = argument(value, nested=nested, single_item=single_item) if is_ref else text_of(value)
-    return (
-        {"parameters": [{"name": name, "value": value} for name, value in parameters.items()]} if parameters else None
-    )
+        written = static and isinstance(ref, ItemRef)  # the list itself was written safely
+        if written or reference_type(pipeline, step, ref) in PLAIN_TYPES:
+            parameters[name] = argument(ref, nested=nested, single_item=single)
+        else:
+            parameters[name] = safe(text_value(ref, nested=nested, single_item=single))
+    for name, value in _given(step).items():
+        assert step.pipeline is not None
+        plain = step.pipeline.params[name].type in PLAIN_TYPES
+        if isinstance(value, ParamRef | OutputRef | ItemRef):
+            spell = argument if plain else handed_on
+            parameters[name] = spell(value, nested=nested, single_item=single)
+        else:
+            parameters[name] = text_of(value) if plain else carried(text_of(value))
+    pairs = [{"name": name, "value": value} for name, value in parameters.items()]
+    return {"parameters": pairs} if pairs else None
+
+
+def _uses_item(value: str) -> bool:
+    """Whether an argument's value is made from the loop's item."""
+    return "{{item" in value or "(item" in value
+
+
+def _is_static(step: Step) -> bool:
+    """Whether the loop's items are written out in the manifest."""
+    return not any(isinstance(source, ParamRef | OutputRef) for source in (step.for_each or {}).values())
 
 
 def _loop(step: Step, *, nested: bool) -> dict[str, Any]:
     if not step.for_each:
         return {}
-    if len(step.for_each) == 1:
+    if not _is_static(step):
         (source,) = step.for_each.values()
-        if isinstance(source, ParamRef | OutputRef):
-            return {"withParam": argument(source, nested=nested, single_item=True)}
-        return {"withItems": [_item(value) for value in _values(source)]}
-    rows = itertools.product(*(_values(source) for source in step.for_each.values()))
-    return {"withItems": [{key: _item(value) for key, value in zip(step.for_each, row, strict=True)} for row in rows]}
+        return {"withParam": hidden_json(source, nested=nested)}
+    rows = list(itertools.product(*(_values(source) for source in step.for_each.values())))
+    if len(step.for_each) == 1:
+        return {"withItems": [_hidden(text_of(value)) for (value,) in rows]}
+    keys = tuple(step.for_each)
+    return {"withItems": [{key: _hidden(text_of(value)) for key, value in zip(keys, row, strict=True)} for row in rows]}
+
+
+def _refuse_items(pipeline: Pipeline, name: str, step: Step) -> None:
+    """Items that Argo cannot carry: it quotes what it replaces as Go does, which is not JSON for the unprintable."""
+    where = pipeline.where("steps", name, "for_each")
+    for text in _texts(step):
+        if not all(character.isprintable() or character in "\n\t\r" for character in text):
+            raise fail(
+                "GF306", f'step "{name}": Argo cannot carry the item {text!r}', where=where, hint="use printable text"
+            )
+        if step.pipeline is not None and _hidden(text) != text:
+            raise fail(
+                "GF306",
+                f'step "{name}": the item {text!r} cannot be handed to a sub-pipeline',
+                where=where,
+                hint="hand items with $ or { over by a parameter instead",
+            )
+
+
+def _texts(step: Step) -> list[str]:
+    return [text_of(value) for source in (step.for_each or {}).values() for value in _values(source)]
+
+
+def _hidden(text: str) -> str:
+    """An item as text that neither Argo nor the kubelet changes; numbers too, so that no engine prints them anew."""
+    return without_tags(escaped(text, glued=True))
 
 
 def _values(source: Any) -> list[Any]:
     return list(source.items if isinstance(source, Range) else source)
-
-
-def _item(value: Any) -> Any:
-    """Items as text, so that what reaches the container does not depend on Argo's printing of numbers."""
-    return value if isinstance(value, dict) else text_of(value)
 
 
 def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:

@@ -1,8 +1,15 @@
-"""References in Argo's words: everything a template uses comes in through its inputs."""
+"""References and text in Argo's words.
+
+Everything a template uses comes in through its inputs. Argo replaces `{{…}}` in several passes and has no escape, so no
+`{{` of a user may stand in a manifest: the second brace is written `$(GPUFLOW_BRACE)`, a variable that the kubelet puts
+back when the container starts, after Argo is done. Values that are only known at run time are treated the same way,
+by an expression in the argument that carries them; it also doubles `$`, which the kubelet halves again.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 
 from gpuflow.spec import expression
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
@@ -18,6 +25,27 @@ def input_name(ref: Ref) -> str:
     return f"item--{ref.name}"
 
 
+BRACE = "GPUFLOW_BRACE"
+BRACE_ENV = {"name": BRACE, "value": "{"}
+_TAG = re.compile(r"(\$*)(?:(?<=\{)\{|\{(?=$))")
+
+
+def without_tags(text: str) -> str:
+    """Text in which Argo finds no tag, also when something is glued to its end; the kubelet restores it."""
+    return _TAG.sub(_hidden, text)
+
+
+def _hidden(match: re.Match[str]) -> str:
+    # A lone `$` in front would turn the variable into text, so it is doubled; pairs already stand for one each.
+    dollars = match[1] + "$" * (len(match[1]) % 2)
+    return f"{dollars}$({BRACE})"
+
+
+def safe(value: str) -> str:
+    """An expression for a run-time value that survives Argo's later passes and the kubelet's expansion."""
+    return f"{{{{=sprig.replace('{{', '$({BRACE})', sprig.replace('$', '$$', {value}))}}}}"
+
+
 class Inputs:
     """Spells references as template inputs, and remembers which were used."""
 
@@ -25,7 +53,7 @@ class Inputs:
         self.used: dict[str, Ref] = {}
 
     def literal(self, text: str) -> str:
-        return text
+        return without_tags(text)
 
     def reference(self, ref: Ref) -> str:
         if isinstance(ref, RunRef):
@@ -34,14 +62,46 @@ class Inputs:
         return f"{{{{inputs.parameters.{input_name(ref)}}}}}"
 
 
+ITEM = "(type(item) in ['map', 'array'] ? toJson(item) : string(item))"
+
+
 def argument(ref: Ref, *, nested: bool, single_item: bool) -> str:
-    """What a task passes for a reference. Inside a sub-pipeline, parameters are inputs of its template."""
+    """A reference to something that holds no text: a number, true or false, or an item that was written safely."""
     if isinstance(ref, ParamRef):
         return f"{{{{{'inputs' if nested else 'workflow'}.parameters.{ref.name}}}}}"
     if isinstance(ref, OutputRef):
         return f"{{{{tasks.{ref.step}.outputs.parameters.{ref.name}}}}}"
     assert isinstance(ref, ItemRef)
     return "{{item}}" if single_item else f"{{{{item.{ref.name}}}}}"
+
+
+def text_value(ref: Ref, *, nested: bool, single_item: bool = False) -> str:
+    """The expression for a reference's text as it is. What a sub-pipeline was handed is read back from its carriage."""
+    if isinstance(ref, ParamRef):
+        if not nested:
+            return f"workflow.parameters['{ref.name}']"
+        return f"sprig.replace('%25', '%', sprig.replace('%7B', '{{', inputs.parameters['{ref.name}']))"
+    if isinstance(ref, OutputRef):
+        return f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
+    assert isinstance(ref, ItemRef)
+    return ITEM if single_item else f"string(item['{ref.name}'])"
+
+
+def handed_on(ref: Ref, *, nested: bool, single_item: bool) -> str:
+    """Text for a sub-pipeline's parameter: it passes through Argo once more, so it travels without braces."""
+    value = text_value(ref, nested=nested, single_item=single_item)
+    return f"{{{{=sprig.replace('{{', '%7B', sprig.replace('%', '%25', {value}))}}}}"
+
+
+def carried(text: str) -> str:
+    """A literal for a sub-pipeline's parameter, in the same carriage."""
+    return text.replace("%", "%25").replace("{", "%7B")
+
+
+def hidden_json(ref: Ref, *, nested: bool) -> str:
+    """A list that is only known at run time, for `withParam`: `{{` stands in no JSON but inside text, where it can be
+    written as an escape that Argo decodes with the JSON."""
+    return f"{{{{=sprig.replace('{{' + '{{', '{{\\\\u007b', {text_value(ref, nested=nested)})}}}}"
 
 
 def condition(tree: expression.Expression, type_of: dict[str, str], *, nested: bool) -> str:
@@ -51,7 +111,7 @@ def condition(tree: expression.Expression, type_of: dict[str, str], *, nested: b
 
 def _expression(tree: expression.Expression, type_of: dict[str, str], nested: bool) -> str:
     if isinstance(tree, expression.Literal):
-        return json.dumps(tree.value, ensure_ascii=False)
+        return _constant(tree.value)
     if isinstance(tree, expression.Reference):
         return _value(tree, type_of, nested)
     if isinstance(tree, expression.Not):
@@ -60,17 +120,23 @@ def _expression(tree: expression.Expression, type_of: dict[str, str], nested: bo
         joiner = " && " if tree.operator == "and" else " || "
         return joiner.join(f"({_expression(term, type_of, nested)})" for term in tree.terms)
     if isinstance(tree, expression.Member):
-        options = ", ".join(json.dumps(option.value, ensure_ascii=False) for option in tree.options)
+        options = ", ".join(_constant(option.value) for option in tree.options)
         inside = f"{_expression(tree.value, type_of, nested)} in [{options}]"
         return f"!({inside})" if tree.negated else inside
     return f"{_expression(tree.left, type_of, nested)} {tree.operator} {_expression(tree.right, type_of, nested)}"
 
 
+def _constant(value: object) -> str:
+    """A literal of the expression language; braces as escapes, because `}}` would end Argo's tag."""
+    return json.dumps(value, ensure_ascii=False).replace("{", "\\u007b").replace("}", "\\u007d")
+
+
 def _value(reference: expression.Reference, type_of: dict[str, str], nested: bool) -> str:
-    ref = reference.ref
+    kind, ref = type_of[expression.render(reference)], reference.ref
+    if kind == "string":
+        return text_value(ref, nested=nested)
     if isinstance(ref, OutputRef):
         text = f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
     else:
         text = f"{'inputs' if nested else 'workflow'}.parameters['{ref.name}']"
-    kind = type_of[expression.render(reference)]
-    return {"int": f"asInt({text})", "float": f"asFloat({text})", "bool": f"({text} == 'true')"}.get(kind, text)
+    return {"int": f"asInt({text})", "float": f"asFloat({text})", "bool": f"({text} == 'true')"}[kind]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
+from gpuflow.errors import fail
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.supervision import OUTPUTS, counts_budgets
 from gpuflow.pod.volumes import run_claim_volume
@@ -13,7 +15,7 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.retries import retry_strategy
-from gpuflow.targets.argo.spelling import Inputs
+from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, Inputs
 
 ENGINE = Engine("argo", OUTPUTS)
 NATIVE = (
@@ -39,6 +41,7 @@ def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tupl
     inputs = Inputs()
     step = pipeline.effective(name)
     pod = pod_for(pipeline, name, site, inputs, ENGINE)
+    _refuse_stray_tags(pipeline, name, pod)
     spec = dict(pod["spec"])
     (main,) = spec.pop("containers")
     init = spec.pop("initContainers", [])
@@ -52,17 +55,49 @@ def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tupl
         "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
-        "initContainers": [container for container in init if "restartPolicy" not in container],
+        "initContainers": [_with_brace(container) for container in init if "restartPolicy" not in container],
         "sidecars": [
-            {key: value for key, value in container.items() if key != "restartPolicy"}
+            _with_brace({key: value for key, value in container.items() if key != "restartPolicy"})
             for container in init
             if "restartPolicy" in container
         ],
-        "container": {key: value for key, value in main.items() if key != "name"},
+        "container": _with_brace({key: value for key, value in main.items() if key != "name"}),
         "volumes": volumes,
         "podSpecPatch": _patch(spec),
     }
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
+
+
+def _with_brace(container: dict[str, Any]) -> dict[str, Any]:
+    """The container with the variable that hidden braces are made of, where its text may need it."""
+    words = [*container.get("command", []), *(entry.get("value", "") for entry in container.get("env", []))]
+    if not any(f"$({BRACE})" in word or "{{inputs." in word for word in words):
+        return container
+    return {**container, "env": [BRACE_ENV, *container.get("env", [])]}
+
+
+def _refuse_stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> None:
+    """Argo replaces tags in every field; outside commands and variables there is no way to hide them."""
+    where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+    for path, text in _strings(pod, ()):
+        if "{{" in text and not {"command", "env"} & set(path):
+            raise fail(
+                "GF306",
+                f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
+                where=where,
+                hint="only commands, arguments, scripts and variables can hold {{",
+            )
+
+
+def _strings(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _strings(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _strings(item, (*path, index))
 
 
 def _patch(rest: dict[str, Any]) -> str | None:

@@ -208,6 +208,7 @@ def test_a_capped_fan_out_stands_in_a_template_of_its_own() -> None:
     loop = template(manifest, "each-loop")
     assert loop["parallelism"] == 2
     assert loop["dag"]["tasks"][0]["withParam"] == "{{inputs.parameters.items}}"
+    assert "workflow.parameters['items']" in task(manifest, "each")["arguments"]["parameters"][1]["value"]
     assert loop["outputs"]["parameters"][0]["valueFrom"]["parameter"] == "{{tasks.each.outputs.parameters.score}}"
     assert task(manifest, "each")["template"] == "each-loop"
 
@@ -288,7 +289,6 @@ def test_backoff_has_whole_seconds_and_never_a_max_duration() -> None:
         ("on_data", "on_data: s3://b/x\nsteps: {a: {command: [x]}}"),
         ("schedule.catch_up", 'schedule: {cron: "0 0 * * *", catch_up: true}\nsteps: {a: {command: [x]}}'),
         ("gang", "steps: {a: {command: [x], gang: 4}}"),
-        ("text.braces", 'steps: {a: {command: [echo, "{{workflow.name}}"]}}'),
         ("approval.timeout", "steps: {a: {approval: {message: m, timeout: 1h}}}"),
     ],
 )
@@ -316,3 +316,20 @@ def test_hera_users_get_hera_objects() -> None:
     workflow = gpuflow.argo.to_hera(loads(HEAD + CONSTRUCTS, "p.yaml"), "nvidia", namespace="team-a")
     assert type(workflow).__name__ == "WorkflowTemplate"
     assert workflow.to_dict()["metadata"]["name"] == "p"
+
+
+@pytest.mark.go
+def test_argos_own_validation_accepts_every_construct() -> None:
+    from tests.differential.oracle import Oracle
+
+    texts = [
+        compile_with(
+            target,
+            Request(loads(HEAD + text, "p.yaml"), Site.load("nvidia"), "team-a", "p.yaml", (), options),
+            allow_lossy=False,
+        )[0].text
+        for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"as": "Workflow"}), (SCHEDULED, {}))
+    ]
+    texts.append((HERE / "golden" / "nightly.yaml").read_text(encoding="utf-8"))
+    with Oracle("argo", "lint") as oracle:
+        assert [answer["errors"] for answer in oracle.ask([{"text": text} for text in texts])] == [[], [], [], []]
