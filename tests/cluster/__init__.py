@@ -1,0 +1,1 @@
+"""A private, real Kubernetes for tests: `python -m tests.cluster up`, or the fixtures in `fixtures.py`."""

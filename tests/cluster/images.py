@@ -1,0 +1,195 @@
+"""Container images made from what the machine has: no registry, no daemon, a tar file to import."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..engines import build
+from .layout import IMAGES
+
+SHELL_COMMANDS = (
+    "sh",
+    "sleep",
+    "cat",
+    "echo",
+    "env",
+    "ls",
+    "mkdir",
+    "seq",
+    "tail",
+    "test",
+    "true",
+    "false",
+    "kill",
+    "dd",
+)
+GPUFLOW = Path(__file__).resolve().parents[2] / "gpuflow"
+RUNNER = "#!/usr/local/bin/python3\nimport sys\nfrom gpuflow.runtime.main import main\nsys.exit(main())\n"
+PATH = "/usr/local/bin:/usr/bin:/bin"
+# Folders of a Python library that no test step imports.
+LEFT_OUT = {
+    "test",
+    "tests",
+    "site-packages",
+    "__pycache__",
+    "idlelib",
+    "tkinter",
+    "ensurepip",
+    "turtledemo",
+    "lib2to3",
+}
+
+
+@dataclass(frozen=True)
+class Content:
+    """The files of an image (path inside -> path here), links (path -> target), scripts (path -> text)."""
+
+    files: Mapping[str, Path]
+    links: Mapping[str, str]
+    scripts: Mapping[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+
+
+@functools.cache
+def archive(image: str) -> Path:
+    """The docker-archive of one of `IMAGES`, made when it is not in the cache or its sources have changed."""
+    content = CONTENTS[image]()
+    folder = build.cache() / "images"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{image}-{_fingerprint(content)}.tar"
+    if not path.exists():
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        _write(partial, IMAGES[image], content)
+        partial.replace(path)
+        for old in folder.glob(f"{image}-*.tar"):
+            if old != path:
+                old.unlink()
+    return path
+
+
+def _busybox() -> Content:
+    program = Path(shutil.which("busybox") or "/bin/busybox")
+    links = {f"bin/{command}": "busybox" for command in SHELL_COMMANDS}
+    return Content({"bin/busybox": program}, links)
+
+
+def _pause() -> Content:
+    return replace(_busybox(), entrypoint=("/bin/busybox", "sleep", "2147483647"))
+
+
+def _argoexec() -> Content:
+    base = _busybox()
+    files = {**base.files, "bin/argoexec": build.binary("argoexec")}
+    return replace(base, files=files, entrypoint=("/bin/argoexec",))
+
+
+def _python() -> Content:
+    """This machine's own Python with its library, at the same paths, and every shared object it needs."""
+    base, prefix = _busybox(), Path(sys.base_prefix)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    program = prefix / "bin" / version
+    library = sorted(_library(prefix / "lib" / version))
+    objects = [program, *(path for path in library if path.suffix == ".so")]
+    files = {str(path)[1:]: path for path in (program, *library, *_shared_objects(objects))}
+    links = {"usr/local/bin/python3": str(program), "usr/local/bin/python": str(program)}
+    return Content({**base.files, **files}, {**base.links, **links})
+
+
+def _gpuflow() -> Content:
+    """The Python image with this checkout's gpuflow, as far as the standard library carries it."""
+    base, package = _python(), GPUFLOW.name
+    place = f"{sys.base_prefix[1:]}/lib/python{sys.version_info.major}.{sys.version_info.minor}/{package}"
+    sources = {f"{place}/{path.relative_to(GPUFLOW)}": path for path in sorted(_library(GPUFLOW))}
+    scripts = {"usr/local/bin/gpuflow-run": RUNNER}
+    return replace(base, files={**base.files, **sources}, scripts=scripts)
+
+
+def _library(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in LEFT_OUT and not name.startswith("config-")]
+        yield from (Path(place, name) for name in files if not name.endswith((".pyc", ".a")))
+
+
+def _shared_objects(objects: list[Path]) -> set[Path]:
+    """What the loader would open for these files, the loader itself included."""
+    found = subprocess.run(["ldd", *map(str, objects)], text=True, capture_output=True, check=False).stdout
+    return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", found, re.MULTILINE)}
+
+
+CONTENTS = {
+    "pause": _pause,
+    "busybox": _busybox,
+    "argoexec": _argoexec,
+    "python": _python,
+    "gpuflow": _gpuflow,
+}
+
+
+def _fingerprint(content: Content) -> str:
+    small = (sorted(content.links.items()), sorted(content.scripts.items()), content.entrypoint)
+    digest = hashlib.sha256(repr(small).encode())
+    for inside, path in sorted(content.files.items()):
+        status = path.stat()
+        digest.update(f"{inside}\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
+    return digest.hexdigest()[:16]
+
+
+def _write(path: Path, reference: str, content: Content) -> None:
+    layer = path.with_name(f"{path.name}.layer")
+    try:
+        with tarfile.open(layer, "w") as tar:
+            _folder(tar, "tmp", 0o1777)
+            for inside, source in sorted(content.files.items()):
+                entry = tarfile.TarInfo(inside)
+                source = source.resolve()
+                entry.size, entry.mode = source.stat().st_size, 0o755 if os.access(source, os.X_OK) else 0o644
+                with source.open("rb") as stream:
+                    tar.addfile(entry, stream)
+            for inside, text in sorted(content.scripts.items()):
+                _bytes(tar, inside, text.encode(), 0o755)
+            for inside, target in sorted(content.links.items()):
+                entry = tarfile.TarInfo(inside)
+                entry.type, entry.linkname = tarfile.SYMTYPE, target
+                tar.addfile(entry)
+        with layer.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        settings = {"Env": [f"PATH={PATH}"], "Entrypoint": list(content.entrypoint), "WorkingDir": "/"}
+        config = json.dumps(
+            {
+                "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine],
+                "os": "linux",
+                "config": settings,
+                "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+            }
+        ).encode()
+        manifest = [{"Config": "config.json", "RepoTags": [reference], "Layers": ["layer.tar"]}]
+        with tarfile.open(path, "w") as tar:
+            _bytes(tar, "config.json", config)
+            tar.add(layer, "layer.tar")
+            _bytes(tar, "manifest.json", json.dumps(manifest).encode())
+    finally:
+        layer.unlink(missing_ok=True)
+
+
+def _folder(tar: tarfile.TarFile, name: str, mode: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode = tarfile.DIRTYPE, mode
+    tar.addfile(entry)
+
+
+def _bytes(tar: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), mode
+    tar.addfile(entry, io.BytesIO(data))

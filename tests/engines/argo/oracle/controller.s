@@ -1,0 +1,1 @@
+// Empty: its presence lets the package declare functions whose bodies are linked from elsewhere.

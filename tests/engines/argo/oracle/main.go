@@ -1,0 +1,22 @@
+// Command oracle answers whether Argo Workflows accepts a manifest, and what its substitution makes of a step.
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/argoproj/argo-workflows/v4/util/logging"
+	"gpuflow.test/engines/lines"
+)
+
+func main() {
+	lines.Main("github.com/argoproj/argo-workflows/v4", map[string]func() error{
+		"lint":         func() error { return lines.Serve(lines.Workers(), newLintAnswer) },
+		"substitution": func() error { return lines.Serve(lines.Workers(), newSubstitutionAnswer) },
+	})
+}
+
+func quietContext() context.Context {
+	logger := logging.NewSlogLoggerCustom(logging.Error, logging.Text, io.Discard)
+	return logging.WithLogger(context.Background(), logger)
+}

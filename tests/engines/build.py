@@ -1,0 +1,306 @@
+"""Build the real engines from their pinned Go modules: `python -m tests.engines.build [program…]`.
+
+Each folder beside this file is a small Go module whose `go.mod` pins one project. A program is built once per
+version into a cache outside the tree and moved into place only when it is complete, so an interrupted run
+loses one build at most and the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ENGINES = Path(__file__).resolve().parent
+NICE = 10
+REPORT_EVERY = 30.0
+
+
+class BuildError(RuntimeError):
+    """A build that cannot be done, in words for the person who asked for it."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """One Go module to build programs from; `stamp`: linker values, `share`: files kept beside them."""
+
+    folder: str
+    module: str
+    programs: Mapping[str, str]
+    stamp: Mapping[str, str] = field(default_factory=dict)
+    share: Mapping[str, str] = field(default_factory=dict)
+    patched: frozenset[str] = frozenset()
+
+    @property
+    def version(self) -> str:
+        text = (ENGINES / self.folder / "go.mod").read_text()
+        found = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", text, re.MULTILINE)
+        if not found:
+            raise BuildError(f"{self.folder}/go.mod requires no version of {self.module}")
+        return found[1]
+
+    @property
+    def home(self) -> Path:
+        return cache() / "engines" / f"{self.folder}-{self.version}"
+
+    def binary(self, program: str) -> Path:
+        return self.home / "bin" / program
+
+
+PROJECTS = (
+    Project(
+        "kubernetes",
+        "k8s.io/kubernetes",
+        {
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+        },
+        stamp={
+            "k8s.io/component-base/version.gitVersion": "{version}",
+            "k8s.io/component-base/version.gitMajor": "{major}",
+            "k8s.io/component-base/version.gitMinor": "{minor}",
+        },
+    ),
+    Project("etcd", "go.etcd.io/etcd/server/v3", {"etcd": "go.etcd.io/etcd/server/v3"}),
+    Project("kwok", "sigs.k8s.io/kwok", {"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, share={"kustomize/stage": "stage"}),
+    Project(
+        "argo",
+        "github.com/argoproj/argo-workflows/v4",
+        {
+            name: f"github.com/argoproj/argo-workflows/v4/cmd/{name}"
+            for name in ("workflow-controller", "argoexec", "argo")
+        },
+        stamp={"github.com/argoproj/argo-workflows/v4.version": "{version}"},
+        share={"manifests/base/crds/minimal": "crds"},
+        patched=frozenset({"argoexec", "argo"}),
+    ),
+    Project(
+        "kueue",
+        "sigs.k8s.io/kueue",
+        {"kueue": "sigs.k8s.io/kueue/cmd/kueue"},
+        share={
+            "config/components/crd/bases": "crds",
+            "config/components/webhook/manifests.yaml": "webhooks.yaml",
+        },
+    ),
+)
+BY_PROGRAM = {program: project for project in PROJECTS for program in project.programs}
+
+
+def cache() -> Path:
+    """Where everything that is expensive to make and does not belong in the tree is kept."""
+    return Path(os.environ.get("GPUFLOW_CACHE") or Path.home() / ".cache" / "gpuflow").resolve()
+
+
+def binary(program: str) -> Path:
+    """The built program, or an error that says how to build it."""
+    path = BY_PROGRAM[program].binary(program)
+    if not path.exists():
+        raise BuildError(f"{program} is not built; run: python -m tests.engines.build {program}")
+    return path
+
+
+def shared(folder: str, name: str) -> Path:
+    """A file or folder that came with a project's source, such as its custom resource definitions."""
+    project = next(project for project in PROJECTS if project.folder == folder)
+    path = project.home / "share" / name
+    if not path.exists():
+        raise BuildError(f"{path} is missing; run: python -m tests.engines.build {' '.join(project.programs)}")
+    return path
+
+
+def missing(programs: Sequence[str] = ()) -> list[str]:
+    """The programs, of those named or of all, that still have to be built."""
+    return [name for name in programs or BY_PROGRAM if not _done(BY_PROGRAM[name], name)]
+
+
+def judge(wanted: Sequence[str]) -> None:
+    """Say why these programs cannot be built here, if they cannot."""
+    if wanted and not shutil.which("go"):
+        raise BuildError(f"building {', '.join(wanted)} needs the Go toolchain: no `go` in PATH")
+
+
+def build(programs: Sequence[str] = ()) -> None:
+    """Build what is missing of the named programs (all when none is named), saying what is being done."""
+    wanted = missing(programs)
+    judge(wanted)
+    for number, name in enumerate(wanted, start=1):
+        project = BY_PROGRAM[name]
+        with _locked(project.home) as lock:
+            # Another builder may have finished it while this one waited for the lock.
+            if not _done(project, name):
+                _build_one(project, name, lock, f"[{number}/{len(wanted)}]", left=len(wanted) - number)
+
+
+def _done(project: Project, program: str) -> bool:
+    share = (project.home / "share" / name for name in project.share.values())
+    return project.binary(program).exists() and all(path.exists() for path in share)
+
+
+@contextlib.contextmanager
+def _locked(home: Path) -> Iterator[int]:
+    """Hold the project's lock; its descriptor goes to go, so that it is held while an orphaned go still writes."""
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another builder of {home.name}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock.fileno()
+
+
+def _build_one(project: Project, program: str, lock: int, number: str, left: int) -> None:
+    folder, home = ENGINES / project.folder, project.home
+    for name in ("bin", "log", "share"):
+        (home / name).mkdir(exist_ok=True)
+    options = ["-trimpath", "-ldflags", _ldflags(project)]
+    log = home / "log" / f"{program}.log"
+    label = f"{number} {program} {project.version}"
+    started = time.monotonic()
+    _go(folder, ["mod", "download", project.module], log, lock, f"{label}: source")
+    source = _module_source(folder, project.module)
+    for inside, name in project.share.items():
+        _copy_complete(source / inside, home / "share" / name)
+    if program in project.patched:
+        options.append(f"-modfile={_patched_argo(folder, source, home)}")
+    partial = home / "bin" / f".{program}.partial"
+    _go(folder, ["build", *options, "-o", str(partial), project.programs[program]], log, lock, f"{label}: build")
+    partial.replace(project.binary(program))
+    if not missing(tuple(project.programs)):
+        shutil.rmtree(home / "patched", ignore_errors=True)
+    size = project.binary(program).stat().st_size >> 20
+    print(f"{label}: done in {time.monotonic() - started:.0f} s, {size} MB, {left} left", flush=True)
+
+
+def _ldflags(project: Project) -> str:
+    major, minor, _ = project.version.removeprefix("v").split(".", 2)
+    values = {
+        key: text.format(version=project.version, major=major, minor=minor) for key, text in project.stamp.items()
+    }
+    return " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in values.items())])
+
+
+def _go(folder: Path, arguments: list[str], log: Path, lock: int, label: str) -> None:
+    """Run go in `folder`, its words into `log`; now and then say that it is still at work."""
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    with log.open("a") as words:
+        process = subprocess.Popen(
+            ["nice", "-n", str(NICE), "go", *arguments],
+            cwd=folder,
+            env=environment,
+            stdout=words,
+            stderr=words,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
+        started = time.monotonic()
+        try:
+            while True:
+                try:
+                    code = process.wait(REPORT_EVERY)
+                    break
+                except subprocess.TimeoutExpired:
+                    print(f"{label}: {time.monotonic() - started:.0f} s so far", flush=True)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    if code:
+        tail = "\n".join(log.read_text().splitlines()[-20:])
+        raise BuildError(f"{label} failed with exit code {code}; the log is {log} and ends:\n{tail}")
+
+
+def _module_source(folder: Path, module: str) -> Path:
+    done = subprocess.run(
+        ["go", "list", "-m", "-f", "{{.Dir}}", module],
+        cwd=folder,
+        env={**os.environ, "GOWORK": "off"},
+        text=True,
+        capture_output=True,
+        check=True,
+    )
+    return Path(done.stdout.strip())
+
+
+def _copy_complete(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    partial = target.with_name(f".{target.name}.partial")
+    if source.is_dir():
+        shutil.rmtree(partial, ignore_errors=True)
+        shutil.copytree(source, partial, copy_function=shutil.copyfile)
+    else:
+        shutil.copyfile(source, partial)
+    partial.replace(target)
+
+
+def _patched_argo(folder: Path, source: Path, home: Path) -> Path:
+    """A mod file that builds Argo from a copy in which two things missing from its module zip are put back.
+
+    Module zips carry no symbolic links and no generated files: the executor lacks `signal_linux.go` (a link
+    to `signal_darwin.go`), the command line the web page it embeds.
+    """
+    work, modfile = home / "patched", home / "patched" / "go.mod"
+    if modfile.exists():
+        return modfile
+    shutil.rmtree(work, ignore_errors=True)
+    copy = work / "source"
+    shutil.copytree(source, copy, copy_function=shutil.copyfile)
+    for path in (copy, *copy.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o755)
+    signals = copy / "workflow" / "executor" / "osspecific"
+    shutil.copyfile(signals / "signal_darwin.go", signals / "signal_linux.go")
+    page = copy / "ui" / "dist" / "app" / "index.html"
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text("")
+    shutil.copyfile(folder / "go.sum", work / "go.sum")
+    module = next(project.module for project in PROJECTS if project.folder == folder.name)
+    modfile.write_text(f"{(folder / 'go.mod').read_text()}\nreplace {module} => {copy}\n")
+    return modfile
+
+
+def listing() -> Iterator[str]:
+    """One line per program: its version, whether it is built, how large it is."""
+    for name, project in BY_PROGRAM.items():
+        path = project.binary(name)
+        state = f"built    {path.stat().st_size >> 20:4} MB  {path}" if _done(project, name) else "missing"
+        yield f"{name:24} {project.version:10} {state}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.engines.build", description=__doc__.splitlines()[0])
+    parser.add_argument("program", nargs="*", help=f"one of {', '.join(BY_PROGRAM)}; all when none is named")
+    parser.add_argument("--list", action="store_true", help="print what is built and what is not")
+    options = parser.parse_args(arguments)
+    if unknown := sorted(set(options.program) - set(BY_PROGRAM)):
+        parser.error(f"no program called {', '.join(unknown)}; known: {', '.join(BY_PROGRAM)}")
+    if options.list:
+        print("\n".join(listing()))
+        return 0
+    started = time.monotonic()
+    try:
+        build(options.program)
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted; what is finished is kept, the next run goes on from there", file=sys.stderr)
+        return 130
+    print(f"all built in {cache() / 'engines'} ({time.monotonic() - started:.0f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

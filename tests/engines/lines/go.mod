@@ -1,0 +1,3 @@
+module gpuflow.test/engines/lines
+
+go 1.26.0
