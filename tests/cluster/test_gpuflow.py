@@ -61,4 +61,8 @@ def test_a_compiled_pipeline_runs_on_argo(private_cluster: Cluster, workflows: K
     )
     assert done["status"]["phase"] == "Succeeded"
     assert words_of(workflows, "train") == ["trained on 3"]
-    assert words_of(workflows, "evaluate") == ['quote " dollar $HOME', "with space"]
+    assert words_of(workflows, "evaluate") == [
+        'quote " dollar $HOME',
+        "with space",
+        "{{quoted}} {{workflow.name}} $(HOME) $$",
+    ]
