@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuflow.check.quotas import Judged, Surroundings, dead_keys, quota_findings, scopes, surroundings
 from gpuflow.check.report import Report, Verdict, worst
+from gpuflow.check.rooms import homeless
 from gpuflow.cluster import Cluster
 from gpuflow.demand import Demand
 from gpuflow.errors import Finding, Where
@@ -34,6 +35,9 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
         findings += quota_findings(demand, scope, bound, item, judged)
     verdicts: list[Verdict] = [scope.verdict for scope in lines]
     verdicts += ["never" for one in judged if not one.ever.allowed]
+    without_room = list(homeless(demand, cluster, judged))
+    findings += without_room
+    verdicts += ["never" for _ in without_room]
     findings += _assumed(around)
     unjudged = [kind for kind in cluster.kinds() if kind not in JUDGED and kind not in IRRELEVANT]
     if unjudged:
@@ -41,9 +45,9 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
         findings.append(
             Finding(
                 "GF531",
-                f"the snapshot holds kinds that are not judged: {', '.join(unjudged)}",
+                f"the snapshot holds kinds that may hold pods back and are not judged in full: {', '.join(unjudged)}",
                 Where(cluster.source),
-                "they may hold pods back; without them the verdict is about quotas and limit ranges only",
+                "the verdict is exact for quotas, limit ranges and classes; for nodes only "never" is decided",
                 severity="warning",
             )
         )

@@ -103,6 +103,8 @@ class Request:
     """The source's path as the header names it."""
     losses: tuple[Loss, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
+    allow_lossy: bool = False
+    """Whether what cannot be carried may be left out, as long as it is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,13 @@ def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> tupl
     if missing and not allow_lossy:
         raise GpuflowError(loss.finding(target.name) for loss in missing)
     filled = Request(
-        request.pipeline, request.site, request.namespace, request.shown_source, tuple(missing), request.options
+        request.pipeline,
+        request.site,
+        request.namespace,
+        request.shown_source,
+        tuple(missing),
+        request.options,
+        allow_lossy,
     )
     return target.compile(filled), missing
 

@@ -28,7 +28,8 @@ def plus(left: int, right: int) -> int:
     """A sum that never wraps around; anything and no limit is no limit."""
     if left == UNLIMITED or right == UNLIMITED:
         return UNLIMITED
-    return clamp(left + right)
+    total = left + right
+    return total if LEAST < total < UNLIMITED else clamp(total)
 
 
 def minus(left: int, right: int) -> int:
@@ -37,7 +38,8 @@ def minus(left: int, right: int) -> int:
         return 0 if right == UNLIMITED else UNLIMITED
     if right == UNLIMITED:
         return LEAST
-    return clamp(left - right)
+    left -= right
+    return left if LEAST < left < UNLIMITED else clamp(left)
 
 
 def quota_amount(resource: str, quantity: Quantity) -> int:

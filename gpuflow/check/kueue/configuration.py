@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpuflow.check.admission.pod import Manifest, read_object, read_text
+from gpuflow.check.kueue.queues import read_choice
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list, read_texts
 
+IGNORE_UNDECLARED = "IgnoreUndeclared"
+STRATEGIES = ("BlockUndeclared", IGNORE_UNDECLARED)
+INPUT_STRATEGIES = ("Retain", "Replace")
 EXPECTED_GATES = {
     "AdmissionGatedBy": True,
     "ConcurrentAdmission": False,
@@ -56,7 +60,7 @@ def read_configuration(manifest: object) -> Configuration:
     return Configuration(
         tuple(read_texts(resources.get("excludeResourcePrefixes"), "Configuration: resources.excludeResourcePrefixes")),
         _read_transformations(resources.get("transformations"), "Configuration: resources.transformations"),
-        read_text(resources, "quotaCheckStrategy", "Configuration: resources") == "IgnoreUndeclared",
+        read_choice(resources, "quotaCheckStrategy", "Configuration: resources", STRATEGIES) == IGNORE_UNDECLARED,
         read_text(requeuing, "timestamp", "Configuration: waitForPodsReady.requeuingStrategy") != "Creation",
         _is_on(manifest, "fairSharing"),
         tuple(_unmodelled(manifest)),
@@ -71,7 +75,7 @@ def _read_transformations(value: object, where: str) -> dict[str, Transformation
         if name in found:
             raise ValueError(f"{at}: a second transformation of {name}")
         found[name] = Transformation(
-            (read_text(item, "strategy", at) or "Retain") == "Retain",
+            read_choice(item, "strategy", at, INPUT_STRATEGIES) != "Replace",
             read_text(item, "multiplyBy", at) or "",
             read_resource_list(item.get("outputs"), f"{at}.outputs"),
         )

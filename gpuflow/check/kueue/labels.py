@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from gpuflow.check.admission.names import label_value_faults
 from gpuflow.check.admission.pod import read_text
 from gpuflow.quantity import MAX_INT64
 from gpuflow.resources import read_map, read_maps, read_texts
@@ -47,7 +48,7 @@ class Requirement(NamedTuple):
             return f"{self.operator} takes no values"
         if self.operator in ("Gt", "Lt") and (len(self.values) != 1 or _integer(next(iter(self.values))) is None):
             return f"{self.operator} needs one whole number"
-        return None
+        return next((fault for value in sorted(self.values) for fault in label_value_faults(value)), None)
 
 
 def read_requirements(value: object, where: str) -> tuple[Requirement, ...]:
@@ -112,13 +113,13 @@ def read_node_affinity(spec: Mapping[str, Any], where: str) -> NodeAffinity:
     affinity = read_map(spec.get("affinity"), f"{where}.affinity")
     node = read_map(affinity.get("nodeAffinity"), f"{where}.affinity.nodeAffinity")
     field = "requiredDuringSchedulingIgnoredDuringExecution"
-    where_terms = f"{where}.affinity.nodeAffinity.{field}"
-    terms = read_map(node.get(field), where_terms).get("nodeSelectorTerms")
+    required = read_map(node.get(field), f"{where}.affinity.nodeAffinity.{field}")
+    where_terms = f"{where}.affinity.nodeAffinity.{field}.nodeSelectorTerms"
     return NodeAffinity(
         read_labels(spec.get("nodeSelector"), f"{where}.nodeSelector"),
         tuple(
-            read_requirements(term.get("matchExpressions"), f"{where_terms}.nodeSelectorTerms[{index}].matchExpressions")
-            for index, term in enumerate(read_maps(terms, f"{where_terms}.nodeSelectorTerms"))
+            read_requirements(term.get("matchExpressions"), f"{where_terms}[{index}].matchExpressions")
+            for index, term in enumerate(read_maps(required.get("nodeSelectorTerms"), where_terms))
         ),
     )
 

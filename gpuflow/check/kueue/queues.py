@@ -17,6 +17,13 @@ MAY_STOP = "MayStopSearch"
 PREEMPTION_FIRST = "PreemptionOverBorrowing"
 V1BETA1_NAMES = {"Borrow": MAY_STOP, "Preempt": MAY_STOP}
 """What v1beta1 called it when the search for a flavor may stop."""
+SEARCH = (MAY_STOP, TRY_NEXT, *V1BETA1_NAMES)
+PREFERENCES = ("BorrowingOverPreemption", PREEMPTION_FIRST)
+WITHIN_QUEUE = (NEVER, "LowerPriority", "LowerOrNewerEqualPriority")
+RECLAIM = (NEVER, "LowerPriority", "Any")
+BORROW = (NEVER, "LowerPriority")
+STOP = ("None", "Hold", "HoldAndDrain")
+STRATEGIES = ("BestEffortFIFO", "StrictFIFO")
 
 
 class Quota(NamedTuple):
@@ -104,7 +111,7 @@ def read_cluster_queue(manifest: object) -> ClusterQueue:
         read_label_selector(spec.get("namespaceSelector"), f"{where}.namespaceSelector"),
         _is_stopped(spec, where),
         read_map(manifest.get("metadata"), "metadata").get("deletionTimestamp") is not None,
-        read_text(spec, "queueingStrategy", where) == "StrictFIFO",
+        read_choice(spec, "queueingStrategy", where, STRATEGIES) == "StrictFIFO",
         _read_checks(spec, where),
     )
 
@@ -177,21 +184,22 @@ def _read_amount(item: Manifest, field: str, resource: str, where: str) -> int:
 
 
 def _read_fungibility(spec: Manifest, where: str) -> Fungibility:
-    borrow, preempt, preference = (
-        read_text(spec, field, f"{where}.flavorFungibility") or ""
-        for field in ("whenCanBorrow", "whenCanPreempt", "preference")
-    )
+    where = f"{where}.flavorFungibility"
+    borrow = read_choice(spec, "whenCanBorrow", where, SEARCH) or MAY_STOP
+    preempt = read_choice(spec, "whenCanPreempt", where, SEARCH) or TRY_NEXT
     return Fungibility(
-        V1BETA1_NAMES.get(borrow, borrow) or MAY_STOP, V1BETA1_NAMES.get(preempt, preempt) or TRY_NEXT, preference
+        V1BETA1_NAMES.get(borrow, borrow),
+        V1BETA1_NAMES.get(preempt, preempt),
+        read_choice(spec, "preference", where, PREFERENCES),
     )
 
 
 def _read_preemption(spec: Manifest, where: str) -> Preemption:
     borrow = read_map(spec.get("borrowWithinCohort"), f"{where}.borrowWithinCohort")
     return Preemption(
-        read_text(spec, "withinClusterQueue", where) or NEVER,
-        read_text(spec, "reclaimWithinCohort", where) or NEVER,
-        read_text(borrow, "policy", f"{where}.borrowWithinCohort") or NEVER,
+        read_choice(spec, "withinClusterQueue", where, WITHIN_QUEUE) or NEVER,
+        read_choice(spec, "reclaimWithinCohort", where, RECLAIM) or NEVER,
+        read_choice(borrow, "policy", f"{where}.borrowWithinCohort", BORROW) or NEVER,
         read_integer(borrow, "maxPriorityThreshold", f"{where}.borrowWithinCohort"),
     )
 
@@ -207,4 +215,12 @@ def _read_checks(spec: Manifest, where: str) -> tuple[Check, ...]:
 
 
 def _is_stopped(spec: Manifest, where: str) -> bool:
-    return (read_text(spec, "stopPolicy", where) or "None") != "None"
+    return (read_choice(spec, "stopPolicy", where, STOP) or "None") != "None"
+
+
+def read_choice(spec: Manifest, field: str, where: str, choices: tuple[str, ...]) -> str:
+    """One of the words that a field takes, or nothing."""
+    value = read_text(spec, field, where) or ""
+    if value and value not in choices:
+        raise ValueError(f"{where}.{field}: {value!r} is not one of {', '.join(choices)}")
+    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -92,8 +92,9 @@ def summarize(limit_ranges: Iterable[LimitRange]) -> LimitSummary:
 def adjusted(template: Template, limits: LimitSummary, runtime_classes: Mapping[str, RuntimeClass]) -> Template:
     """The template as Kueue charges it: with overhead, LimitRange defaults, and limits for missing requests."""
     overhead = template.overhead
-    if not overhead and template.runtime_class in runtime_classes:
-        overhead = runtime_classes[template.runtime_class].overhead
+    runtime = runtime_classes.get(template.runtime_class or "")
+    if runtime and not overhead:
+        overhead = runtime.overhead
 
     def filled(resources: Resources) -> Resources:
         given = {**limits.default_limits, **resources.limits}
@@ -112,9 +113,7 @@ def adjusted(template: Template, limits: LimitSummary, runtime_classes: Mapping[
 def pod_amounts(template: Template, configuration: Configuration) -> dict[str, int]:
     """What one pod is charged, in the order in which Kueue visits resources."""
     requests = {
-        name: quantity
-        for name, quantity in template.requests().items()
-        if not name.startswith(configuration.excluded)
+        name: quantity for name, quantity in template.requests().items() if not name.startswith(configuration.excluded)
     }
     if configuration.transformations.keys().isdisjoint(requests):
         amounts = {name: request_amount(name, quantity) for name, quantity in requests.items()}
@@ -169,7 +168,7 @@ def limit_range_faults(template: Template, limits: LimitSummary, where: str) -> 
         yield from _fault(where, _greater(bounds.minimum, total), BELOW_MINIMUM)
 
 
-def _merged(resources: Resources, choose: Any) -> dict[str, Quantity]:
+def _merged(resources: Resources, choose: Callable[[Quantity, Quantity], Quantity]) -> dict[str, Quantity]:
     merged = dict(resources.requests)
     for name, quantity in resources.limits.items():
         merged[name] = choose(merged.get(name, quantity), quantity)

@@ -1,0 +1,24 @@
+"""Kubeflow Pipelines: a pipeline as KFP v2 IR with its Kubernetes platform document.
+
+Built from the protobuf messages that KFP's own compiler and backend share, so a field that does not exist cannot be
+written. What KFP cannot say stands in `capabilities`, and what it can say only in part in `refusals`.
+"""
+
+from __future__ import annotations
+
+from gpuflow.targets.frame import Artifact, Capabilities, Request, Target
+from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
+from gpuflow.targets.kubeflow.document import compile_request
+
+
+class Kubeflow:
+    """The target `gpuflow compile --target kubeflow`."""
+
+    name = "kubeflow"
+    capabilities: Capabilities = CAPABILITIES
+
+    def compile(self, request: Request) -> Artifact:
+        return compile_request(request)
+
+
+target: Target = Kubeflow()

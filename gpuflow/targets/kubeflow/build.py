@@ -1,0 +1,201 @@
+"""A pipeline as components, executors and their Kubernetes configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.errors import GpuflowError
+from gpuflow.graph.order import order
+from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.site import Site
+from gpuflow.spec.expression import references
+from gpuflow.spec.params import text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules import output_types
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
+from gpuflow.targets.kubeflow.container import STATES, container_spec
+from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
+from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
+from gpuflow.targets.kubeflow.pods import claim_channels, executor_config, refuse_shared_names
+from gpuflow.targets.kubeflow.retries import retry_policy
+from gpuflow.targets.kubeflow.text import KubeflowSpelling
+from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
+
+ENGINE = Engine("kubeflow", "/tmp/gpuflow/outputs")
+"""The supervisor writes there and then delivers to the path that KFP chose."""
+
+
+class Builder:
+    """Collects what the IR is made of. One builder serves a pipeline and all its sub-pipelines."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        site: Site,
+        parent: Builder | None = None,
+        *,
+        prefix: str = "",
+        outside: Mapping[str, Type] | None = None,
+    ) -> None:
+        """`prefix`: the steps around a sub-pipeline. `outside`: what readers outside want its outputs to be."""
+        self.pipeline, self.site, self.prefix = pipeline, site, prefix
+        # kfp takes a pipeline for a single component when a component bears the pipeline's name.
+        self.names: Names = parent.names if parent else Names(pipeline.name)
+        self.components: dict[str, Any] = parent.components if parent else {}
+        self.executors: dict[str, Any] = parent.executors if parent else {}
+        self.configs: dict[str, Any] = parent.configs if parent else {}
+        self.step_names = {*pipeline.steps, *pipeline.exit}
+        self.steps = {name: pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)}
+        self.reads = {
+            name: [ref for _, ref in step.references() if isinstance(ref, OutputRef)]
+            for name, step in self.steps.items()
+        }
+        self.consumed = {*pipeline.outputs.values(), *(ref for refs in self.reads.values() for ref in refs)}
+        self.wanted = wanted_types(pipeline, outside or {})
+        self.param_types = param_types(pipeline, self.wanted)
+        self.claim_volumes = {name: run_claim_volume(name) for name in pipeline.claims}
+
+    def type_of(self, channel: Channel, dag: Dag, items: Items) -> Type:
+        """The type of what flows through a channel, as seen from a DAG and inside the loops that give the items."""
+        if isinstance(channel, ItemRef):
+            return items[channel].type
+        if isinstance(channel, ParamRef):
+            return self.param_types[channel.name]
+        if isinstance(channel, OutputRef):
+            return dag.produced[channel][2] if channel in dag.produced else STRING
+        return STATUS if isinstance(channel, StatusRef) else STRING
+
+    def fill(self, dag: Dag) -> None:
+        """Place every step in the DAG, producers first."""
+        needs = {
+            name: {*self.steps[name].needs, *(ref.step for ref in self.reads[name])} for name in self.pipeline.steps
+        }
+        waiting: dict[str, list[str]] = {name: [] for name in needs}
+        for name in needs:
+            for need in needs[name]:
+                waiting[need].append(name)
+        tasks: dict[str, str] = {}
+        for name in order(waiting):
+            task = self.step_task(name, dag)
+            dag.add(task, [tasks[need] for need in needs[name]])
+            tasks[name] = task.name
+
+    def step_task(self, name: str, dag: Dag) -> Task:
+        """A step with its loops and conditions around it."""
+        step = self.steps[name]
+        layers = loops(step, self)
+        items: dict[ItemRef, Item] = {ref: item for layer in layers for ref, item in layer.items.items()}
+        task = (
+            self.sub_pipeline(name, step, dag) if step.pipeline is not None else self.container(name, step, dag, items)
+        )
+        condition = step.when
+        each_time = condition is not None and any(isinstance(found.ref, ItemRef) for found in references(condition))
+        if condition is not None and each_time:
+            task = in_condition(self, task, condition, items, dag)
+        for index, layer in reversed(list(enumerate(layers))):
+            around = {ref: item for outer in layers[:index] for ref, item in outer.items.items()}
+            task = in_loop(self, task, layer, around)
+        if condition is not None and not each_time:
+            task = in_condition(self, task, condition, {}, dag)
+        return task
+
+    def container(self, name: str, step: Step, dag: Dag, items: Items) -> Task:
+        """The step's own container as a task."""
+        label = self.names.unique(f"{self.prefix}{name}")
+        used, claims = self._executor(label, name, step)
+        wants: dict[str, Want] = {
+            input_name(channel): (self._source(name, channel), self.type_of(channel, dag, items)) for channel in used
+        }
+        refs = {out: OutputRef(name, out) for out in step.outputs}
+        types = {out: output_type(step.outputs[out].type, self.wanted.get(refs[out])) for out in refs}
+        inputs = {key: type_ for key, (_, type_) in wants.items()}
+        self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, types)
+        spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
+        spec.caching_options.enable_cache = bool(step.cache)
+        policy = retry_policy(step)
+        if policy is not None:
+            spec.retry_policy.CopyFrom(policy)
+        given = {ref: (out, types[out]) for out, ref in refs.items() if ref in self.consumed}
+        return Task(name, spec, wants, dict.fromkeys(claims, STRING), given)
+
+    def _source(self, name: str, channel: Channel) -> Channel | Fixed:
+        """Where a step finds a value: exit steps see no outputs, and get their defaults."""
+        if name in self.pipeline.exit and isinstance(channel, OutputRef):
+            return Fixed(text_of(self.steps[channel.step].outputs[channel.name].default))
+        return channel
+
+    def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef]]:
+        """Adds the step's container and its Kubernetes settings; gives what its text refers to, and its claims."""
+        spelling = KubeflowSpelling()
+        pod = pod_for(self.pipeline, name, self.site, spelling, ENGINE)
+        claims = claim_channels(pod, self.claim_volumes)
+        try:
+            refuse_shared_names(pod)
+            container = container_spec(pod["spec"]["containers"][0], on=step.on, outputs=tuple(step.outputs))
+        except GpuflowError as refusal:
+            where = self.pipeline.where("steps" if name in self.pipeline.steps else "exit", name, key=True)
+            raise GpuflowError(
+                replace(found, where=where, message=f'step "{name}": {found.message}') for found in refusal.findings
+            ) from None
+        self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
+        named = {volume: channel_name(claim) for volume, claim in claims.items()}
+        self.configs[f"exec-{label}"] = executor_config(pod, named)
+        status = [StatusRef()] if step.on in STATES else []
+        return [*spelling.used, *status], list(claims.values())
+
+    def sub_pipeline(self, name: str, step: Step, dag: Dag) -> Task:
+        """Another pipeline as one task."""
+        assert step.pipeline is not None
+        outside = {
+            ref.name: type_ for ref, type_ in self.wanted.items() if isinstance(ref, OutputRef) and ref.step == name
+        }
+        inner = Builder(step.pipeline, self.site, self, prefix=f"{self.prefix}{name}-", outside=outside)
+        body = Dag(direct=True)
+        inner.fill(body)
+        label = self.names.unique(f"{self.prefix}{name}")
+        outer = {out: OutputRef(name, out) for out in output_types(step) if OutputRef(name, out) in self.consumed}
+        surfaced = {out: step.pipeline.outputs[out] for out in outer}
+        types = {out: body.produced[ref][2] for out, ref in surfaced.items()}
+        made = ir.ComponentSpec(dag=body.spec(surfaced), input_definitions=parameters(inner))
+        if types:
+            made.output_definitions.CopyFrom(outputs_of(types))
+        self.components[f"comp-{label}"] = made
+        spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
+        spec.caching_options.enable_cache = False
+        wants: dict[str, Want] = {}
+        for param, value in step.params.items():
+            channel = value if isinstance(value, ParamRef | OutputRef | ItemRef) else Fixed(value)
+            wants[param] = (channel, inner.param_types[param])
+        return Task(name, spec, wants, {}, {ref: (out, types[out]) for out, ref in outer.items()})
+
+
+def component(label: str, inputs: Mapping[str, Type], outputs: Mapping[str, Type]) -> Any:
+    """A component that one executor runs."""
+    spec = ir.ComponentSpec(executor_label=label)
+    if inputs:
+        spec.input_definitions.CopyFrom(inputs_of(inputs))
+    if outputs:
+        spec.output_definitions.CopyFrom(outputs_of(outputs))
+    return spec
+
+
+def parameters(builder: Builder) -> Any:
+    """A pipeline's parameters as the inputs of its DAG."""
+    spec = ir.ComponentInputsSpec()
+    for name, param in builder.pipeline.params.items():
+        entry = spec.parameters[name]
+        entry.parameter_type = builder.param_types[name]
+        if not param.required:
+            entry.is_optional = True
+            if param.default is not None:
+                entry.default_value.CopyFrom(constant(param.default))
+        if param.description:
+            entry.description = param.description
+        entry.literals.extend(constant(value) for value in param.enum or ())
+    return spec

@@ -1,0 +1,65 @@
+"""The client calls that start a compiled pipeline: once, and on its schedule.
+
+KFP's IR holds no schedule. Its clock reads six fields, seconds first: five would be taken for seconds, minutes and so
+on, and "0 3 * * *" would run every hour.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+
+MOST_RUNS = 10
+"""The largest max_concurrency KFP accepts."""
+
+
+class Code(str):
+    """Text that is written as it is."""
+
+    __slots__ = ()
+
+
+def run_calls(pipeline: Pipeline, site: Site, package: str | None, namespace: str | None) -> list[str]:
+    """Python lines to paste after `client = kfp.Client(...)`. Without a package the pipeline is in the cluster."""
+    required = {name: ... for name, param in pipeline.params.items() if param.required} or None
+    account = _account(pipeline) or site.engines.kubeflow.service_account
+    source: dict[str, Any] = {"pipeline_package_path": package}
+    if package is None:
+        source = {"pipeline_id": Code(_call("client.get_pipeline_id", pipeline.name))}
+    experiment = _call("experiment = client.create_experiment", pipeline.name, namespace=namespace)
+    common = {"job_name": pipeline.name, **source, "params": required}
+    schedule = pipeline.schedule
+    if schedule is None:
+        run = _call("client.run_pipeline", Code("experiment.experiment_id"), **common, service_account=account)
+        return [experiment, run]
+    recurring: dict[str, Any] = {
+        "cron_expression": f"0 {schedule.cron}",
+        "max_concurrency": MOST_RUNS if schedule.concurrency == "allow" else 1,
+        "no_catchup": not schedule.catch_up,
+        "enabled": False if schedule.suspended else None,
+        "service_account": account,
+    }
+    return [experiment, _call("client.create_recurring_run", Code("experiment.experiment_id"), **common, **recurring)]
+
+
+def _account(pipeline: Pipeline) -> str | None:
+    """The service account that all steps ask for; KFP gives a run one."""
+    steps = [pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)]
+    wanted = {step.service_account for step in steps if step.runs_container}
+    return wanted.pop() if len(wanted) == 1 else None
+
+
+def _call(function: str, *arguments: Any, **named: Any) -> str:
+    shown = [_shown(argument) for argument in arguments]
+    shown += [f"{name}={_shown(value)}" for name, value in named.items() if value is not None]
+    return f"{function}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, Code):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_shown(key)}: {_shown(item)}" for key, item in value.items()) + "}"
+    return "..." if value is ... else f'"{value}"' if isinstance(value, str) else repr(value)

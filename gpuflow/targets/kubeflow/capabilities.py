@@ -1,0 +1,129 @@
+"""What KFP 2.17 can carry of a pipeline, and what to do about the rest."""
+
+from __future__ import annotations
+
+from gpuflow.targets.constructs import VOCABULARY
+from gpuflow.targets.frame import Cannot, Capabilities, Weaker
+
+_PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
+_JOB = "let the step create a Job with a podFailurePolicy and wait for it"
+_WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
+
+_GAPS = {
+    "approval": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two at this point"),
+    "approval.timeout": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two"),
+    "device_claim": Cannot(
+        "upstream",
+        "2.17 has no resource claims",
+        "ask for the GPU as gpu: or mig: where the device plugin still serves it",
+    ),
+    "env_from": Cannot("upstream", "it takes single keys only", "list each key under env: {NAME: {secret: …, key: …}}"),
+    "ephemeral_storage": Cannot(
+        "upstream",
+        "it has no request for local disk",
+        "volumes: {/scratch: {empty_dir: 50Gi}}, or a LimitRange default",
+    ),
+    "exit.outputs": Cannot(
+        "upstream", "an exit task reads no outputs; it gets their defaults", "keep them where the exit step looks"
+    ),
+    "gang": Cannot("upstream", "a step is one pod", "let the step create a JobSet or TrainJob and wait for it"),
+    "if_skipped.run": Cannot(
+        "upstream",
+        "a task runs when all before it succeeded, or whatever became of them, and nothing between",
+        "repeat the step under both conditions",
+    ),
+    "init_containers": Cannot(
+        "upstream", "2.17 adds no containers to a pod", "make it a step of its own that shares a volume"
+    ),
+    "inputs": Cannot(
+        "not yet", "nothing places the files before the command starts", "hand over the URI, {output: step.name}"
+    ),
+    "kubernetes.host_ipc": Cannot("upstream", "it has no hostIPC", "give the step shm:, which needs no hostIPC"),
+    "kubernetes.host_network": Cannot("upstream", "it has no hostNetwork", _WEBHOOK),
+    "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
+    "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
+    "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
+    "on_data": Cannot(
+        "never",
+        "it starts runs by the clock or by hand",
+        "start a run from whatever sees the data: client.run_pipeline",
+    ),
+    "outputs.default": Cannot(
+        "upstream",
+        "an output of a skipped step has no value, and its reader fails",
+        "drop the default and skip the reader too",
+    ),
+    "parallel": Cannot(
+        "upstream",
+        "it limits the items of one fan-out, not the pods of a run",
+        "set parallel on the fan-outs, or a Kueue queue",
+    ),
+    "priority.pod": Cannot(
+        "upstream", "it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"
+    ),
+    "probes": Cannot("upstream", "it has no probes", "end the process when it is unwell: a failed step is retried"),
+    "retry.final_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
+    "retry.interruptions": Cannot(
+        "upstream",
+        "its retry never covers a deleted pod, so preemption and drain end the step, and a supervisor inside goes too",
+        f"{_JOB}, or let an administrator set retryPolicy: Always in Argo's workflowDefaults",
+    ),
+    "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
+    "retry.retryable_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
+    "schedule.replace": Cannot("upstream", "a recurring run never ends the run before", "concurrency: forbid"),
+    "schedule.timezone": Cannot(
+        "upstream",
+        "its clock has one time zone for the whole installation",
+        "write the cron in UTC, or let an administrator set CRON_SCHEDULE_TIMEZONE",
+    ),
+    "security.add_capabilities": Cannot(
+        "upstream", "its backend drops all capabilities", "run the step on another engine"
+    ),
+    "security.privileged": Cannot(
+        "never", "its backend refuses privileged containers", "run the step on another engine"
+    ),
+    "security.read_only_root": Cannot("upstream", "it has no readOnlyRootFilesystem", _WEBHOOK),
+    "service_account": Cannot(
+        "upstream",
+        "a run has one service account, not a step",
+        "give it to the run: service_account= of the call in the header",
+    ),
+    "sidecars": Cannot("upstream", "2.17 adds no containers to a pod", "start it inside the step's own container"),
+    "spot.fallback_after": Cannot(
+        "upstream", "every attempt gets the same pod", "a second step with spot: never for what is left"
+    ),
+    "termination_grace": Cannot("upstream", "pods always get 30 s", "save within 30 s of SIGTERM"),
+    "topology.same": Cannot(
+        "upstream", "its backend never reads pod affinity", "kubernetes.node_selector with one zone or rack"
+    ),
+    "topology.spread": Cannot("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
+}
+
+_WEAKER = {
+    "params.range": Weaker(
+        "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
+    ),
+    "security.identity": Weaker("KFP sets user and group of the container; fs_group is not carried"),
+}
+
+_CARRIED = {
+    "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
+    "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
+    "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any_of", "image_pull_policy",
+    "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector", "kubernetes.tolerations", "mig",
+    "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline", "priority.queue", "queue",
+    "retry.backoff", "retry.failures", "schedule", "schedule.catch_up", "schedule.suspended", "script",
+    "security.run_as_root", "shared_gpu", "shm", "spot", "text.braces", "timeout", "volumes.claim",
+    "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim", "volumes.secret",
+    "volumes.sub_path", "when", "when.item", "working_dir",
+}  # fmt: skip
+
+UNKNOWN = Cannot("not yet", "this target does not know it", "run the pipeline on another engine")
+
+
+def _carries(construct: str) -> bool | Cannot | Weaker:
+    return True if construct in _CARRIED else _GAPS.get(construct) or _WEAKER.get(construct) or UNKNOWN
+
+
+CAPABILITIES: Capabilities = {construct: _carries(construct) for construct in VOCABULARY}
+"""A construct that stands in none of the three lists is refused: nothing new is carried by accident."""

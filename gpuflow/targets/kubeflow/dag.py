@@ -1,0 +1,128 @@
+"""One DAG of the IR while it is filled: tasks, where their inputs come from, and what the DAG must be handed itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
+from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.names import RUN_ID, Channel, StatusRef, channel_name
+from gpuflow.targets.kubeflow.pods import fixed
+from gpuflow.targets.kubeflow.values import Type, constant
+
+_Input: Any = ir.TaskInputsSpec.InputParameterSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """A value that is known when the pipeline is compiled."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """How a loop's body reads one variable of the fan-out: an input, and a key when the items are maps."""
+
+    input: str
+    type: Type
+    key: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The input of a group further inside that is handed the variable."""
+        return f"{self.input}-subvar-{self.key}" if self.key else self.input
+
+
+Items = Mapping[ItemRef, Item]
+Want = tuple[Channel | Fixed, Type]
+
+
+@dataclass(slots=True)
+class Task:
+    """A task that is not placed yet: what it wants handed in, and which outputs it gives under which keys."""
+
+    name: str
+    spec: Any
+    wants: dict[str, Want] = field(default_factory=dict)
+    beside: dict[Channel, Type] = field(default_factory=dict)
+    """What the DAG around the task must have, although the task itself does not take it: names of claims."""
+    outputs: dict[OutputRef, tuple[str, Type]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Dag:
+    """Tasks and their wiring. `direct`: a pipeline's own DAG, whose inputs are the parameters under their own names."""
+
+    direct: bool
+    items: Items = field(default_factory=dict)
+    tasks: dict[str, Any] = field(default_factory=dict)
+    produced: dict[OutputRef, tuple[str, str, Type]] = field(default_factory=dict)
+    used: dict[Channel, Type] = field(default_factory=dict)
+    status_of: str | None = None
+    """The task whose final status exit steps read; None where the status is handed in."""
+
+    def add(self, task: Task, after: Iterable[str] = ()) -> None:
+        """Place a task: wire its inputs and let it wait for the tasks it needs."""
+        for name, (source, type_) in task.wants.items():
+            task.spec.inputs.parameters[name].CopyFrom(self._source(source, type_))
+        for channel, type_ in task.beside.items():
+            self.used.setdefault(channel, type_)
+        task.spec.dependent_tasks.extend(sorted(set(after)))
+        task.spec.task_info.name = task.name
+        self.tasks[task.name] = task.spec
+        self.produced.update({ref: (task.name, key, type_) for ref, (key, type_) in task.outputs.items()})
+
+    def input_name(self, channel: Channel) -> str:
+        """Under which name the DAG itself is handed the channel."""
+        if isinstance(channel, ItemRef):
+            return self.items[channel].name
+        return channel.name if self.direct and isinstance(channel, ParamRef) else channel_name(channel)
+
+    def _source(self, source: Channel | Fixed, type_: Type) -> Any:
+        match source:
+            case Fixed(value):
+                return _Input(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(value)))
+            case RunRef():
+                return fixed(RUN_ID)
+            case ItemRef() if source in self.items:
+                item = self.items[source]
+                selector = f'parseJson(string_value)["{item.key}"]' if item.key else ""
+                return _Input(component_input_parameter=item.input, parameter_expression_selector=selector)
+            case OutputRef() if source in self.produced:
+                task, key, _ = self.produced[source]
+                made = _Input.TaskOutputParameterSpec(producer_task=task, output_parameter_key=key)
+                return _Input(task_output_parameter=made)
+            case StatusRef() if self.status_of is not None:
+                return _Input(task_final_status=_Input.TaskFinalStatus(producer_task=self.status_of))
+        self.used.setdefault(source, type_)
+        return _Input(component_input_parameter=self.input_name(source))
+
+    def spec(self, outputs: Mapping[str, OutputRef]) -> Any:
+        """The DAG with the outputs it gives, each under its key."""
+        dag = ir.DagSpec(tasks=self.tasks)
+        for key, ref in outputs.items():
+            task, inner, _ = self.produced[ref]
+            chosen = dag.outputs.parameters[key].value_from_parameter
+            chosen.producer_subtask, chosen.output_parameter_key = task, inner
+        return dag
+
+
+def inputs_of(types: Mapping[str, Type]) -> Any:
+    """Input definitions of a component, by name."""
+    spec = ir.ComponentInputsSpec()
+    for name, type_ in types.items():
+        spec.parameters[name].parameter_type = type_
+        if type_ == ir.ParameterType.TASK_FINAL_STATUS:
+            spec.parameters[name].is_optional = True
+    return spec
+
+
+def outputs_of(types: Mapping[str, Type]) -> Any:
+    """Output definitions of a component, by name."""
+    spec = ir.ComponentOutputsSpec()
+    for name, type_ in types.items():
+        spec.parameters[name].parameter_type = type_
+    return spec

@@ -1,0 +1,110 @@
+"""The artefact: pipeline spec and platform spec as two YAML documents, or as resources for Git."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from gpuflow.emit import emit_all
+from gpuflow.errors import GpuflowError, fail
+from gpuflow.targets.frame import Artifact, Request, header
+from gpuflow.targets.kubeflow.approvals import without_approvals
+from gpuflow.targets.kubeflow.build import Builder, parameters
+from gpuflow.targets.kubeflow.calls import run_calls
+from gpuflow.targets.kubeflow.dag import outputs_of
+from gpuflow.targets.kubeflow.endings import root
+from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.plain import plain
+from gpuflow.targets.kubeflow.refusals import omissions, refusals
+from gpuflow.version import __version__
+
+SCHEMA_VERSION = "2.1.0"
+FORMS = ("ir", "crd")
+COMFORTABLE_TASKS = 250
+"""Argo keeps a run in one object of at most 1 MiB; KFP needs some 2.5 KB of it per task, more with pod settings."""
+
+
+def compile_request(request: Request) -> Artifact:
+    """The compiled pipeline as one file."""
+    form = request.options.get("as", "ir")
+    if form not in FORMS:
+        raise fail("GF302", f'kubeflow has no form "{form}"', hint=f"known here: {', '.join(FORMS)}")
+    # Losses that were accepted are the only sign that losses may be.
+    omitted = list(omissions(request.pipeline))
+    refused = [*refusals(request.pipeline), *([] if request.allow_lossy else omitted)]
+    if refused:
+        raise GpuflowError(refused)
+    name = f"{request.pipeline.name}.yaml"
+    spec, platform, tasks = documents(request)
+    plain_parts = [spec, platform] if platform else [spec]
+    parts = _resources(request, spec, platform) if form == "crd" else plain_parts
+    lost = [f"LOST: {omission.message}" for omission in omitted]
+    lines = [*header(request, "kubeflow"), *lost, *_notes(tasks), *_start(request, name if form == "ir" else None)]
+    text = "".join(f"# {line}\n" for line in lines) + emit_all(parts)
+    return Artifact(name, text)
+
+
+def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Pipeline spec, platform spec (empty when there is nothing to say) and the number of steps, as plain data."""
+    pipeline = without_approvals(request.pipeline)
+    builder = Builder(pipeline, request.site)
+    dag = root(builder)
+    spec = ir.PipelineSpec(
+        schema_version=SCHEMA_VERSION, sdk_version=f"gpuflow-{__version__}", components=builder.components
+    )
+    spec.pipeline_info.name = pipeline.name
+    spec.pipeline_info.description = pipeline.description or ""
+    spec.root.CopyFrom(ir.ComponentSpec(dag=dag.spec(pipeline.outputs)))
+    if pipeline.params:
+        spec.root.input_definitions.CopyFrom(parameters(builder))
+    if pipeline.outputs:
+        types = {name: dag.produced[ref][2] for name, ref in pipeline.outputs.items()}
+        spec.root.output_definitions.CopyFrom(outputs_of(types))
+    executors = plain(ir.PipelineDeploymentConfig(executors=builder.executors))
+    written = dict(sorted({**plain(spec), "deploymentSpec": executors}.items()))
+    return written, _platform(builder, pipeline.deadline.seconds if pipeline.deadline else None), len(builder.executors)
+
+
+def _platform(builder: Builder, deadline: int | None) -> dict[str, Any]:
+    kubernetes: dict[str, Any] = {}
+    said = {
+        label: plain(builder.configs[label]) for label in sorted(builder.configs) if builder.configs[label].ListFields()
+    }
+    if said:
+        kubernetes["deploymentSpec"] = {"executors": said}
+    if deadline is not None:
+        kubernetes["pipelineConfig"] = {"activeDeadlineSeconds": deadline}
+    return {"platforms": {"kubernetes": kubernetes}} if kubernetes else {}
+
+
+def _resources(request: Request, spec: dict[str, Any], platform: dict[str, Any]) -> list[dict[str, Any]]:
+    """Pipeline and PipelineVersion; the version is named after what it holds, so that a change makes a new one."""
+    pipeline = request.pipeline
+    name, labels = pipeline.name, {**request.site.labels, **pipeline.labels}
+    metadata: dict[str, Any] = {"namespace": request.namespace} if request.namespace else {}
+    if labels:
+        metadata["labels"] = dict(sorted(labels.items()))
+    about = {"description": pipeline.description} if pipeline.description else {}
+    digest = hashlib.sha256(json.dumps([spec, platform], sort_keys=True).encode()).hexdigest()
+    version = f"{name}-{digest[:8]}"
+    body = {"pipelineName": name, "displayName": version, **about, "pipelineSpec": spec}
+    if platform:
+        body["platformSpec"] = platform
+    kind = {"apiVersion": "pipelines.kubeflow.org/v2beta1"}
+    return [
+        {**kind, "kind": "Pipeline", "metadata": {"name": name, **metadata}, "spec": {"displayName": name, **about}},
+        {**kind, "kind": "PipelineVersion", "metadata": {"name": version, **metadata}, "spec": body},
+    ]
+
+
+def _start(request: Request, package: str | None) -> list[str]:
+    calls = run_calls(request.pipeline, request.site, package, request.namespace)
+    how = "Runs on its schedule after:" if request.pipeline.schedule else "Start a run with:"
+    return [how, *(f"  {call}" for call in calls)]
+
+
+def _notes(tasks: int) -> list[str]:
+    if tasks <= COMFORTABLE_TASKS:
+        return []
+    return [f"NOTE: {tasks} tasks; Argo may refuse the run above about 300 (1 MiB). Split it, or use fan-outs."]

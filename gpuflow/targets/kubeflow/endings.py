@@ -1,0 +1,115 @@
+"""What surrounds the steps of a run: claims made before them, exit steps after them, claims released at the end.
+
+KFP knows one exit task per group of steps. Several exit steps, or exit steps and claims, become one sub-DAG. A claim's
+name is only known at run time, and an exit task that reads another task's output would run right after that task; so
+the steps and their exit task stand in a DAG of their own, which is handed the names.
+"""
+
+from __future__ import annotations
+
+from gpuflow.spec.params import RunClaim
+from gpuflow.targets.kubeflow.build import Builder, component
+from gpuflow.targets.kubeflow.dag import Dag, Fixed, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.names import ClaimRef, channel_name, claim_task
+from gpuflow.targets.kubeflow.values import LIST, STRING, Type
+
+CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
+"""Images that never run: KFP's driver does their work itself."""
+_AT_THE_END = ir.PipelineTaskSpec.TriggerPolicy.ALL_UPSTREAM_TASKS_COMPLETED
+
+
+def root(builder: Builder) -> Dag:
+    """The pipeline's own DAG. The pipeline's outputs are produced in it, whatever stands around their steps."""
+    pipeline, dag = builder.pipeline, Dag(direct=True)
+    if not pipeline.claims:
+        if not pipeline.exit:
+            builder.fill(dag)
+        else:
+            _handled(builder, dag)
+        return dag
+    for name, claim in pipeline.claims.items():
+        dag.add(_create(builder, name, claim))
+    inner = Dag(direct=False)
+    _handled(builder, inner)
+    group = _group(builder, "run", inner, surfaced=True)
+    for want, (channel, _) in list(group.wants.items()):
+        if isinstance(channel, ClaimRef):
+            made = ir.TaskInputsSpec.InputParameterSpec()
+            made.task_output_parameter.producer_task = claim_task(channel.name)
+            made.task_output_parameter.output_parameter_key = "name"
+            group.spec.inputs.parameters[want].CopyFrom(made)
+            del group.wants[want]
+    dag.add(group, [claim_task(name) for name in pipeline.claims])
+    return dag
+
+
+def _handled(builder: Builder, dag: Dag) -> None:
+    """The steps as one group, and its exit task beside it."""
+    body = Dag(direct=False)
+    builder.fill(body)
+    handler = _group(builder, "exit-handler", body, surfaced=True)
+    dag.add(handler)
+    dag.status_of = handler.name
+    exits = builder.pipeline.exit
+    simple = len(exits) == 1 and not builder.pipeline.claims and builder.steps[next(iter(exits))].when is None
+    task = builder.step_task(next(iter(exits)), dag) if simple else _exits(builder)
+    task.spec.trigger_policy.strategy = _AT_THE_END
+    dag.add(task, [handler.name])
+
+
+def _exits(builder: Builder) -> Task:
+    """Exit steps and the release of claims as one sub-DAG. A claim goes when the exit steps that mount it are done."""
+    inner = Dag(direct=False)
+    mounts: dict[str, list[str]] = {name: [] for name in builder.pipeline.claims}
+    for name in builder.pipeline.exit:
+        task = builder.step_task(name, inner)
+        inner.add(task)
+        for volume in builder.steps[name].volumes.values():
+            if volume.new_claim is not None:
+                mounts[volume.new_claim].append(task.name)
+    for claim, users in mounts.items():
+        inner.add(_delete(builder, claim), users)
+    return _group(builder, "exit", inner)
+
+
+def _group(builder: Builder, kind: str, inner: Dag, *, surfaced: bool = False) -> Task:
+    name = builder.names.group(kind, builder.step_names)
+    types: dict[str, Type] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
+    given = builder.pipeline.outputs.values() if surfaced else ()
+    outputs = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
+    made = ir.ComponentSpec(dag=inner.spec({key: ref for ref, (key, _) in outputs.items()}))
+    if types:
+        made.input_definitions.CopyFrom(inputs_of(types))
+    if outputs:
+        made.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
+    builder.components[f"comp-{name}"] = made
+    wants: dict[str, Want] = {channel_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{name}"))
+    return Task(name, spec, wants, {}, outputs)
+
+
+def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
+    wants: dict[str, Want] = {
+        "access_modes": (Fixed([claim.access]), LIST),
+        "pvc_name_suffix": (Fixed(f"-{name}"), STRING),
+        "size": (Fixed(str(claim.size)), STRING),
+        "storage_class_name": (Fixed(claim.storage_class), STRING),
+    }
+    return _stub(builder, claim_task(name), CREATE, wants, {"name": STRING})
+
+
+def _delete(builder: Builder, name: str) -> Task:
+    return _stub(builder, f"deletepvc-{name}", DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
+
+
+def _stub(builder: Builder, name: str, image: str, wants: dict[str, Want], outputs: dict[str, Type]) -> Task:
+    label = builder.names.unique(name)
+    executor = ir.PipelineDeploymentConfig.ExecutorSpec()
+    executor.container.image = image
+    builder.executors[f"exec-{label}"] = executor
+    inputs = {key: type_ for key, (_, type_) in wants.items()}
+    builder.components[f"comp-{label}"] = component(f"exec-{label}", inputs, outputs)
+    spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
+    spec.caching_options.enable_cache = False
+    return Task(name, spec, wants)

@@ -1,0 +1,162 @@
+"""A pod's other parts as KFP's Kubernetes executor config: placement, metadata, volumes, secrets, identity, timeout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuflow.errors import fail
+from gpuflow.pod.nodes import PREFERRED, REQUIRED
+from gpuflow.targets.kubeflow.messages import ir, platform
+from gpuflow.targets.kubeflow.names import ClaimRef
+from gpuflow.targets.kubeflow.values import constant
+
+Config = Any
+"""A KubernetesExecutorConfig."""
+
+
+def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
+    """The typed config of a pod. `claims`: where the name of each run's claim comes from, by volume name."""
+    spec, main = pod["spec"], pod["spec"]["containers"][0]
+    config = platform.KubernetesExecutorConfig()
+    _placement(config, spec)
+    metadata = pod.get("metadata", {})
+    config.pod_metadata.labels.update(metadata.get("labels", {}))
+    config.pod_metadata.annotations.update(metadata.get("annotations", {}))
+    _volumes(config, spec, main, claims)
+    _environment(config, main.get("env", []))
+    for secret in spec.get("imagePullSecrets", []):
+        config.image_pull_secret.add(secret_name=secret["name"], secret_name_parameter=fixed(secret["name"]))
+    config.image_pull_policy = main.get("imagePullPolicy", "")
+    config.active_deadline_seconds = spec.get("activeDeadlineSeconds", 0)
+    _identity(config, spec.get("securityContext", {}))
+    return config
+
+
+def fixed(text: str) -> Any:
+    """A value that is known now, as the backend wants it: in the form of a task's input."""
+    return ir.TaskInputsSpec.InputParameterSpec(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(text)))
+
+
+def _placement(config: Config, spec: dict[str, Any]) -> None:
+    if "nodeSelector" in spec:
+        config.node_selector.labels.update(spec["nodeSelector"])
+    for toleration in spec.get("tolerations", []):
+        seconds = toleration.get("tolerationSeconds")
+        fields = {key: toleration[key] for key in ("key", "operator", "value", "effect") if key in toleration}
+        config.tolerations.add(**fields, **({} if seconds is None else {"toleration_seconds": seconds}))
+    node = spec.get("affinity", {}).get("nodeAffinity", {})
+    for term in node.get(REQUIRED, {}).get("nodeSelectorTerms", []):
+        config.node_affinity.add(**_term(term))
+    for preferred in node.get(PREFERRED, []):
+        config.node_affinity.add(**_term(preferred["preference"]), weight=preferred["weight"])
+
+
+def _term(term: dict[str, Any]) -> dict[str, Any]:
+    return {
+        ours: [platform.SelectorRequirement(**requirement) for requirement in term[theirs]]
+        for ours, theirs in (("match_expressions", "matchExpressions"), ("match_fields", "matchFields"))
+        if theirs in term
+    }
+
+
+def _volumes(config: Config, spec: dict[str, Any], main: dict[str, Any], claims: Mapping[str, Any]) -> None:
+    sources = {volume["name"]: volume for volume in spec.get("volumes", [])}
+    for mount in main.get("volumeMounts", []):
+        volume, path = sources[mount["name"]], mount["mountPath"]
+        if "persistentVolumeClaim" in volume:
+            _claim(config, volume, mount, claims)
+        elif "emptyDir" in volume:
+            fields = {"medium": volume["emptyDir"].get("medium"), "size_limit": volume["emptyDir"].get("sizeLimit")}
+            given = {key: value for key, value in fields.items() if value is not None}
+            config.empty_dir_mounts.add(volume_name=volume["name"], mount_path=path, **given)
+        elif "secret" in volume:
+            name = volume["secret"]["secretName"]
+            config.secret_as_volume.add(
+                secret_name=name, secret_name_parameter=fixed(name), mount_path=path, optional=False
+            )
+        else:
+            name = volume["configMap"]["name"]
+            config.config_map_as_volume.add(
+                config_map_name=name, config_map_name_parameter=fixed(name), mount_path=path, optional=False
+            )
+
+
+def _claim(config: Config, volume: dict[str, Any], mount: dict[str, Any], claims: Mapping[str, Any]) -> None:
+    entry = config.pvc_mount.add(mount_path=mount["mountPath"], sub_path=mount.get("subPath", ""))
+    if volume["name"] in claims:
+        name = claims[volume["name"]]
+        entry.component_input_parameter = name
+        entry.pvc_name_parameter.component_input_parameter = name
+    else:
+        entry.constant = volume["persistentVolumeClaim"]["claimName"]
+        entry.pvc_name_parameter.CopyFrom(fixed(entry.constant))
+
+
+def _environment(config: Config, env: list[dict[str, Any]]) -> None:
+    for entry in env:
+        source = entry.get("valueFrom", {})
+        if "secretKeyRef" in source:
+            ref = source["secretKeyRef"]
+            keys = [platform.SecretAsEnv.SecretKeyToEnvMap(secret_key=ref["key"], env_var=entry["name"])]
+            config.secret_as_env.add(
+                secret_name=ref["name"],
+                secret_name_parameter=fixed(ref["name"]),
+                key_to_env=keys,
+                optional=ref.get("optional", False),
+            )
+        elif "configMapKeyRef" in source:
+            ref = source["configMapKeyRef"]
+            pairs = [platform.ConfigMapAsEnv.ConfigMapKeyToEnvMap(config_map_key=ref["key"], env_var=entry["name"])]
+            config.config_map_as_env.add(
+                config_map_name=ref["name"],
+                config_map_name_parameter=fixed(ref["name"]),
+                key_to_env=pairs,
+                optional=ref.get("optional", False),
+            )
+
+
+def _identity(config: Config, security: dict[str, Any]) -> None:
+    for field, key in (
+        ("run_as_user", "runAsUser"),
+        ("run_as_group", "runAsGroup"),
+        ("run_as_non_root", "runAsNonRoot"),
+    ):
+        if key in security:
+            setattr(config.security_context, field, security[key])
+
+
+def shared_volume_names(pod: dict[str, Any]) -> Iterator[str]:
+    """Names that two volumes would share: the driver names a volume after its Secret, ConfigMap or claim."""
+    seen: dict[str, str] = {}
+    for volume in pod["spec"].get("volumes", []):
+        kind, name = _driver_name(volume)
+        if seen.setdefault(name, kind) != kind:
+            yield name
+
+
+def _driver_name(volume: dict[str, Any]) -> tuple[str, str]:
+    if "persistentVolumeClaim" in volume:
+        return "claim", volume["persistentVolumeClaim"]["claimName"]
+    if "secret" in volume:
+        return "secret", volume["secret"]["secretName"]
+    if "configMap" in volume:
+        return "config map", volume["configMap"]["name"]
+    return "scratch", volume["name"]
+
+
+def refuse_shared_names(pod: dict[str, Any]) -> None:
+    """Raise when the driver would give two volumes of the pod the same name."""
+    for name in shared_volume_names(pod):
+        raise fail(
+            "GF301",
+            f'kubeflow cannot mount two kinds of volume named "{name}": its driver names volumes '
+            "after the Secret, ConfigMap or claim behind them",
+            hint="rename one of the objects",
+        )
+
+
+def claim_channels(pod: dict[str, Any], new_claims: Mapping[str, str]) -> dict[str, ClaimRef]:
+    """The run's claims that a pod mounts, by volume name. `new_claims`: volume name of each claim of the pipeline."""
+    volumes = {volume["name"] for volume in pod["spec"].get("volumes", [])}
+    return {volume: ClaimRef(claim) for claim, volume in new_claims.items() if volume in volumes}

@@ -1,0 +1,57 @@
+"""User text on its way through KFP.
+
+A command passes Argo's substitution several times, then KFP's driver, the kubelet and KFP's launcher. Argo evaluates
+every `{{…}}` it knows and offers no escape, so no literal `{{` may stand in the IR: the second brace is written as
+`$(GPUFLOW_BRACE)`, which the kubelet replaces when the container starts, after Argo and the driver are done. The
+launcher comes later still; what it would take for its own placeholder (`{{$}}`, `{{$.…}}`) a command cannot carry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gpuflow.errors import fail
+from gpuflow.spec.text import Ref
+from gpuflow.targets.kubeflow.names import Channel, input_name, placeholder
+
+BRACE = "GPUFLOW_BRACE"
+_SAFE = f"$({BRACE})"
+
+
+class KubeflowSpelling:
+    """References as KFP's placeholders; remembers which ones were used."""
+
+    def __init__(self, name_of: Callable[[Channel], str] = input_name) -> None:
+        self.used: dict[Channel, None] = {}
+        self._name_of = name_of
+
+    def literal(self, text: str) -> str:
+        return without_double_braces(text)
+
+    def reference(self, ref: Ref) -> str:
+        self.used[ref] = None
+        return placeholder(self._name_of(ref))
+
+
+def without_double_braces(text: str) -> str:
+    """`text` with no `{{` in it, and no `{` at its end that a following placeholder would make one."""
+    safe = text.replace("{{", "{" + _SAFE)
+    if not safe.endswith("{"):
+        return safe
+    before = safe[:-1]
+    # A lone $ stood safely before the brace; before $( it has to be doubled.
+    lone = (len(before) - len(before.rstrip("$"))) % 2
+    return before + "$" * lone + _SAFE
+
+
+def refuse_placeholders(words: list[str]) -> None:
+    """Raise when a word would be read by KFP's launcher as a placeholder of its own."""
+    for word in words:
+        for mark in ("}}", "."):
+            if f"{{{_SAFE}${mark}" in word:
+                shown = f"{{{{${mark}"
+                raise fail(
+                    "GF301",
+                    f"kubeflow does not carry the text {shown} in a command: its launcher reads it as a placeholder",
+                    hint="hand it over in an environment variable, which the launcher leaves alone",
+                )

@@ -1,0 +1,43 @@
+"""One question for each rule a user meets, answered in Kueue's own words."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.check.kueue.questions import QUESTIONS
+from tests.check.kueue.scenes import asked
+from tests.differential.oracle import Oracle, OracleUnavailable
+from tests.differential.sides import kueue_theirs
+
+ANSWERS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "answers.yaml").read_text())
+
+
+def test_every_question_has_an_answer() -> None:
+    assert list(QUESTIONS) == list(ANSWERS)
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_kueue_says(name: str) -> None:
+    answer = asked(QUESTIONS[name])
+    expected = ANSWERS[name]
+    assert (answer.verdict, answer.message) == (expected["verdict"], expected["message"])
+    assert dict(answer.pod_sets) == expected["pod_sets"]
+    assert answer.final_verdict in (None, expected.get("finally", expected["verdict"]))
+    assert answer.unmodelled == ()
+
+
+@pytest.mark.go
+def test_the_answers_on_file_are_those_of_kueues_own_code() -> None:
+    try:
+        oracle = Oracle("kueue", "kueue")
+    except OracleUnavailable as missing:
+        pytest.skip(str(missing))
+    with oracle:
+        given = dict(zip(QUESTIONS, map(kueue_theirs, oracle.ask(list(QUESTIONS.values()))), strict=True))
+    on_file = {
+        name: {"verdict": each["verdict"], "message": each["message"], "podSets": each["pod_sets"]}
+        for name, each in ANSWERS.items()
+    }
+    assert given == on_file

@@ -1,0 +1,28 @@
+"""Compiling a pipeline's text for Kubeflow, as the command line does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.kubeflow import target
+
+HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\n"
+
+
+def compiled(
+    source: str, *, site: Site | None = None, lossy: bool = False, namespace: str | None = None, **options: str
+) -> str:
+    """The artefact's text."""
+    pipeline = loads(HEAD + source.lstrip())
+    request = Request(pipeline, site or Site.load("nvidia"), namespace, "pipeline.yaml", (), options)
+    return compile_with(target, request, allow_lossy=lossy)[0].text
+
+
+def documents(source: str, **options: Any) -> list[dict[str, Any]]:
+    """The artefact's documents."""
+    return list(yaml.safe_load_all(compiled(source, **options)))

@@ -1,0 +1,192 @@
+"""Components for hand-written pipelines: the ready-made ones, and those made of a step."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
+
+from kfp import compiler, dsl, local
+from kfp.components import load_component_from_file, load_component_from_text
+
+import gpuflow
+from gpuflow import kubeflow
+from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
+from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.kubeflow import target
+from tests.targets.kubeflow.launching import launch
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "kfp_components"
+SOURCES = sorted((FOLDER / "sources").glob("*.yaml"))
+
+
+def compile_by_kfp(pipeline: Any, folder: Path) -> list[dict[str, Any]]:
+    path = folder / "hand.yaml"
+    compiler.Compiler().compile(pipeline, str(path))
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_the_committed_component_is_what_its_source_compiles_to(source: Path) -> None:
+    request = Request(load(source), Site.load("nvidia"), None, source.relative_to(ROOT).as_posix())
+    artifact, lost = compile_with(target, request, allow_lossy=False)
+    assert lost == []
+    assert (FOLDER / artifact.name).read_text() == artifact.text, "compile kfp_components/sources again"
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_kfp_loads_the_component_with_its_parameters_and_outputs(source: Path) -> None:
+    pipeline = load(source)
+    loaded = load_component_from_file(str(FOLDER / source.name))
+    assert set(loaded.component_spec.inputs or {}) == set(pipeline.params)
+    assert set(loaded.component_spec.outputs or {}) == set(pipeline.outputs)
+
+
+def test_ready_made_components_work_together_in_a_hand_written_pipeline(tmp_path: Path) -> None:
+    gate, stage, train, infer = (
+        load_component_from_file(str(FOLDER / f"{name}.yaml"))
+        for name in ("quota-gate", "dataset-staging", "checkpointed-training", "mig-batch-inference")
+    )
+
+    @dsl.pipeline(name="by-hand")
+    def by_hand(source: str = "s3://datasets/latest") -> None:
+        asked = gate(pipeline="/pipelines/train.yaml")
+        staged = stage(source=source).after(asked)
+        trained = train(data="/data/dataset", store="s3://models/run").after(staged)
+        infer(model=trained.outputs["model"], output="s3://results")
+
+    spec, platform = compile_by_kfp(by_hand, tmp_path)
+    executors = spec["deploymentSpec"]["executors"]
+    assert executors["exec-infer"]["container"]["resources"]["accelerator"]["resourceType"] == "nvidia.com/mig-1g.10gb"
+    assert platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train"]["emptyDirMounts"]
+
+
+def test_dataset_staging_copies_files_and_counts_them_as_the_launcher_runs_it(tmp_path: Path) -> None:
+    source, aim = tmp_path / "source", tmp_path / "target"
+    (source / "deep").mkdir(parents=True)
+    (source / "a.bin").write_bytes(b"12345")
+    (source / "deep" / "b.bin").write_bytes(b"123")
+    spec, *_ = yaml.safe_load_all((FOLDER / "dataset-staging.yaml").read_text())
+    container = spec["deploymentSpec"]["executors"]["exec-stage"]["container"]
+    given = {"source": str(source), "target": str(aim), "pipeline_run-id": "run-1"}
+    left = launch(container, given, ("files", "bytes"), tmp_path / "first")
+    assert left == {"files": "2", "bytes": "8"}
+    assert (aim / "deep" / "b.bin").read_bytes() == b"123"
+
+
+TRAIN = gpuflow.Step(
+    image="registry.example.com/train:1",
+    command=["train", "--lr", {"param": "lr"}, "--shards", {"output": "prepare.shards"}],
+    gpu="l4",
+    cpu="1500m",
+    memory="1G",
+    env={"TOKEN": {"secret": "hub", "key": "token"}, "MODE": "fast"},
+    shm="8Gi",
+    queue="research",
+    retry=1,
+    timeout="1h",
+    outputs={"loss": float},
+)
+
+
+def one_task(task_of: Any, folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Task, container and Kubernetes config of the task called train."""
+
+    @dsl.container_component
+    def prepare(shards: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+        return dsl.ContainerSpec(image="i:1", command=["prepare", shards])
+
+    def body(lr: float = 0.1) -> None:
+        task_of(lr, prepare().outputs["shards"])
+
+    spec, platform = compile_by_kfp(dsl.pipeline(name="by-hand")(body), folder)
+    executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    return (
+        spec["root"]["dag"]["tasks"]["train"],
+        spec["deploymentSpec"]["executors"]["exec-train"]["container"],
+        executors["exec-train"],
+    )
+
+
+def test_a_steps_references_are_keyword_arguments_that_take_kfp_channels(tmp_path: Path) -> None:
+    made = kubeflow.component(TRAIN, name="train")
+    task, container, config = one_task(lambda lr, shards: made(lr=lr, shards=shards), tmp_path)
+    assert made.inputs == ("lr", "shards")
+    assert task["inputs"]["parameters"]["lr"] == {"componentInputParameter": "lr"}
+    assert task["inputs"]["parameters"]["shards"]["taskOutputParameter"]["producerTask"] == "prepare"
+    assert task["retryPolicy"]["backoffMaxDuration"] == "7200s"
+    assert container["command"][-5:] == [
+        "train", "--lr", "{{$.inputs.parameters['lr']}}", "--shards", "{{$.inputs.parameters['shards']}}"
+    ]  # fmt: skip
+    assert container["resources"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
+    assert container["resources"]["resourceMemoryLimit"] == "1000000000"
+    assert config["emptyDirMounts"][0]["mountPath"] == "/dev/shm"
+    assert config["activeDeadlineSeconds"] == "3600"
+
+
+def test_a_component_says_which_argument_is_wrong() -> None:
+    made = kubeflow.component(TRAIN, name="train")
+    with pytest.raises(GpuflowError, match='takes no "rate"; it takes lr, shards'):
+        made(rate=1)
+    with pytest.raises(GpuflowError, match='needs "lr"'):
+        made(shards=1)
+
+
+def test_a_components_name_must_be_a_steps_name() -> None:
+    with pytest.raises(GpuflowError, match='"My Step" is not a step name'):
+        kubeflow.component(TRAIN, name="My Step")
+
+
+def test_two_outputs_of_one_name_are_told_apart_by_their_steps() -> None:
+    step = gpuflow.Step(image="i:1", command=["x", {"output": "a-b.n"}, {"output": "c.n"}, {"output": "c.m"}])
+    assert kubeflow.component(step).inputs == ("a_b_n", "c_n", "m")
+
+
+def test_the_components_text_is_a_component_that_kfp_loads() -> None:
+    loaded = load_component_from_text(kubeflow.component(TRAIN, name="train").text())
+    assert set(loaded.component_spec.inputs) == {"lr", "shards", "pipeline_run_id"}
+    assert set(loaded.component_spec.outputs) == {"loss"}
+
+
+def test_what_kfp_cannot_carry_and_what_kfp_itself_should_say_are_refused() -> None:
+    with pytest.raises(GpuflowError, match="does not carry sidecars"):
+        kubeflow.component(
+            gpuflow.Step(image="i:1", command=["x"], sidecars=[{"name": "s", "image": "i:1", "command": ["y"]}])
+        )
+    with pytest.raises(GpuflowError, match=r"dsl\.ParallelFor"):
+        kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"item": "n"}], for_each={"n": [1, 2]}))
+
+
+def test_configure_gives_a_task_the_steps_pod_and_leaves_its_command(tmp_path: Path) -> None:
+    step = gpuflow.Step(image="i:1", command=["unused"], mig="1g.10gb of a100-80gb", memory="12Gi", queue="research")
+
+    @dsl.container_component
+    def train(lr: float) -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(image="mine:1", command=["mine", lr])
+
+    task, container, config = one_task(lambda lr, _: kubeflow.configure(train(lr=lr), step), tmp_path)
+    assert (container["image"], container["command"][0]) == ("mine:1", "mine")
+    assert container["resources"]["accelerator"]["resourceType"] == "nvidia.com/mig-1g.10gb"
+    assert config["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert task["cachingOptions"] == {}
+
+
+@pytest.mark.filterwarnings("ignore:Task 'double'")  # locally, kfp says that resources have no effect
+def test_a_configured_task_runs_under_kfps_local_runner(tmp_path: Path) -> None:
+    @dsl.component(install_kfp_package=False, base_image="python:3.11")
+    def double(number: int) -> int:
+        return 2 * number
+
+    @dsl.pipeline(name="locally")
+    def locally(number: int = 21) -> int:
+        task = double(number=number)
+        kubeflow.configure(task, gpuflow.Step(image="i:1", command=["unused"], gpu="l4", retry=1, cpu=1, memory="1Gi"))
+        return task.output  # type: ignore[no-any-return]
+
+    local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path))
+    assert locally(number=4).output == 8

@@ -1,0 +1,164 @@
+"""What KFP cannot carry is refused by name, with what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
+
+from gpuflow.errors import GpuflowError
+from gpuflow.targets.constructs import VOCABULARY
+from gpuflow.targets.frame import Cannot
+from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, UNKNOWN
+from tests.targets.kubeflow.compiling import compiled
+
+
+def step(fields: str, top: str = "") -> str:
+    return f'name: p\n{top}steps:\n  work: {{image: "i:1", command: [work], {fields}}}\n'
+
+
+def refusal(source: str, *, lossy: bool = False) -> str:
+    with pytest.raises(GpuflowError) as caught:
+        compiled(source, lossy=lossy)
+    return str(caught.value)
+
+
+def test_the_table_answers_for_every_construct_and_every_gap_says_what_to_do() -> None:
+    assert set(CAPABILITIES) == set(VOCABULARY)
+    gaps = [entry for entry in CAPABILITIES.values() if isinstance(entry, Cannot)]
+    assert gaps
+    assert all(gap.reason and gap.instead for gap in gaps)
+    assert UNKNOWN not in gaps
+
+
+def test_an_interruption_budget_is_a_loss_with_the_ways_that_really_help() -> None:
+    message = refusal(step("retry: {failures: 1, interruptions: 5}"))
+    assert 'kubeflow does not carry retry.interruptions (step "work")' in message
+    assert "podFailurePolicy" in message
+    assert "workflowDefaults" in message
+
+
+def test_an_accepted_loss_stands_in_the_artefact_and_only_failures_are_retried() -> None:
+    text = compiled(step("retry: {failures: 1, interruptions: 5}"), lossy=True)
+    assert "# LOST: kubeflow does not carry retry.interruptions" in text
+    assert "maxRetryCount: 1" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("volumes: {/a: {secret: same}, /b: {config_map: same}}", 'volume named "same"'),
+        ('for_each: {word: ["{{x}}"]}', "which Argo would evaluate"),
+        ("for_each: {seed: [9007199254740993]}", "exact up to 9007199254740992 only"),
+    ],
+)
+def test_what_would_become_something_else_is_refused_even_when_losses_are_allowed(fields: str, words: str) -> None:
+    assert words in refusal(step(fields), lossy=True)
+
+
+@pytest.mark.parametrize(
+    ("top", "words"),
+    [
+        ('params: {greeting: "{{x}}"}\n', 'the default of "greeting"'),
+        ("claims: {scratch: {size: 1Gi}}\n", "names no storage_class"),
+        ("params: {any: {type: json, default: 5}}\n", "neither a list nor a map"),
+        ('exit: {work-driver: {image: "i:1", command: [x]}}\n', 'KFP calls its own task "work-driver"'),
+    ],
+)
+def test_what_the_pipeline_says_is_refused_too(top: str, words: str) -> None:
+    assert words in refusal(step("cpu: 1", top))
+
+
+def test_outputs_of_loops_that_nest_are_refused_when_somebody_reads_them() -> None:
+    source = step(
+        "for_each: {a: {param: xs}, b: {param: ys}}, outputs: {n: int}",
+        "params: {xs: {type: json}, ys: {type: json}}\n",
+    )
+    compiled(source)
+    assert "lists of lists" in refusal(source + '  read: {image: "i:1", command: [read, {output: work.n}]}\n')
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("volumes: {/d: {claim: c, read_only: true}}", 'the claim "c" would be mounted writable'),
+        ("volumes: {/d: {secret: s, sub_path: x}}", "sub_path works on claims only"),
+        ("kubernetes: {affinity: {podAntiAffinity: {x: [{topologyKey: zone}]}}}", "podAntiAffinity is never read"),
+        ("retry: {failures: 6, backoff: {start: 1m, factor: 3, max: 10m}}", "the waits grow to 14580s"),
+    ],
+)
+def test_what_is_carried_only_in_part_is_refused_and_stands_in_the_header_of_a_lossy_artefact(
+    fields: str, words: str
+) -> None:
+    assert words in refusal(step(fields))
+    text = compiled(step(f"{fields}, termination_grace: 90s"), lossy=True)
+    assert f'# LOST: kubeflow: step "work": {words}' in text
+
+
+APPROVAL = """
+name: p
+defaults: {image: "i:1"}
+params: {go: true}
+steps:
+  build: {command: [build]}
+  ask: {approval: sure?, needs: [build], when: params.go}
+  ship: {command: [ship], needs: [ask], if_skipped: skip}
+"""
+
+
+def test_without_an_approval_the_next_step_waits_for_what_came_before_and_keeps_the_condition() -> None:
+    assert "does not carry approval" in refusal(APPROVAL)
+    spec, *_ = yaml.safe_load_all(compiled(APPROVAL, lossy=True))
+    (name,) = [task for task in spec["root"]["dag"]["tasks"] if task.startswith("condition")]
+    task = spec["root"]["dag"]["tasks"][name]
+    assert task["dependentTasks"] == ["build"]
+    assert task["triggerPolicy"]["condition"] == "inputs.parameter_values['pipelinechannel--go'] == true"
+    assert set(spec["components"][f"comp-{name}"]["dag"]["tasks"]) == {"ship"}
+
+
+def test_an_exit_step_that_reads_an_output_gets_its_default_when_losses_are_accepted() -> None:
+    source = step(
+        "outputs: {n: {type: int, default: 7}}", 'exit: {tell: {image: "i:1", command: [t, {output: work.n}]}}\n'
+    )
+    assert "does not carry exit.outputs" in refusal(source)
+    spec, *_ = yaml.safe_load_all(compiled(source, lossy=True))
+    given = spec["root"]["dag"]["tasks"]["tell"]["inputs"]["parameters"]["work-n"]
+    assert given == {"runtimeValue": {"constant": "7"}}
+
+
+def test_the_gpu_is_kept_when_other_devices_are_lost() -> None:
+    text = compiled(step("gpu: l4, kubernetes: {resources: {rdma/hca: 1}}"), lossy=True)
+    assert "resourceType: nvidia.com/gpu" in text
+    assert "LOST: kubeflow does not carry kubernetes.resources" in text
+
+
+def test_a_refusal_in_the_command_names_the_step() -> None:
+    assert 'step "work": kubeflow does not carry the text' in refusal(step('args: ["{{$}}"]'))
+
+
+def test_a_retry_without_a_timeout_still_has_an_explicit_limit() -> None:
+    text = compiled(step("retry: 1"))
+    assert f"backoffMaxDuration: {2 * 30 * 86400}s" in text
+
+
+def test_no_caching_unless_asked() -> None:
+    assert "enableCache" not in compiled(step("cpu: 1"))
+    assert "enableCache: true" in compiled(step("cache: true"))
+
+
+def test_an_unknown_form_names_the_known_ones() -> None:
+    with pytest.raises(GpuflowError, match="known here: ir, crd"):
+        compiled(step("cpu: 1"), **{"as": "job"})
+
+
+def test_the_guide_lists_every_gap_with_its_reason_and_its_way_out() -> None:
+    guide = (Path(__file__).resolve().parents[3] / "docs" / "guides" / "kubeflow.md").read_text()
+    rows = {
+        f"| `{name}` | {entry.reason} | {entry.instead} |"
+        for name, entry in CAPABILITIES.items()
+        if isinstance(entry, Cannot)
+    }
+    assert rows == {line for line in guide.splitlines() if line.startswith("| `") and ".yaml`" not in line}

@@ -1,0 +1,78 @@
+"""User text reaches the container as it was written: past Argo, the driver, the kubelet and the launcher."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
+
+from gpuflow.errors import GpuflowError
+from gpuflow.pod.spelling import spelled
+from gpuflow.spec.text import Join, ParamRef
+from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling
+from tests.targets.kubeflow.compiling import compiled, documents
+
+TEXT = st.text(alphabet=st.sampled_from("{}$()=. aB'\"\\\n%é"), max_size=30)
+EXPANSION = re.compile(r"\$(\$|\([A-Za-z_][A-Za-z0-9_]*\))")
+
+
+def kubelet(text: str, variables: dict[str, str]) -> str:
+    """Kubernetes' expansion: `$$` is `$`, `$(NAME)` its value when it has one; anything else stays."""
+
+    def expand(match: re.Match[str]) -> str:
+        return "$" if match[1] == "$" else variables.get(match[1][1:-1], match[0])
+
+    return EXPANSION.sub(expand, text)
+
+
+@given(TEXT)
+def test_any_text_arrives_as_it_was_written(text: str) -> None:
+    carried = spelled(text, KubeflowSpelling())
+    assert "{{" not in carried
+    assert kubelet(carried, {BRACE: "{"}) == text
+
+
+@given(TEXT, TEXT)
+def test_text_around_a_reference_arrives_too(before: str, after: str) -> None:
+    carried = spelled(Join((before, ParamRef("who"), after)), KubeflowSpelling())
+    assert re.findall(r"\{\{+", carried) == ["{{"]
+    resolved = carried.replace("{{$.inputs.parameters['who']}}", "me")
+    assert kubelet(resolved, {BRACE: "{"}) == before + "me" + after
+
+
+def one(words: str, env: str = "{}") -> str:
+    return f'name: p\nparams: {{who: me}}\nsteps:\n  say: {{image: "i:1", command: {words}, env: {env}}}\n'
+
+
+@pytest.mark.parametrize("text", ["{{$}}", "{{$.inputs.parameters['lr']}}"])
+def test_what_the_launcher_would_take_for_its_own_is_refused_in_a_command(text: str) -> None:
+    with pytest.raises(GpuflowError, match="its launcher reads it as a placeholder"):
+        compiled(one(f'[say, "{text}"]'))
+
+
+def test_in_a_variable_even_the_launchers_own_placeholder_is_plain_text() -> None:
+    spec, *_ = documents(one("[say]", '{TEXT: "{{$}}"}'))
+    brace, text = spec["deploymentSpec"]["executors"]["exec-say"]["container"]["env"]
+    assert brace == {"name": BRACE, "value": "{"}
+    assert kubelet(text["value"], {BRACE: "{"}) == "{{$}}"
+
+
+def test_a_variable_with_a_reference_is_set_by_env() -> None:
+    spec, *_ = documents(one("[say, hi]", '{WHO: {join: ["<", {param: who}, ">"]}}'))
+    container = spec["deploymentSpec"]["executors"]["exec-say"]["container"]
+    assert container["command"] == ["env", "WHO=<{{$.inputs.parameters['who']}}>", "say", "hi"]
+    assert "env" not in container
+
+
+def test_a_command_that_env_would_take_for_an_assignment_still_runs() -> None:
+    spec, *_ = documents(one("[./a=b]", "{WHO: {param: who}}"))
+    command = spec["deploymentSpec"]["executors"]["exec-say"]["container"]["command"]
+    assert command[2:] == ["sh", "-c", 'exec "$0" "$@"', "./a=b"]
+
+
+def test_no_brace_variable_where_no_brace_is() -> None:
+    assert BRACE not in compiled(one('[say, "{a} }} {"x": {}}"]'.replace('"x"', "x")))
