@@ -149,6 +149,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF504", "Never: Pod Security", "The namespace's Pod Security Standard forbids the pod.", "Drop what it forbids, or run in another namespace."),
     ("GF505", "Never: unknown class", "The PriorityClass or RuntimeClass does not exist, or the overhead differs from it.", "Use one that exists."),
     ("GF506", "Never: no node", "No node of the snapshot can hold the step, even when nothing else runs. The scheduler's own sentence says why.", "Ask for less, for another GPU or a smaller MIG slice, or add such nodes."),
+    ("GF507", "Never: queue", "The step's Kueue queue can never admit it, or is stopped, missing or not for this namespace. Kueue's own sentence says why.", "Ask for less, use another queue, or ask its owner."),
     ("GF512", "May queue: quota", "Each step fits alone, but at the worst moment the pipeline asks for more than the quota leaves.", "Lower the parallelism to the number shown, or accept waiting; on engines that do not wait, the step fails."),
     ("GF513", "A LimitRange hands out GPUs", "In a LimitRange, max for a GPU becomes the default of every container that asks for none: init containers and sidecars too.", "Bound GPUs with a quota on requests.nvidia.com/gpu and drop the key from the LimitRange."),
     ("GF514", "Unknown demand", "How many copies run is only known at run time, so the worst moment is not bounded.", "Give the fan-out a parallel cap."),

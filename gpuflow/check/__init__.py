@@ -11,20 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuflow.check.admission import Admission, admit
+    from gpuflow.check.kueue import Assignment, assign_flavors
     from gpuflow.check.nodes import NodeFit, fit_nodes
     from gpuflow.check.report import Report, Scope
     from gpuflow.check.verdict import check
 
 _HOMES = {
     "Admission": "gpuflow.check.admission",
+    "Assignment": "gpuflow.check.kueue",
     "NodeFit": "gpuflow.check.nodes",
     "Report": "gpuflow.check.report",
     "Scope": "gpuflow.check.report",
     "admit": "gpuflow.check.admission",
+    "assign_flavors": "gpuflow.check.kueue",
     "check": "gpuflow.check.verdict",
     "fit_nodes": "gpuflow.check.nodes",
 }
-__all__ = ["Admission", "NodeFit", "Report", "Scope", "admit", "check", "fit_nodes"]
+__all__ = [
+    "Admission",
+    "Assignment",
+    "NodeFit",
+    "Report",
+    "Scope",
+    "admit",
+    "assign_flavors",
+    "check",
+    "fit_nodes",
+]
 
 
 def __getattr__(name: str) -> Any:

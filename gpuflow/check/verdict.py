@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpuflow.check.quotas import Judged, Surroundings, dead_keys, quota_findings, scopes, surroundings
+from gpuflow.check.queueing import stuck
 from gpuflow.check.report import Report, Verdict, worst
 from gpuflow.check.rooms import homeless
 from gpuflow.cluster import Cluster
@@ -35,9 +36,9 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
         findings += quota_findings(demand, scope, bound, item, judged)
     verdicts: list[Verdict] = [scope.verdict for scope in lines]
     verdicts += ["never" for one in judged if not one.ever.allowed]
-    without_room = list(homeless(demand, cluster, judged))
-    findings += without_room
-    verdicts += ["never" for _ in without_room]
+    hopeless = [*homeless(demand, cluster, judged), *stuck(demand, cluster, namespace, judged)]
+    findings += hopeless
+    verdicts += ["never" for _ in hopeless]
     findings += _assumed(around)
     unjudged = [kind for kind in cluster.kinds() if kind not in JUDGED and kind not in IRRELEVANT]
     if unjudged:
@@ -47,7 +48,7 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
                 "GF531",
                 f"the snapshot holds kinds that may hold pods back and are not judged in full: {', '.join(unjudged)}",
                 Where(cluster.source),
-                "the verdict is exact for quotas, limit ranges and classes; for nodes only "never" is decided",
+                "the verdict is exact for quotas, limit ranges and classes; for nodes and queues only "never" is decided",
                 severity="warning",
             )
         )

@@ -82,7 +82,7 @@ def workload(*pods: Manifest, name: str = "wl", priority: int = 0, minute: int =
         "creationTimestamp": f"2026-01-01T00:{minute:02d}:00Z",
     }
     spec = {"queueName": "lq", "priority": priority, "podSets": list(pods)}
-    made = {"apiVersion": API, "kind": "Workload", "metadata": metadata, "spec": spec}
+    made: Manifest = {"apiVersion": API, "kind": "Workload", "metadata": metadata, "spec": spec}
     for part, fields in rest.items():
         made[part] = {**made.get(part, {}), **fields}
     return made
