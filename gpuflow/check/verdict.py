@@ -48,7 +48,7 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
                 "GF531",
                 f"the snapshot holds kinds that may hold pods back and are not judged in full: {', '.join(unjudged)}",
                 Where(cluster.source),
-                "the verdict is exact for quotas, limit ranges and classes; for nodes and queues only "never" is decided",
+                "exact for quotas, limit ranges and classes; for nodes and queues only *never* is decided",
                 severity="warning",
             )
         )
