@@ -89,7 +89,7 @@ def _strings(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 def demand_of(pipeline: Pipeline, site: Site, engine: str = "none") -> Demand:
     """The demand of a pipeline on a site, with what the engine adds to it."""
-    steps = tuple(_steps(pipeline, site, engine_of(site, engine), ""))
+    steps = tuple(_steps(pipeline, site, engine_of(site, engine), "", 1))
     usages = {step.name: step.usage for step in steps}
     overheads = {step.name: step.overhead for step in steps}
     peaks = peaks_of(pipeline, steps, usages)
@@ -145,18 +145,20 @@ def _node(pipeline: Pipeline, name: str, leaves: Mapping[str, Node], prefix: str
     return body if step.for_each is None else Loop(full, body, copies_of(pipeline, step, full), step.parallel)
 
 
-def _steps(pipeline: Pipeline, site: Site, parts: Engine, prefix: str) -> Iterator[StepDemand]:
+def _steps(pipeline: Pipeline, site: Site, parts: Engine, prefix: str, times: int | None) -> Iterator[StepDemand]:
+    """Every container step. Inside a fan-out's sub-pipeline there are `times` as many of each."""
     for name in (*pipeline.steps, *pipeline.exit):
         step = pipeline.effective(name)
+        own = copies_of(pipeline, step, prefix + name)
+        copies = None if times is None or isinstance(own, Unknown) else times * own
         if step.pipeline is not None:
-            yield from _steps(step.pipeline, site, parts, f"{prefix}{name}.")
+            yield from _steps(step.pipeline, site, parts, f"{prefix}{name}.", copies)
         elif step.runs_container:
-            copies = copies_of(pipeline, step, prefix + name)
             yield _step_demand(pipeline, name, prefix + name, step, site, parts, copies)
 
 
 def _step_demand(
-    pipeline: Pipeline, name: str, full: str, step: Step, site: Site, parts: Engine, copies: int | Unknown
+    pipeline: Pipeline, name: str, full: str, step: Step, site: Site, parts: Engine, copies: int | None
 ) -> StepDemand:
     bare = pod_for(pipeline, name, site)
     pod = with_engine(bare, step, parts)
@@ -170,7 +172,7 @@ def _step_demand(
     overhead = {key: value - own.get(key, Quantity.zero) for key, value in usage.items()}
     return StepDemand(
         full,
-        copies if isinstance(copies, int) else None,
+        copies,
         step.gang.pods if step.gang else 1,
         pod,
         usage,

@@ -15,8 +15,10 @@ from typing import Any
 
 _PLAIN = re.compile(
     r"(?:--?(?=[A-Za-z]))?[A-Za-z_/](?:[A-Za-z0-9_./@+=,-]|:(?=[^\s])|[ ](?=[^\s#]))*"
-    r"|[0-9]+(?:[KMGTPE]i|[mshdkMGTP]|g\.[0-9]+gb)"  # amounts, durations and MIG profiles
+    r"|[0-9]+(?:[KMGTPE]i|[mkMGTP]|g\.[0-9]+gb)|(?:[0-9]+[dhms])+"  # amounts, MIG profiles, durations
 )
+LONGEST_KEY = 1000
+"""YAML reads `key: value` only up to 1,024 characters; longer keys are written `? key`."""
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
 _LITERAL_UNSAFE = re.compile("[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
@@ -41,7 +43,12 @@ def _is_leaf(value: Any) -> bool:
 def _lines(value: Any, indent: str) -> Iterator[str]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _entry(f"{indent}{_text(str(key))}:", item, indent, in_map=True)
+            name = _text(str(key))
+            if len(name) <= LONGEST_KEY:
+                yield from _entry(f"{indent}{name}:", item, indent)
+            else:
+                yield f"{indent}? {name}"
+                yield from _entry(f"{indent}:", item, indent)
     else:
         for item in value:
             if _is_leaf(item):
@@ -52,7 +59,7 @@ def _lines(value: Any, indent: str) -> Iterator[str]:
             yield from inner[1:]
 
 
-def _entry(head: str, item: Any, indent: str, *, in_map: bool) -> Iterator[str]:
+def _entry(head: str, item: Any, indent: str) -> Iterator[str]:
     if _is_leaf(item):
         yield f"{head} {_scalar(item, indent)}"
     else:

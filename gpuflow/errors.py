@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+MANY = 100
 Severity = Literal["error", "warning", "note"]
 
 
@@ -47,7 +48,7 @@ class Finding:
 
     def render(self) -> str:
         """The finding as it is printed: place, code and message, then the way out, indented."""
-        lines = [f"{self.where}: {self.code} {self.message}"]
+        lines = [f"{self.where}: {self.code} {_printable(self.message)}"]
         if self.kubernetes:
             lines.append(f"    Kubernetes says: {self.kubernetes}")
         if self.hint:
@@ -71,6 +72,11 @@ class Finding:
         return self if self.where.file else replace(self, where=replace(self.where, file=file))
 
 
+def _printable(text: str) -> str:
+    """One line that a terminal shows as it is: what a document holds must not break the line or colour the screen."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 class GpuflowError(Exception):
     """One or more findings that stop the work. Bad input or misuse: exit code 2."""
 
@@ -92,9 +98,18 @@ def fail(code: str, message: str, *, hint: str | None = None, where: Where | Non
     return GpuflowError(Finding(code, message, where or Where(), hint))
 
 
+def _likely(word: str, known: set[str]) -> Iterable[str]:
+    """Comparing is slow, so among very many words only those that begin alike and are about as long are compared."""
+    if len(known) <= MANY:
+        return known
+    alike = (name for name in known if name[:2] == word[:2] and abs(len(name) - len(word)) <= 2)
+    return sorted(alike, key=lambda name: (-sum(map(str.__eq__, name, word)), name))[:MANY]
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
     """`did you mean "train"?` when something known is close to `word`; otherwise the known words when they are few."""
-    candidates: Sequence[str] = sorted(set(known))
+    everything = set(known)
+    candidates: Sequence[str] = sorted(_likely(word, everything))
     close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
     if not close:
         folded = {name.replace("-", "").replace("_", "").lower(): name for name in candidates}
@@ -102,6 +117,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
         close = [same] if same else []
     if close:
         return "did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
-    if candidates and len(candidates) <= 12:
+    if 0 < len(everything) <= 12:
         return "known here: " + ", ".join(candidates)
     return None

@@ -8,6 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Times are not judged: the machine may be busy.
+settings.register_profile("gpuflow", deadline=None)
+settings.load_profile("gpuflow")
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPORA = ROOT.parent / "shared" / "corpora"

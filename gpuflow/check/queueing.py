@@ -32,7 +32,8 @@ def stuck(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Jud
             top = one.step.name.split(".")[0]
             where = demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True)
             queue = one.step.pod["metadata"]["labels"][QUEUE_LABEL]
-            hint = f"on an empty cluster: {found.because}" if found.because else "ask the owner of the queue"
+            because = found.because if found.because != found.message else None
+            hint = f"on an empty cluster: {because}" if because else "ask for less, or ask the owner of the queue"
             yield Finding(
                 "GF507",
                 f'step "{one.step.name}" waits in queue {queue} for ever',

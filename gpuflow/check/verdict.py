@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpuflow.check.quotas import Judged, Surroundings, dead_keys, quota_findings, scopes, surroundings
 from gpuflow.check.queueing import stuck
+from gpuflow.check.quotas import Judged, Surroundings, dead_keys, quota_findings, scopes, surroundings
 from gpuflow.check.report import Report, Verdict, worst
 from gpuflow.check.rooms import homeless
 from gpuflow.cluster import Cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuflow.cli.inputs import add_common, read_pipelines, read_site
 from gpuflow.cli.output import shown_source, stale, write_files
-from gpuflow.cli.terminal import paint, show_findings
+from gpuflow.cli.terminal import paint, show_findings, show_json
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="argo: WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate; kubeflow: crd",
     )
+    parser.add_argument("--standalone", action="store_true", help="airflow: a DAG file that imports nothing of gpuflow")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +48,10 @@ def run(args: argparse.Namespace) -> int:
     if args.check and output is None:
         raise fail("GF903", "--check compares with a file, so it needs -o", where=Where("gpuflow compile"))
     options = {"as": args.form} if args.form else {}
+    if args.standalone:
+        options["standalone"] = "true"
     files: dict[Path, str] = {}
+    names: list[str] = []
     texts: list[str] = []
     notes: list[Finding] = []
     for pipeline in pipelines:
@@ -57,9 +61,12 @@ def run(args: argparse.Namespace) -> int:
             Finding("GF303", loss.sentence(args.target), loss.where, loss.why.instead, "warning") for loss in lost
         ]
         notes += weaknesses(pipeline, target.capabilities)
+        names.append(artifact.name)
         texts.append(artifact.text)
         if output is not None:
             _place(files, folder / artifact.name if folder else output, artifact, pipeline)
+    if args.format == "json":
+        return _report(names, texts, notes, files, args.check)
     show_findings(notes)
     if output is None:
         sys.stdout.write(("---\n" if args.target == "argo" else "").join(texts))
@@ -75,6 +82,22 @@ def run(args: argparse.Namespace) -> int:
     for path in files:
         sys.stderr.write(f"{paint('wrote', 'green', stream=sys.stderr)} {path}\n")
     return 0
+
+
+def _report(names: list[str], texts: list[str], notes: list[Finding], files: dict[Path, str], check: bool) -> int:
+    """What was compiled, for a program. Files are written, or compared, as without --format json."""
+    diffs = stale(files) if check else []
+    if not check:
+        write_files(files)
+    show_json(
+        {
+            "artifacts": [{"name": name, "text": text} for name, text in zip(names, texts, strict=True)],
+            "files": [str(path) for path in files],
+            "stale": diffs,
+            "findings": [note.document() for note in notes],
+        }
+    )
+    return 1 if diffs else 0
 
 
 def _is_folder(output: str, count: int) -> bool:

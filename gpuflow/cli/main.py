@@ -6,10 +6,10 @@ import argparse
 import importlib
 import os
 import sys
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from gpuflow.cli.commands import COMMANDS
-from gpuflow.errors import GpuflowError
+from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.version import __version__
 
 
@@ -23,10 +23,17 @@ class Command(Protocol):
     def run(self, args: argparse.Namespace) -> int: ...
 
 
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong with the options in the words of every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise fail("GF903", message, where=Where(self.prog), hint=f"see {self.prog} --help")
+
+
 def parser_for(name: str) -> argparse.ArgumentParser:
     """The parser of one command, with its example at the end of the help."""
     command = load(name)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"gpuflow {name}",
         description=COMMANDS[name].summary + ".",
         epilog="example:\n" + "\n".join(f"  {line}" for line in command.EXAMPLE.strip().splitlines()),
@@ -92,7 +99,7 @@ def _dispatch(words: list[str]) -> int:
         return 0
     name, rest = words[0], words[1:]
     if name not in COMMANDS:
-        from gpuflow.errors import Where, did_you_mean, fail
+        from gpuflow.errors import did_you_mean
 
         raise fail(
             "GF902",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 
 from gpuflow.cli.terminal import show_json
-from gpuflow.site import Site
-from gpuflow.spec.schema import pipeline_schema, schema_of
+from gpuflow.site.schema import site_schema
+from gpuflow.spec.schema import pipeline_schema
 
 EXAMPLE = """gpuflow schema > pipeline.schema.json
 # then, as the first line of a pipeline, for editors with the YAML language server:
@@ -24,5 +24,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    show_json(pipeline_schema() if args.document == "pipeline" else schema_of(Site, "gpuflow Site"))
+    show_json(pipeline_schema() if args.document == "pipeline" else site_schema())
     return 0

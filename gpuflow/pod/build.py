@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.errors import Finding, GpuflowError, fail
 from gpuflow.pod.containers import (
     command_of,
     container_security,
@@ -31,6 +31,7 @@ LABEL = "gpuflow.dev/"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 SHM = "/dev/shm"
+TMP = "/tmp"
 
 
 def pod_for(
@@ -105,12 +106,20 @@ def _main(
     mounts = [volumes.mount(path, volume) for path, volume in step.volumes.items()]
     if step.shm is not None:
         mounts.append(volumes.scratch(SHM, memory=True, size=step.shm))
+    if step.script is not None and (step.security or Security()).read_only_root and TMP not in step.volumes:
+        mounts.append(volumes.scratch(TMP))  # the script is written there before it runs
     command = command_of(step, spelling)
     if is_supervised(step, site):
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
         mounts += more
     amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": step.ephemeral_storage}
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
+    for key in device_resources.keys() & extended.keys():
+        raise fail(
+            "GF165",
+            f"the site spells the step's GPUs as {key}, and kubernetes.resources asks for {key} again",
+            hint=f"drop {key} from kubernetes.resources",
+        )
     asked = resources(amounts, device_resources, extended)
     if step.device_claim is not None:
         request = {"request": step.device_claim.request} if step.device_claim.request else {}
@@ -125,7 +134,7 @@ def _main(
         "envFrom": environment_from(step.env_from),
         "resources": asked,
         "volumeMounts": mounts,
-        **probes_of(step.probes),
+        **probes_of(step.probes, spelling),
         "securityContext": container_security(step.security or Security()),
     }
     return {key: value for key, value in container.items() if value not in (None, [], {})}

@@ -91,15 +91,15 @@ def pod_security(security: Security, site: Site) -> dict[str, Any]:
     return {"runAsNonRoot": True, "runAsUser": user, "runAsGroup": group, "fsGroup": fs_group, **profile}
 
 
-def probes_of(probes: Probes | None) -> dict[str, Any]:
+def probes_of(probes: Probes | None, spelling: Spelling) -> dict[str, Any]:
     """The three probes of a container."""
     if probes is None:
         return {}
     named = {"livenessProbe": probes.liveness, "readinessProbe": probes.readiness, "startupProbe": probes.startup}
-    return {name: _probe(probe) for name, probe in named.items() if probe is not None}
+    return {name: _probe(probe, spelling) for name, probe in named.items() if probe is not None}
 
 
-def _probe(probe: Probe) -> dict[str, Any]:
+def _probe(probe: Probe, spelling: Spelling) -> dict[str, Any]:
     times = {
         "initialDelaySeconds": probe.delay,
         "periodSeconds": probe.period,
@@ -109,7 +109,8 @@ def _probe(probe: Probe) -> dict[str, Any]:
     if probe.failures is not None:
         result["failureThreshold"] = probe.failures
     if probe.command is not None:
-        return {"exec": {"command": list(probe.command)}, **result}
+        # The kubelet expands $(VAR) here too.
+        return {"exec": {"command": [spelled(word, spelling) for word in probe.command]}, **result}
     if probe.http is not None:
         return {"httpGet": {"path": probe.http.path, "port": probe.http.port}, **result}
     return {"tcpSocket": {"port": probe.tcp}, **result}
@@ -127,7 +128,7 @@ def helper_container(
         "ports": [{"containerPort": port} for port in helper.ports],
         "volumeMounts": [volumes.mount(path, volume) for path, volume in helper.volumes.items()],
         "resources": resources({"cpu": helper.cpu, "memory": helper.memory}, {}, {}),
-        **probes_of(helper.probes),
+        **probes_of(helper.probes, spelling),
         "securityContext": container_security(security),
     }
     return {key: value for key, value in container.items() if value}

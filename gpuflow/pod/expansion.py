@@ -2,7 +2,8 @@
 
 The rule of the kubelet: `$$` becomes `$`; `$(NAME)` is replaced when NAME is known and kept when it is not; any other
 `$` stays. So a `$` needs doubling exactly where another `$` or a `(` follows it, and at the end of a literal that is
-glued to something only known at run time.
+glued to something only known at run time. Before a letter outside ASCII it is doubled too: kubelets of older releases
+read one byte after the `$` where the letter has several, and garble it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def escaped(text: str, *, glued: bool = False) -> str:
 
     def double(match: re.Match[str]) -> str:
         run, follows = match[0], text[match.end() : match.end() + 1]
-        alone = len(run) == 1 and follows != "(" and not (glued and not follows)
+        alone = len(run) == 1 and follows != "(" and follows.isascii() and not (glued and not follows)
         return run if alone else run * 2
 
     return _RUN.sub(double, text)

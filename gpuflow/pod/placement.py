@@ -12,6 +12,7 @@ from gpuflow.gpu.lookup import model as find_model
 from gpuflow.gpu.profile_name import dotted
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
+from gpuflow.spec.names import is_label_value
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.step import Step
 
@@ -79,6 +80,12 @@ def _nodes(model: Model, site: Site, profile: str | None = None, *, missing_ok: 
     if model.id in listed:
         term = dict(listed[model.id].labels)
         if profile is not None and site.mig.profile_label is not None:
+            if not is_label_value(profile):
+                raise fail(
+                    "GF222",
+                    f"{site.mig.profile_label}={profile} is not a label a node can have",
+                    hint="use a profile without +, or a site that finds slices in another way",
+                )
             term[site.mig.profile_label] = (profile,)
         return term
     if not site.gpu.only_listed and site.gpu.product_label is not None and model.products:

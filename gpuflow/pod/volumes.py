@@ -11,10 +11,15 @@ from gpuflow.spec.container import Volume
 
 
 class Volumes:
-    """Collects the volumes of one pod. The same source mounted twice is one volume."""
+    """Collects the volumes of one pod. The same source mounted twice is one volume.
+
+    Scratch space is the same when it stands at the same path with the same size: so an init container or a sidecar
+    and the step's own container hand files to each other.
+    """
 
     def __init__(self) -> None:
         self._sources: dict[str, dict[str, Any]] = {}
+        self._wishes: dict[str, str] = {}
 
     def mount(self, path: str, volume: Volume) -> dict[str, Any]:
         """The volume mount for a path, its volume added to the pod."""
@@ -38,13 +43,14 @@ class Volumes:
         return {"name": self._add(f"config-{name}", source), "mountPath": path, "readOnly": True}
 
     def _add(self, wish: str, source: dict[str, Any]) -> str:
-        for name, known in self._sources.items():
-            if known == source and "emptyDir" not in source:
-                return name
+        known = self._wishes.get(wish)
+        if known is not None and self._sources[known] == source:
+            return known
         name = volume_name(wish)
         if name in self._sources:
             name = volume_name(f"{wish}-{len(self._sources)}")
         self._sources[name] = source
+        self._wishes[wish] = name
         return name
 
     def manifests(self) -> list[dict[str, Any]]:

@@ -140,6 +140,11 @@ def _free(open_to: list[str | None]) -> int:
     return next((index for index, target in enumerate(open_to) if target is None), len(open_to))
 
 
+_LEFT = {"┤": "├", "╮": "╭", "╯": "╰"}
+_INSIDE = {"┤": "┼", "╮": "┬", "╯": "┴"}
+"""An end of a horizontal line, drawn from the right; as it looks at the left end, and where the line goes on."""
+
+
 def _joint(open_to: list[str | None], column: int, ends: dict[int, str]) -> str:
     """The row in which one column is connected with others."""
     low, high = min(column, *ends), max(column, *ends)
@@ -152,7 +157,7 @@ def _joint(open_to: list[str | None], column: int, ends: dict[int, str]) -> str:
                 corner if open_to[column] or any(end == "╯" for end in ends.values()) else "╰" if high > column else "╯"
             )
         elif index in ends:
-            mark = ends[index] if index > column else {"┤": "├", "╮": "╭", "╯": "╰"}[ends[index]]
+            mark = (_INSIDE if inside else _LEFT if index < column else {}).get(ends[index], ends[index])
         elif inside:
             mark = "┼" if target else "─"
         else:

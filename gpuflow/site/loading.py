@@ -58,23 +58,28 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
             where=where,
             hint=did_you_mean(base, presets()),
         )
-    if str(path) in opened:
+    opened = (*opened, str(file))
+    if path.resolve() in [Path(name).resolve() for name in opened]:
         raise fail("GF212", f"sites extend each other: {' -> '.join((*opened, str(path)))}", where=where)
-    return merged(_tree(path, (*opened, str(file))), tree)
+    return merged(_tree(path, opened), tree)
 
 
-def merged(base: yaml_tree.Map, top: yaml_tree.Map) -> yaml_tree.Map:
-    """`top` over `base`, mapping by mapping, each key keeping the place it came from."""
+def merged(base: yaml_tree.Map, top: yaml_tree.Map, base_file: str = "", top_file: str = "") -> yaml_tree.Map:
+    """`top` over `base`, mapping by mapping, each key keeping its file and place; null removes what was inherited."""
     result = yaml_tree.Map(top.spot)
     result.file = top.file
     for key in (*base, *(key for key in top if key not in base)):
         own = key in top
+        if own and top[key] is None and key in base:
+            continue
         source = top if own else base
+        files = [part.file_at.get(key) or part.file or file for part, file in ((base, base_file), (top, top_file))]
         value: Any = source[key]
         if own and isinstance(value, yaml_tree.Map) and isinstance(base.get(key), yaml_tree.Map):
-            value = merged(base[key], value)
+            value = merged(base[key], value, *files)
         result[key] = value
         result.key_at[key], result.value_at[key] = source.key_at[key], source.value_at[key]
+        result.file_at[key] = files[own]
     return result
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr, model_validator
 
-from gpuflow.spec.model import Bool, Count, DurationField, Model, QuantityField, Str, Whole, problem
+from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
 from gpuflow.spec.names import LabelKey, LabelValue, MountPath, ObjectName
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.source import Source
@@ -98,11 +98,11 @@ class TopologySpelling(Model):
 class Identity(Model):
     """Who containers run as unless a step says otherwise."""
 
-    user: Whole = 1000
+    user: Natural = 1000
     """User id."""
-    group: Whole = 1000
+    group: Natural = 1000
     """Group id."""
-    fs_group: Whole = 1000
+    fs_group: Natural = 1000
     """Group that owns mounted volumes."""
 
     @model_validator(mode="after")

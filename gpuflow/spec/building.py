@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.params import type_name
 from gpuflow.spec.problems import problems
 from gpuflow.spec.rules import judge
+from gpuflow.spec.salvage import further_findings
 from gpuflow.spec.source import Path, Source
 from gpuflow.spec.text import OutputRef, ParamRef
 
@@ -79,7 +81,8 @@ class Draft:
             needs = [needs]
         fields["needs"] = [need.name if isinstance(need, Handle) else need for need in needs]
         self._add(section, name, fields, where)
-        outputs = fields.get("outputs") or {}
+        # A sub-pipeline's outputs are the step's.
+        outputs = fields.get("outputs") or getattr(fields.get("pipeline"), "outputs", None)
         return Handle(name, Outputs(name, outputs if isinstance(outputs, Mapping) else {}))
 
     def _add(self, section: str, name: str, value: Any, where: Where) -> None:
@@ -157,10 +160,10 @@ def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
         pipeline = cls.model_validate(data)
     except ValidationError as error:
         findings = [
-            Finding(code, _named(message, path), _place(source, path, key), hint)
+            Finding(code, _named(message, path, key), _place(source, path, key), hint)
             for code, message, hint, path, key in problems(error, cls)
         ]
-        raise GpuflowError(_ordered(findings)) from None
+        raise GpuflowError(_ordered([*findings, *further_findings(cls, data, error, source)])) from None
     pipeline._source = source
     findings = list(judge(pipeline))
     errors = [finding for finding in findings if finding.severity == "error"]
@@ -169,9 +172,10 @@ def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
     return pipeline
 
 
-def _named(message: str, path: Path) -> str:
-    """Messages below a step begin with its name, so that they can be read without the file."""
-    return f'step "{path[1]}": {message}' if len(path) > 2 and path[0] in ("steps", "exit") else message
+def _named(message: str, path: Path, key: bool) -> str:
+    """Messages about a step begin with its name, so that they can be read without the file."""
+    below = len(path) > 2 or (len(path) == 2 and not key)
+    return f'step "{path[1]}": {message}' if below and path[0] in ("steps", "exit") else message
 
 
 def _place(source: Source, path: Path, key: bool) -> Where:
@@ -186,7 +190,7 @@ def _ordered(findings: list[Finding]) -> list[Finding]:
 
 def caller() -> Where:
     """The nearest line of code outside gpuflow."""
-    here = str(FilePath(__file__).parents[1])
+    here = str(FilePath(__file__).parents[1]) + os.sep
     frame = sys._getframe(1)
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith(here) or frame.f_globals.get("__name__", "").startswith("pydantic")

@@ -7,16 +7,17 @@ from typing import Any
 from gpuflow.emit import emit
 from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
+from gpuflow.spec.container import Script
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.model import Model
-from gpuflow.spec.params import Param
+from gpuflow.spec.params import Output, Param
 from gpuflow.spec.pipeline import Pipeline, Schedule
 from gpuflow.spec.policies import Backoff, Gang, Priority, Retry, Spot
 from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
-from gpuflow.spec.step import Range, Settings, Step
+from gpuflow.spec.step import Approval, Range, Settings, Step
 
 _HEAD = ("apiVersion", "kind")
-_ALWAYS = {Param: ("type",), Pipeline: _HEAD}
+_ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}
 """Fields that are written even when they have their default."""
 _SINGLE: dict[type[Model], str] = {
     Spot: "mode",
@@ -27,6 +28,9 @@ _SINGLE: dict[type[Model], str] = {
     Schedule: "cron",
     Gang: "workers",
     Range: "stop",
+    Output: "type",
+    Script: "run",
+    Approval: "message",
 }
 """Models whose short form is the value of one field."""
 
@@ -36,14 +40,16 @@ def to_document(model: Model) -> Any:
     if isinstance(model, Amount | Gpu | Mig):
         return model.canonical()
     fields = type(model).model_fields
-    always = _ALWAYS.get(type(model), ())
+    always = _HEAD if "apiVersion" in fields else _ALWAYS.get(type(model), ())
     result: dict[str, Any] = {}
     for name in _ordered(type(model)):
         value = getattr(model, name)
         if name in always or value != fields[name].get_default() or _is_required_default(model, name):
             result[name] = _plain(value)
     short = _SINGLE.get(type(model))
-    return result[short] if short and set(result) == {short} else result
+    if short is not None and set(result) <= {short} and getattr(model, short) is not None:
+        return _plain(getattr(model, short))
+    return result
 
 
 def to_yaml(pipeline: Pipeline) -> str:

@@ -12,9 +12,9 @@ from gpuflow.spec.model import (
     DurationField,
     Model,
     Natural,
+    Port,
     QuantityField,
     Str,
-    Whole,
     exactly_one,
     problem,
 )
@@ -135,7 +135,7 @@ class HttpProbe(Model):
 
     path: Str = "/"
     """The path."""
-    port: Count
+    port: Port
     """The container's port."""
 
 
@@ -146,7 +146,7 @@ class Probe(Model):
     """Healthy when this command exits with 0."""
     http: HttpProbe | None = None
     """Healthy when this URL answers."""
-    tcp: Count | None = None
+    tcp: Port | None = None
     """Healthy when this port accepts a connection."""
     delay: DurationField | None = None
     """Wait this long before the first try."""
@@ -194,11 +194,11 @@ class Security(Model):
 
     run_as_root: Bool = False
     """The image must run as root: gives up the restricted standard for this step."""
-    user: Whole | None = None
+    user: Natural | None = None
     """User id; the site's when not given."""
-    group: Whole | None = None
+    group: Natural | None = None
     """Group id; the site's when not given."""
-    fs_group: Whole | None = None
+    fs_group: Natural | None = None
     """Group that owns mounted volumes; the site's when not given."""
     read_only_root: Bool = False
     """Mount the image read-only."""
@@ -210,9 +210,11 @@ class Security(Model):
     @model_validator(mode="after")
     def _consistent(self) -> Security:
         if self.run_as_root and self.user not in (None, 0):
-            raise problem("GF154", f"run_as_root and user {self.user} contradict each other", "drop one of the two")
+            raise problem(
+                "GF154", f"run_as_root and user {self.user} contradict each other", "drop one of the two", at=("user",)
+            )
         if not self.run_as_root and self.user == 0:
-            raise problem("GF154", "user 0 is root", "say run_as_root: true if the image needs it")
+            raise problem("GF154", "user 0 is root", "say run_as_root: true if the image needs it", at=("user",))
         return self
 
 
@@ -235,7 +237,7 @@ class Helper(Model):
     """CPU."""
     memory: Amount | None = None
     """Memory."""
-    ports: tuple[Natural, ...] = ()
+    ports: tuple[Port, ...] = ()
     """Ports it listens on."""
     probes: Probes | None = None
     """Health checks; of sidecars only."""
@@ -249,7 +251,9 @@ class Helper(Model):
                 "give it one; engines cannot read it from the image",
             )
         if self.name in ("main", "wait", "init", "base"):
-            raise problem("GF156", f'the container name "{self.name}" is taken by an engine', "choose another")
+            raise problem(
+                "GF156", f'the container name "{self.name}" is taken by an engine', "choose another", at=("name",)
+            )
         return self
 
 

@@ -6,7 +6,9 @@ import re
 from functools import total_ordering
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-_PATTERN = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,8})s)?")
+LONGEST = 2**31 - 1
+"""Kubernetes keeps seconds in 32 bits."""
+_PATTERN = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 
 
 @total_ordering
@@ -46,12 +48,20 @@ class Duration:
 
 
 def _seconds(value: object) -> int:
+    seconds = _count(value)
+    if seconds is None:
+        raise ValueError(f"{value!r} is not a duration; write it like 30s, 10m, 1h30m or 2d")
+    if seconds > LONGEST:
+        raise ValueError(f"{value!r} is longer than {LONGEST // 86400:,} days, the longest duration there is")
+    return seconds
+
+
+def _count(value: object) -> int | None:
     if isinstance(value, Duration):
         return value.seconds
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(value)
-    if isinstance(value, str):
-        match = _PATTERN.fullmatch(value.strip())
-        if match and value.strip():
-            return sum(int(count) * size for count, size in zip(match.groups(), _UNITS.values(), strict=True) if count)
-    raise ValueError(f"{value!r} is not a duration; write it like 30s, 10m, 1h30m or 2d")
+    match = _PATTERN.fullmatch(value.strip()) if isinstance(value, str) and value.strip() else None
+    if match is None:
+        return None
+    return sum(int(count) * size for count, size in zip(match.groups(), _UNITS.values(), strict=True) if count)

@@ -11,6 +11,7 @@ loaded: only bool decides, only numbers are ordered, only equal types are compar
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -158,10 +159,10 @@ class _Parser:
             self.at += 1
             negated = True
         if self.take("in"):
-            return Member(left, self._options(), negated, offset)
+            return Member(left, self._options(depth), negated, offset)
         return left
 
-    def _options(self) -> tuple[Literal, ...]:
+    def _options(self, depth: int) -> tuple[Literal, ...]:
         offset = self.peek()[2]
         if not self.take("["):
             raise ExpressionError("`in` takes a list", offset, "for example: params.region in ['eu', 'us']")
@@ -169,7 +170,7 @@ class _Parser:
         while not self.take("]"):
             if options and not self.take(","):
                 raise ExpressionError("a comma or ] is missing", self.peek()[2])
-            option = self.operand(0)
+            option = self.operand(depth + 1)
             if not isinstance(option, Literal):
                 raise ExpressionError("a list holds numbers, strings, true and false only", self.peek()[2])
             options.append(option)
@@ -181,7 +182,7 @@ class _Parser:
         kind, word, offset = self.peek()
         self.at += 1
         if kind == "number":
-            return Literal(_number(word), offset)
+            return Literal(_number(word, offset), offset)
         if kind == "string":
             return Literal(_unquote(word), offset)
         if kind == "op" and word == "(":
@@ -220,8 +221,11 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
     yield "end", "", len(text)
 
 
-def _number(word: str) -> int | float:
-    return float(word) if any(c in word for c in ".eE") else int(word)
+def _number(word: str, offset: int) -> int | float:
+    number = float(word) if any(c in word for c in ".eE") else int(word)
+    if number in (math.inf, -math.inf):
+        raise ExpressionError(f"{word} is larger than any number", offset)
+    return number
 
 
 def _unquote(word: str) -> str:

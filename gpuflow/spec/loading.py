@@ -30,7 +30,7 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     tree = yaml_tree.parse(raw, file)
     require_kind(tree, "Pipeline", file)
-    _include(tree, Path(file).parent, (str(Path(file)),))
+    _include(tree, Path(file).parent, (Path(file),), [])
     digest = hashlib.sha256(raw).hexdigest()
     return check(Pipeline, tree, Source(file, digest, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
 
@@ -76,33 +76,48 @@ def require_kind(tree: Any, kind: str, file: str) -> None:
             )
 
 
-def _include(tree: yaml_tree.Map, folder: Path, opened: tuple[str, ...]) -> None:
+MOST_INCLUDES = 1_000
+"""Files that include each other twice at every level would otherwise grow without end."""
+
+
+def _include(tree: yaml_tree.Map, folder: Path, opened: tuple[Path, ...], included: list[Path]) -> None:
     """Replace `pipeline: file.yaml` by the document it names, all the way down."""
-    steps = tree.get("steps")
-    if not isinstance(steps, yaml_tree.Map):
-        return
-    for name, step in steps.items():
-        inner = step.get("pipeline") if isinstance(step, yaml_tree.Map) else None
-        if isinstance(inner, str):
-            where = yaml_tree.where_of(tree, ("steps", name, "pipeline"))
-            file = folder / inner
-            if str(file) in opened:
-                raise fail(
-                    "GF172", f"the pipelines include each other: {' -> '.join((*opened, str(file)))}", where=where
-                )
-            if Path(inner).is_absolute():
-                raise fail("GF100", f'"{inner}" is an absolute path', where=where, hint="name a file beside this one")
-            try:
-                raw = read_bytes(file)
-            except GpuflowError as refusal:
-                first = refusal.findings[0]
-                raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
-            inner = yaml_tree.parse(raw, str(file))
-            require_kind(inner, "Pipeline", str(file))
-            _include(inner, file.parent, (*opened, str(file)))
-            step["pipeline"] = inner
-        elif isinstance(inner, yaml_tree.Map):
-            _include(inner, folder, opened)
+    for section in ("steps", "exit"):
+        steps = tree.get(section)
+        for name, step in steps.items() if isinstance(steps, yaml_tree.Map) else ():
+            inner = step.get("pipeline") if isinstance(step, yaml_tree.Map) else None
+            if isinstance(inner, str):
+                where = yaml_tree.where_of(tree, (section, name, "pipeline"))
+                step["pipeline"] = _included(inner, folder, opened, included, where)
+            elif isinstance(inner, yaml_tree.Map):
+                _include(inner, folder, opened, included)
+
+
+def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[Path], where: Where) -> yaml_tree.Map:
+    file = folder / name
+    if Path(name).is_absolute():
+        raise fail("GF100", f'"{name}" is an absolute path', where=where, hint="name a file beside this one")
+    if file.suffix == ".py":
+        raise fail(
+            "GF100", f'"{name}" is a Python file', where=where, hint="gpuflow show --format yaml writes it as YAML"
+        )
+    if file.resolve() in [path.resolve() for path in opened]:
+        loop = " -> ".join(str(path) for path in (*opened, file))
+        raise fail(
+            "GF172", f"the pipelines include each other: {loop}", where=where, hint="remove one of these includes"
+        )
+    included.append(file)
+    if len(included) > MOST_INCLUDES:
+        raise fail("GF102", f"more than {MOST_INCLUDES:,} pipelines are included", where=where, hint="use for_each")
+    try:
+        raw = read_bytes(file)
+    except GpuflowError as refusal:
+        first = refusal.findings[0]
+        raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
+    inner = yaml_tree.parse(raw, str(file))
+    require_kind(inner, "Pipeline", str(file))
+    _include(inner, file.parent, (*opened, file), included)
+    return inner  # type: ignore[no-any-return]  # require_kind has seen that it is a mapping
 
 
 def _from_python(file: Path) -> Pipeline:
@@ -126,6 +141,8 @@ def _from_python(file: Path) -> Pipeline:
     finally:
         sys.path.remove(added)
     found = [(name, value) for name, value in names.items() if isinstance(value, Pipeline)]
+    inner = {id(step.pipeline) for _, value in found for step in value.steps.values() if step.pipeline is not None}
+    found = [(name, value) for name, value in found if id(value) not in inner]
     distinct = {id(value): value for _, value in found}
     if len(distinct) != 1:
         have = "no pipeline" if not distinct else "several pipelines: " + ", ".join(name for name, _ in found)

@@ -23,9 +23,9 @@ from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
 
 
-def problem(code: str, message: str, hint: str | None = None) -> PydanticCustomError:
-    """A validation error that carries one of our codes and the way out."""
-    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint})
+def problem(code: str, message: str, hint: str | None = None, *, at: tuple[str | int, ...] = ()) -> PydanticCustomError:
+    """A validation error that carries one of our codes and the way out; `at` is the place below the value at hand."""
+    return PydanticCustomError(code, "{message}", {"message": message, "hint": hint, "at": at})
 
 
 class Model(BaseModel):
@@ -104,25 +104,35 @@ def _whole(value: Any) -> int:
     raise problem("GF125", f"{value!r} is not a whole number", "write digits only, without quotes")
 
 
+def receivable(text: str) -> str:
+    """Text that a program can receive as an argument, a variable or a file: no NUL, no half of a surrogate pair."""
+    if "\0" in text:
+        raise problem("GF141", "text cannot hold a NUL character", "no program can receive it as an argument")
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise problem("GF141", "text cannot hold half of a surrogate pair", "no program can receive it as UTF-8")
+    return text
+
+
 def _words(value: Any) -> str:
     if isinstance(value, str):
-        return value
-    shown = spelled(value)
-    raise problem("GF126", f"{shown!r} is not text", f'quote it: "{shown}"' if shown is not None else "give it a value")
+        return receivable(value)
+    shown = str(value).lower() if isinstance(value, bool) else spelled(value)
+    if not isinstance(shown, str):
+        raise problem("GF126", "text is expected here", "give it a value")
+    raise problem("GF126", f"{shown} is not text", f'quote it: "{shown}"')
 
 
+QUANTITY_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        {"type": "number", "minimum": 0},
+        {"type": "string", "pattern": r"^[+]?[0-9.]+([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$"},
+    ]
+}
 QuantityField = Annotated[
     Quantity,
     PlainValidator(_quantity),
     PlainSerializer(str),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {"type": "string", "pattern": r"^[+]?[0-9.]+([eE][-+]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?$"},
-            ]
-        }
-    ),
+    WithJsonSchema(QUANTITY_SCHEMA),
 ]
 DurationField = Annotated[
     Duration,
@@ -147,13 +157,25 @@ Natural = Annotated[
     PlainValidator(lambda value: _bounded(value, 0)),
     WithJsonSchema({"type": "integer", "minimum": 0}),
 ]
+Port = Annotated[
+    int,
+    PlainValidator(lambda value: _bounded(value, 1, 65535)),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": 65535}),
+]
+Number = Annotated[float, PlainValidator(lambda value: _finite(value)), WithJsonSchema({"type": "number"})]
 
 
-def _bounded(value: Any, minimum: int) -> int:
+def _bounded(value: Any, minimum: int, maximum: int = 2**31 - 1) -> int:
     number = _whole(value)
-    if not minimum <= number <= 2**31 - 1:
-        raise problem("GF127", f"{number} is out of range: the smallest here is {minimum}, the largest 2147483647")
+    if not minimum <= number <= maximum:
+        raise problem("GF127", f"{number} is out of range: the smallest here is {minimum}, the largest {maximum}")
     return number
+
+
+def _finite(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300:
+        return float(value)
+    raise problem("GF118", f"{spelled(value)!r} is not a number", "write it without quotes")
 
 
 def exactly_one(model: Model, names: tuple[str, ...], what: str) -> None:

@@ -84,8 +84,13 @@ def _label_key(value: Any) -> str:
     return value
 
 
+def is_label_value(value: str) -> bool:
+    """Kubernetes' rule for label values."""
+    return len(value) <= 63 and (not value or bool(_QUALIFIED_NAME.fullmatch(value)))
+
+
 def _label_value(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > 63 or (value and not _QUALIFIED_NAME.fullmatch(value)):
+    if not isinstance(value, str) or not is_label_value(value):
         shown = _short(getattr(value, "text", value))
         hint = "use at most 63 letters, digits, '-', '_' and '.', the ends being letters or digits; quote numbers"
         raise problem("GF135", f"{shown!r} is not a label value", hint)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from gpuflow.spec.model import Bool, Model, QuantityField, Str, problem
+from gpuflow.spec.model import Bool, Model, Number, QuantityField, Str, problem, receivable
 from gpuflow.spec.names import MountPath
 from gpuflow.spec.text import TextField
 
@@ -23,26 +23,31 @@ def type_name(value: Any) -> Any:
     return PYTHON_TYPES.get(value, value) if isinstance(value, type) else value
 
 
-def plain_json(value: Any) -> Any:
+def plain_json(value: Any, at: tuple[str | int, ...] = ()) -> Any:
     """A value from a document as plain JSON data, without the reader's own number and mapping classes."""
-    if isinstance(value, bool) or value is None or isinstance(value, str):
+    if isinstance(value, bool) or value is None:
         return value
+    if isinstance(value, str):
+        return receivable(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise problem("GF143", f"{value} cannot be written as JSON", "use a finite number")
+            raise problem("GF143", f"{value} cannot be written as JSON", "use a finite number", at=at)
         return float(value)
     if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
+        return [plain_json(item, (*at, index)) for index, item in enumerate(value)]
     if isinstance(value, dict):
-        return {str(key): plain_json(item) for key, item in value.items()}
-    raise problem("GF143", f"{value!r} cannot be written as JSON", "use text, numbers, lists and maps")
+        return {receivable(str(key)): plain_json(item, (*at, str(key))) for key, item in value.items()}
+    raise problem("GF143", f"{value!r} cannot be written as JSON", "use text, numbers, lists and maps", at=at)
 
 
-def conform(value: Any, kind: str, what: str) -> Any:
-    """`value` as the declared type, or an error that shows both."""
-    data = plain_json(value)
+AT = ("default",)
+
+
+def conform(value: Any, kind: str, what: str, at: tuple[str | int, ...] = ()) -> Any:
+    """`value` as the declared type, or an error that shows both; `at` is where the value stands."""
+    data = plain_json(value, at)
     good = {
         "string": isinstance(data, str),
         "int": isinstance(data, int) and not isinstance(data, bool),
@@ -54,7 +59,7 @@ def conform(value: Any, kind: str, what: str) -> Any:
         hint = (
             f'quote it: "{getattr(value, "text", data)}"' if kind == "string" else f"give {a(kind)}, or change the type"
         )
-        raise problem("GF144", f"{what} {json.dumps(data, ensure_ascii=False)} is not {a(kind)}", hint)
+        raise problem("GF144", f"{what} {json.dumps(data, ensure_ascii=False)} is not {a(kind)}", hint, at=at)
     return float(data) if kind == "float" else data
 
 
@@ -83,9 +88,9 @@ class Param(Model):
     """Set by itself when there is no default."""
     enum: tuple[Any, ...] | None = None
     """The only values allowed."""
-    min: float | None = None
+    min: Number | None = None
     """Smallest value of an int or float."""
-    max: float | None = None
+    max: Number | None = None
     """Largest value of an int or float."""
     description: Str | None = None
     """Shown in trigger forms."""
@@ -111,35 +116,37 @@ class Param(Model):
     @model_validator(mode="after")
     def _consistent(self) -> Param:
         if self.required and self.default is not None:
-            raise problem("GF145", "a required parameter cannot have a default", "drop one of the two")
+            raise problem("GF145", "a required parameter cannot have a default", "drop one of the two", at=("default",))
         if (self.min is not None or self.max is not None) and self.type not in ("int", "float"):
             raise problem("GF145", f"min and max need a number type, not {self.type}", "set type: int or type: float")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise problem("GF145", f"min {self.min:g} is above max {self.max:g}", None)
-        changes: dict[str, Any] = {}
+            raise problem("GF145", f"min {self.min:g} is above max {self.max:g}", None, at=("min",))
+        bounds = {name: bound for name in ("min", "max") if (bound := getattr(self, name)) is not None}
+        changes: dict[str, Any] = {name: int(bound) if bound == int(bound) else bound for name, bound in bounds.items()}
         if self.enum is not None:
-            changes["enum"] = tuple(conform(item, self.type, "the enum value") for item in self.enum)
+            changes["enum"] = tuple(
+                conform(item, self.type, "the enum value", ("enum", i)) for i, item in enumerate(self.enum)
+            )
         if not self.required:
-            changes["default"] = conform(self.default, self.type, "the default") if self.default is not None else None
+            changes["default"] = None if self.default is None else conform(self.default, self.type, "the default", AT)
         object.__setattr__(self, "__dict__", {**self.__dict__, **changes})
         if not self.required:
-            self.accept(self.default, "the default")
+            self.accept(self.default, "the default", AT)
         return self
 
-    def accept(self, value: Any, what: str = "the value") -> Any:
+    def accept(self, value: Any, what: str = "the value", at: tuple[str, ...] = ()) -> Any:
         """`value` checked against type, enum and range."""
         if value is None and self.type == "json":
             return None
-        value = conform(value, self.type, what)
+        value = conform(value, self.type, what, at)
         shown = json.dumps(value, ensure_ascii=False)
         if self.enum is not None and value not in self.enum:
-            raise problem(
-                "GF146", f"{what} {shown} is not one of {json.dumps(list(self.enum), ensure_ascii=False)}", None
-            )
+            allowed = json.dumps(list(self.enum), ensure_ascii=False)
+            raise problem("GF146", f"{what} {shown} is not one of {allowed}", None, at=at)
         if self.min is not None and value < self.min:
-            raise problem("GF146", f"{what} {shown} is below the minimum {self.min:g}", None)
+            raise problem("GF146", f"{what} {shown} is below the minimum {self.min:g}", None, at=at)
         if self.max is not None and value > self.max:
-            raise problem("GF146", f"{what} {shown} is above the maximum {self.max:g}", None)
+            raise problem("GF146", f"{what} {shown} is above the maximum {self.max:g}", None, at=at)
         return value
 
 
@@ -179,7 +186,7 @@ class Output(Model):
                 "GF147", f"a {self.type} is passed by value and takes no uri", "use type: file or type: directory"
             )
         if self.default is not None:
-            value = conform(self.default, self.type, "the default")
+            value = conform(self.default, self.type, "the default", AT)
             object.__setattr__(self, "__dict__", {**self.__dict__, "default": value})
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import BeforeValidator, PrivateAttr, model_validator
 
@@ -18,6 +18,7 @@ from gpuflow.spec.source import Source
 from gpuflow.spec.step import Settings, Step, as_list, effective
 from gpuflow.spec.text import ParamRef, TextField
 
+_ZONE = re.compile(r"[A-Z][A-Za-z]*(/[A-Z][A-Za-z0-9_+-]*){0,2}")
 _CRON_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
 _CRON_NAMES = {
     name: i + 1
@@ -47,13 +48,21 @@ def check_cron(text: str) -> str:
         for part in word.split(","):
             match = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
             bounds = re.split("-", match[1]) if match and match[1] != "*" else []
-            numbers = [_CRON_NAMES.get(b.lower(), int(b) if b.isdigit() and len(b) < 4 else -1) for b in bounds]
+            numbers = [_CRON_NAMES.get(b.lower(), int(b) if b.isdecimal() and len(b) < 4 else -1) for b in bounds]
             wrong = not match or any(not low <= n <= high for n in numbers) or numbers != sorted(numbers)
             if wrong or (match and match[2] is not None and int(match[2]) == 0):
                 raise problem(
                     "GF167", f'"{part}" is not a {name} ({low} to {high})', 'for example "0 0 * * *" for midnight'
                 )
     return " ".join(fields)
+
+
+def _is_zone(name: str) -> bool:
+    """Whether the name is an IANA zone; on a machine without the database, whether it could be one."""
+    try:
+        return bool(ZoneInfo(name))
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return bool(_ZONE.fullmatch(name)) and not available_timezones()
 
 
 class Schedule(Model):
@@ -79,12 +88,13 @@ class Schedule(Model):
     @model_validator(mode="after")
     def _readable(self) -> Schedule:
         cron = check_cron(self.cron)
-        try:
-            ZoneInfo(self.timezone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
+        if not _is_zone(self.timezone):
             raise problem(
-                "GF168", f'"{self.timezone}" is not a known time zone', "use an IANA name such as Europe/Berlin"
-            ) from None
+                "GF168",
+                f'"{self.timezone}" is not a known time zone',
+                "use an IANA name such as Europe/Berlin",
+                at=("timezone",),
+            )
         object.__setattr__(self, "__dict__", {**self.__dict__, "cron": cron})
         return self
 

@@ -6,9 +6,23 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
+from gpuflow.errors import did_you_mean
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, Whole, problem
+from gpuflow.spec.model import (
+    Bool,
+    Count,
+    DurationField,
+    Model,
+    Natural,
+    Number,
+    Port,
+    QuantityField,
+    Str,
+    Whole,
+    problem,
+)
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
+from gpuflow.spec.params import plain_json
 from gpuflow.spec.text import TextField
 
 
@@ -31,14 +45,16 @@ class Backoff(Model):
     @model_validator(mode="after")
     def _ordered(self) -> Backoff:
         if self.max is not None and self.max < self.start:
-            raise problem("GF157", f"the longest wait {self.max} is shorter than the first {self.start}", None)
+            raise problem(
+                "GF157", f"the longest wait {self.max} is shorter than the first {self.start}", None, at=("max",)
+            )
         return self
 
 
 class MoreMemory(Model):
     """After running out of memory, try again with more."""
 
-    factor: float = 2.0
+    factor: Number = 2.0
     """Each attempt after an OOM gets this many times the memory."""
     max: QuantityField
     """Never more than this."""
@@ -46,7 +62,7 @@ class MoreMemory(Model):
     @model_validator(mode="after")
     def _grows(self) -> MoreMemory:
         if not 1 < self.factor <= 10:
-            raise problem("GF157", f"factor {self.factor:g} must be above 1 and at most 10", None)
+            raise problem("GF157", f"factor {self.factor:g} must be above 1 and at most 10", None, at=("factor",))
         return self
 
 
@@ -74,12 +90,15 @@ class Retry(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Retry:
-        codes = (*self.final_exit_codes, *(self.retryable_exit_codes or ()))
-        for code in codes:
-            if not 1 <= code <= 255:
-                raise problem("GF158", f"{code} is not an exit code of a failure", "use 1 to 255")
-            if code in (75, 78, 79):
-                raise problem("GF158", f"the exit code {code} belongs to gpuflow's supervisor", "use another")
+        for name in ("final_exit_codes", "retryable_exit_codes"):
+            for index, code in enumerate(getattr(self, name) or ()):
+                at = (name, index)
+                if not 1 <= code <= 255:
+                    raise problem("GF158", f"{code} is not an exit code of a failure", "use 1 to 255", at=at)
+                if code in (75, 78, 79):
+                    raise problem(
+                        "GF158", f"the exit code {code} belongs to gpuflow's supervisor", "use another", at=at
+                    )
         both = set(self.final_exit_codes) & set(self.retryable_exit_codes or ())
         if both:
             raise problem("GF158", f"the exit code {min(both)} is both final and retryable", "keep it in one list")
@@ -108,7 +127,7 @@ class Checkpoint(Model):
             try:
                 every = str(Duration(self.every))
             except ValueError as refusal:
-                raise problem("GF123", str(refusal), "or write auto") from None
+                raise problem("GF123", str(refusal), "or write auto", at=("every",)) from None
             object.__setattr__(self, "__dict__", {**self.__dict__, "every": every})
         return self
 
@@ -130,7 +149,12 @@ class Spot(Model):
     @model_validator(mode="after")
     def _consistent(self) -> Spot:
         if self.fallback_after is not None and self.mode not in ("prefer", "require"):
-            raise problem("GF159", f"fallback_after has no meaning with spot: {self.mode}", "use prefer or require")
+            raise problem(
+                "GF159",
+                f"fallback_after has no meaning with spot: {self.mode}",
+                "use prefer or require",
+                at=("fallback_after",),
+            )
         return self
 
 
@@ -169,7 +193,7 @@ class Rendezvous(Model):
 
     framework: Literal["torchrun", "mpi", "env"] = "env"
     """torchrun, mpi, or env: only the variables GPUFLOW_WORLD_SIZE, GPUFLOW_RANK, GPUFLOW_LEADER."""
-    port: Count = 29500
+    port: Port = 29500
     """The leader's port."""
     processes_per_worker: Count | None = None
     """Processes in each worker; the number of GPUs when not given."""
@@ -222,6 +246,9 @@ class Toleration(Model):
         return {key: value for key, value in named.items() if value is not None}
 
 
+AFFINITIES = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+
+
 class Kubernetes(Model):
     """The escape hatch: Kubernetes' own words, for this cluster only. It does not move with the pipeline."""
 
@@ -250,5 +277,33 @@ class Kubernetes(Model):
                     "GF160",
                     f'"{name}" is not an extended resource',
                     "use cpu, memory and ephemeral_storage of the step",
+                    at=("resources", name),
                 )
+            if self.resources[name].nano % 10**9:
+                raise problem(
+                    "GF160",
+                    f'{name} "{self.resources[name]}" is not a whole number',
+                    "Kubernetes counts these",
+                    at=("resources", name),
+                )
+        if self.affinity is not None:
+            object.__setattr__(self, "__dict__", {**self.__dict__, "affinity": _affinity(self.affinity)})
         return self
+
+
+def _affinity(value: dict[str, Any]) -> dict[str, Any]:
+    """The affinity object as plain data, of the shape that node terms can be added to."""
+    data = plain_json(value, ("affinity",))
+    for kind, rules in data.items():
+        at = ("affinity", kind)
+        if kind not in AFFINITIES:
+            raise problem("GF119", f'"{kind}" is not a kind of affinity', did_you_mean(kind, AFFINITIES), at=at)
+        if not isinstance(rules, dict):
+            raise problem("GF119", f"{kind} is a mapping, as in a Kubernetes manifest", None, at=at)
+        for name, rule in rules.items():
+            needs_terms = kind == "nodeAffinity" and name.startswith("required")
+            terms = rule.get("nodeSelectorTerms") if needs_terms and isinstance(rule, dict) else rule
+            if not isinstance(terms, list) or not all(isinstance(term, dict) for term in terms):
+                what = "nodeSelectorTerms: a list of mappings" if needs_terms else "a list of mappings"
+                raise problem("GF119", f"{kind}.{name} holds {what}", "write it as in a Kubernetes manifest", at=at)
+    return data  # type: ignore[no-any-return]  # a mapping in, a mapping out

@@ -19,7 +19,8 @@ Problem = tuple[str, str, str | None, Path, bool]
 def problems(error: ValidationError, model: type[BaseModel]) -> Iterator[Problem]:
     """Every error of a validation, in our words."""
     for item in error.errors(include_url=False):
-        path = tuple(part for part in item["loc"] if part != "[key]")
+        below = (item.get("ctx") or {}).get("at", ())
+        path = (*(part for part in item["loc"] if part != "[key]"), *below)
         about_key = bool(item["loc"]) and (item["loc"][-1] == "[key]" or item["type"] == "extra_forbidden")
         code, message, hint = _describe(dict(item), model)
         yield code, message, hint, path, about_key

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from gpuflow.quantity import Quantity
-from gpuflow.spec.model import Count, Model, QuantityField, Str, exactly_one, problem
+from gpuflow.spec.model import QUANTITY_SCHEMA, Count, Model, QuantityField, Str, exactly_one, problem
 from gpuflow.spec.names import ObjectName
 
 _GPU_SHORT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:[x×*]\s*(\d+))?\s*")
@@ -22,7 +22,7 @@ _MIG_SHORT = re.compile(r"\s*(\d+g\.\d+gb\S*)\s+(?:of|on)\s+([A-Za-z0-9][\w.-]*)
 class Amount(Model):
     """A request and a limit. One number stands for both."""
 
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": ["number", "string"]}
+    SHORT_FORM: ClassVar[dict[str, Any]] = QUANTITY_SCHEMA
 
     request: QuantityField | None = None
     """What the scheduler sets aside."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ from gpuflow.graph.order import find_cycle
 from gpuflow.spec import expression
 from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
+from gpuflow.spec.params import a
+from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 
@@ -221,8 +224,8 @@ def output_types(step: Step) -> Mapping[str, str]:
 
 
 def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    if step.when is None:
-        return
+    if step.when is None or not all(_leads(pipeline, step, found.ref) for found in expression.references(step.when)):
+        return  # a name that leads nowhere has its own finding; what type it might have had is no second one
     try:
         kind = expression.infer(step.when, partial(_type_of, pipeline, step))
         if kind != "bool":
@@ -233,6 +236,14 @@ def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> I
         text = expression.render(step.when)
         hint = f"in: {text}" + (f"\n{refusal.hint}" if refusal.hint else "")
         yield _at(pipeline, refusal.code, f'step "{path[1]}": {refusal.message}', (*path, "when"), hint=hint)
+
+
+def _leads(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
+    if isinstance(ref, ParamRef):
+        return ref.name in pipeline.params
+    if isinstance(ref, OutputRef):
+        return ref.step in pipeline.steps and ref.name in output_types(pipeline.steps[ref.step])
+    return isinstance(ref, ItemRef) and ref.name in (step.for_each or {})
 
 
 def _type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> str:
@@ -260,6 +271,15 @@ def condition_types(pipeline: Pipeline, step: Step) -> dict[str, str]:
     return {expression.render(reference): _type_of(pipeline, step, reference) for reference in found}
 
 
+def reference_type(pipeline: Pipeline, step: Step, ref: Ref) -> str:
+    """The type of what a reference in a step's text stands for; `json` for a fan-out's list, `string` for a URI."""
+    if isinstance(ref, ParamRef):
+        return pipeline.params[ref.name].type
+    if isinstance(ref, OutputRef):
+        return output_types(pipeline.steps[ref.step]).get(ref.name, "string")
+    return item_type(pipeline, (step.for_each or {}).get(ref.name)) if isinstance(ref, ItemRef) else "string"
+
+
 def item_type(pipeline: Pipeline, source: Any) -> str:
     """The type of one item of a fan-out; items that are only known at run time are text."""
     if isinstance(source, tuple):
@@ -281,7 +301,7 @@ def _fan_out(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Ite
             yield _at(
                 pipeline,
                 "GF182",
-                f'step "{path[1]}" runs over a {kind}, which is not a list',
+                f'step "{path[1]}" runs over {a(kind)}, which is not a list',
                 (*path, "for_each", name),
                 hint="declare it with type: json",
             )
@@ -326,7 +346,7 @@ def _files(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Itera
             if kind is not None and kind not in ("file", "directory"):
                 yield at(
                     "GF185",
-                    f'step "{path[1]}": {ref.step}.{ref.name} is a {kind}, not a file or directory',
+                    f'step "{path[1]}": {ref.step}.{ref.name} is {a(kind)}, not a file or directory',
                     (*path, "inputs", mount),
                     hint="pass values in the command or env instead",
                 )
@@ -361,13 +381,13 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     if inner is None:
         return
     at = partial(_at, pipeline)
-    for field in ("schedule", "on_data", "exit"):
+    for field in ("schedule", "on_data", "claims", "exit"):
         if getattr(inner, field):
             yield at(
                 "GF187",
                 f'step "{path[1]}": a sub-pipeline has no {field} of its own',
                 (*path, "pipeline", field),
-                hint="the pipeline that uses it decides",
+                hint="the outermost pipeline decides",
                 key=True,
             )
     for name, value in step.params.items():
@@ -398,9 +418,13 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
             (*path, "params"),
             hint="give them under params:",
         )
+    if inner.source.file is None:
+        # Written here, or included: its places are places of this document.
+        inner._source = Source(
+            pipeline.source.file, None, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
+        )
     for finding in judge(inner):
-        where = pipeline.where(*path, "pipeline") if finding.where.line is None else finding.where
-        yield Finding(finding.code, f'step "{path[1]}": {finding.message}', where, finding.hint, finding.severity)
+        yield replace(finding, message=f'step "{path[1]}": {finding.message}')
 
 
 def _skips(pipeline: Pipeline) -> Iterator[Finding]:

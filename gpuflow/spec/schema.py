@@ -49,6 +49,8 @@ def _tidy(node: Any) -> Any:
         node = {key: _tidy(value) for key, value in node.items() if not (key == "title" and isinstance(value, str))}
         if node.get("default", 0) is None:
             del node["default"]
+        if "patternProperties" in node:
+            node.setdefault("additionalProperties", False)  # a key that is no name is an error in the editor too
         options = node.get("anyOf")
         if isinstance(options, list):
             options = [option for option in options if option != {"type": "null"}]

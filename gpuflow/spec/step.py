@@ -21,7 +21,7 @@ from gpuflow.spec.names import (
     ParamName,
     StepName,
 )
-from gpuflow.spec.params import Output, plain_json
+from gpuflow.spec.params import Output, a, plain_json
 from gpuflow.spec.policies import Checkpoint, Gang, Kubernetes, Priority, Retry, Spot, Topology
 from gpuflow.spec.problems import nested
 from gpuflow.spec.resources import Amount, DeviceClaim, Gpu, Mig, SharedGpu
@@ -101,7 +101,7 @@ def _source(value: Any) -> Any:
     if isinstance(value, list | tuple):
         if not value:
             raise problem("GF163", "the list is empty: the step would never run", "give at least one item")
-        return tuple(plain_json(item) for item in value)
+        return tuple(plain_json(value))
     raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
 
 
@@ -293,23 +293,26 @@ class Step(Settings, metaclass=Alone):
                 "engines cannot read a command from the image, so it must be written" if not given else None,
             )
         if self.args and not self.command:
-            raise problem("GF164", f"args belong to a command, not to a {given[0]}", None)
+            raise problem("GF164", f"args belong to a command, not to {a(given[0])}", None, at=("args",))
         devices = [name for name in ("gpu", "mig", "shared_gpu", "device_claim") if getattr(self, name)]
         if len(devices) > 1:
             raise problem(
                 "GF165",
                 f"a step takes at most one of gpu, mig, shared_gpu, device_claim; this has {' and '.join(devices)}",
-                None,
+                at=(devices[1],),
             )
         if self.parallel is not None and self.for_each is None:
-            raise problem("GF166", "parallel belongs to a fan-out, and this step has no for_each", None)
+            raise problem("GF166", "parallel belongs to a fan-out, and it has no for_each", None, at=("parallel",))
         if self.for_each is not None and not self.for_each:
             raise problem("GF163", "for_each names no variable", "for example for_each: {seed: [1, 2, 3]}")
         if self.params and self.pipeline is None:
-            raise problem("GF166", "params belong to a step with a pipeline", None)
+            raise problem("GF166", "params belong to a step with a pipeline", None, at=("params",))
         for way in ("pipeline", "approval"):
             if given == [way]:
                 self._only_flow(way)
+        for helper in self.init_containers:
+            if helper.probes is not None:
+                raise problem("GF166", f'the init container "{helper.name}" has probes', "only sidecars are asked")
         names = [helper.name for helper in (*self.init_containers, *self.sidecars)]
         for name in names:
             if names.count(name) > 1:
@@ -325,8 +328,8 @@ class Step(Settings, metaclass=Alone):
         if extra:
             raise problem(
                 "GF166",
-                f"{', '.join(extra)} cannot stand in a step that is a {way}: it runs no container of its own",
-                None,
+                f"{', '.join(extra)} cannot stand in a step that is {a(way)}: it runs no container of its own",
+                at=(extra[0],),
             )
 
     @property

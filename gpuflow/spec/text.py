@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, WithJsonSchema
 
 from gpuflow.errors import did_you_mean
-from gpuflow.spec.model import problem, spelled
+from gpuflow.spec.model import problem, receivable, spelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,7 @@ def parse_text(value: Any) -> Text:
         return value
     value = spelled(value)
     if isinstance(value, str):
-        if "\0" in value:
-            raise problem("GF141", "text cannot hold a NUL character", "no program can receive it as an argument")
-        return value
+        return receivable(value)
     if value is None or isinstance(value, bool):
         shown = "null" if value is None else str(value).lower()
         raise problem("GF126", f"{shown} is not text", f'quote it: "{shown}"')

@@ -52,12 +52,13 @@ class Float(float):
 class Map(dict[str, Any]):
     """A mapping with the place of each key and each value."""
 
-    __slots__ = ("file", "key_at", "spot", "value_at")
+    __slots__ = ("file", "file_at", "key_at", "spot", "value_at")
 
     def __init__(self, spot: Spot) -> None:
         super().__init__()
         self.spot = spot
         self.file: str | None = None  # set on the root of a document: an included sub-pipeline is another file
+        self.file_at: dict[str, str] = {}  # keys that came from yet another file, as a site's from what it extends
         self.key_at: dict[str, Spot] = {}
         self.value_at: dict[str, Spot] = {}
 
@@ -176,7 +177,7 @@ class _Builder:
         self.document_spot = Spot(1, 1)
         self._stack: list[_Open] = []
         self._anchors: dict[str, Any] = {}
-        self._sizes: dict[str, int] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
         self._aliased = 0
 
     def refuse(self, code: str, message: str, spot: Spot, hint: str | None = None) -> NoReturn:
@@ -223,6 +224,7 @@ class _Builder:
     def _add(self, value: Any, spot: Spot, anchor: str | None) -> None:
         if anchor is not None:
             self._anchors[anchor] = value
+            self._sizes.pop(anchor, None)  # an anchor may be defined again, as something larger
         if not self._stack:
             if isinstance(value, Map):
                 value.file = self.file
@@ -277,7 +279,10 @@ class _Builder:
         value = self._anchors[name]
         if name not in self._sizes:
             self._sizes[name] = self._count(value)
-        self._aliased += self._sizes[name]
+        size, depth = self._sizes[name]
+        if len(self._stack) + depth > MAX_DEPTH:
+            self.refuse("GF105", f"nested deeper than {MAX_DEPTH} levels", _spot(event), "flatten the document")
+        self._aliased += size
         if self._aliased > MAX_ALIASED_NODES:
             self.refuse(
                 "GF111",
@@ -287,17 +292,16 @@ class _Builder:
             )
         return value
 
-    def _count(self, value: Any) -> int:
-        """How many nodes `value` stands for, shared parts counted each time; stops past the bound."""
-        total, waiting = 0, [value]
-        while waiting and total <= MAX_ALIASED_NODES:
-            item = waiting.pop()
-            total += 1
-            if isinstance(item, dict):
-                waiting.extend(item.values())
-            elif isinstance(item, list):
-                waiting.extend(item)
-        return total
+    def _count(self, value: Any) -> tuple[int, int]:
+        """How many nodes `value` stands for, shared parts counted each time, and how deep they nest."""
+        total, depth, waiting = 0, 0, [value]
+        while waiting and total <= MAX_ALIASED_NODES and depth <= MAX_DEPTH:
+            level, waiting = waiting, []
+            total += len(level)
+            depth += any(isinstance(item, dict | list) for item in level)
+            for item in level:
+                waiting += item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        return total, depth
 
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         text: str = event.value
@@ -350,6 +354,7 @@ def where_of(tree: Any, path: tuple[str | int, ...], *, key: bool = False) -> Wh
         if isinstance(tree, Map) and isinstance(part, str) and part in tree:
             last = depth == len(path) - 1
             spot = tree.key_at[part] if key and last else tree.value_at[part]
+            file = tree.file_at.get(part, file)
             tree = tree[part]
         elif isinstance(tree, Seq) and isinstance(part, int) and 0 <= part < len(tree):
             spot = tree.item_at[part]

@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 )
 
 // Answer judges one case. An error is an input the engine could not be asked about.
@@ -107,7 +109,7 @@ func mustEncode(value any) []byte {
 // was linked into this program.
 func Main(engine string, modes map[string]func() error) {
 	if len(os.Args) != 2 {
-		fail(fmt.Errorf("give one mode: version or one of %v", keys(modes)))
+		fail(fmt.Errorf("give one mode: version or one of %v", slices.Sorted(maps.Keys(modes))))
 	}
 	if os.Args[1] == "version" {
 		fmt.Println(engine, version(engine))
@@ -115,7 +117,7 @@ func Main(engine string, modes map[string]func() error) {
 	}
 	mode, ok := modes[os.Args[1]]
 	if !ok {
-		fail(fmt.Errorf("no mode %q: version or one of %v", os.Args[1], keys(modes)))
+		fail(fmt.Errorf("no mode %q: version or one of %v", os.Args[1], slices.Sorted(maps.Keys(modes))))
 	}
 	// Cases are small and short-lived: collect rarely.
 	debug.SetGCPercent(800)
@@ -136,13 +138,6 @@ func version(module string) string {
 		}
 	}
 	return "unknown"
-}
-
-func keys(modes map[string]func() error) (names []string) {
-	for name := range modes {
-		names = append(names, name)
-	}
-	return names
 }
 
 func fail(err error) {

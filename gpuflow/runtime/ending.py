@@ -1,0 +1,33 @@
+"""How an attempt ended, and the exit code that says so."""
+
+from __future__ import annotations
+
+from gpuflow.runtime.outcomes import EXIT_FINAL, EXIT_INTERRUPTED, INTERRUPTED, SUCCEEDED, SUPERVISOR_EXIT_CODES
+
+
+class Ending:
+    """How an attempt ended: an outcome of the evidence table, why, and the command's own exit code."""
+
+    def __init__(
+        self,
+        outcome: str,
+        because: str,
+        own_code: int | None = None,
+        *,
+        final: bool = False,
+        by_itself: bool = False,
+    ) -> None:
+        self.outcome, self.because, self.own_code = outcome, because, own_code
+        self.final, self.by_itself = final, by_itself
+
+
+def exit_code(ending: Ending, final: bool) -> int:
+    """The supervisor's exit code for an ending."""
+    if ending.outcome == SUCCEEDED:
+        return 0
+    if final:
+        return EXIT_FINAL
+    own = ending.own_code
+    if ending.outcome == INTERRUPTED and not (ending.by_itself and own == 143):
+        return EXIT_INTERRUPTED
+    return 1 if own in (None, 0) or own in SUPERVISOR_EXIT_CODES else own

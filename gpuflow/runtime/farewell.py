@@ -1,0 +1,43 @@
+"""The last words: one sentence for people, one line of JSON for engines, where Kubernetes looks for them."""
+
+from __future__ import annotations
+
+import json
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MOST = 4000
+"""Kubernetes keeps 4096 bytes."""
+
+
+def write(path: str, sentence: str, facts: dict[str, Any]) -> None:
+    """Leave the termination message, where there is a file for it: Kubernetes makes one in every container."""
+    if not os.path.exists(path):
+        return
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(compose(sentence, facts))
+    except OSError:
+        return
+
+
+def compose(sentence: str, facts: dict[str, Any]) -> str:
+    """Sentence, newline, JSON; the sentence is cut when both together are too long."""
+    line = json.dumps({"gpuflow": 1, **facts}, sort_keys=True, ensure_ascii=False)
+    room = max(0, _MOST - len(line.encode()))
+    return sentence.replace("\n", " ").encode()[:room].decode("utf-8", "ignore") + "\n" + line + "\n"
+
+
+def parse(message: str | None) -> dict[str, Any] | None:
+    """The facts in a termination message of the supervisor's, or None for any other text."""
+    for line in reversed((message or "").splitlines()):
+        if line.startswith("{"):
+            try:
+                facts = json.loads(line)
+            except ValueError:
+                return None
+            return facts if isinstance(facts, dict) and facts.get("gpuflow") == 1 else None
+    return None

@@ -1,0 +1,26 @@
+"""Who an attempt is: pipeline / run / step / fan-out item, as a path that any file system and object store accepts."""
+
+from __future__ import annotations
+
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_LONGEST = 120
+
+
+def part(text: str) -> str:
+    """One part of a path: other characters as %XX; long names cut, with a hash so that they stay apart."""
+    encoded = "".join(
+        chr(byte) if chr(byte) in _PLAIN and not (index == 0 and byte == 0x2E) else f"%{byte:02X}"
+        for index, byte in enumerate(text.encode("utf-8", "surrogateescape"))
+    )
+    if len(encoded) <= _LONGEST:
+        return encoded or "%"
+    import hashlib
+
+    digest = hashlib.sha256(encoded.encode()).hexdigest()[:16]
+    return f"{encoded[: _LONGEST - 18]}%~{digest}"
+
+
+def path(pipeline: str, run: str, step: str, item: str | None) -> str:
+    """Where a run's state lives under the store. Items lie in a folder of their own, so none meets the step itself."""
+    whole = f"{part(pipeline)}/{part(run)}/{part(step)}"
+    return whole if item is None else f"{whole}/items/{part(item)}"

@@ -1,0 +1,92 @@
+"""`gpuflow-run [options] -- command …`: the supervisor's command line.
+
+Each option also by a variable `GPUFLOW_RUN_<OPTION>` (`GPUFLOW_RUN_CHECKPOINT_DIR`); the command line wins. Options
+that may be repeated are separated by newlines in their variable.
+
+| option | value | default | meaning |
+|---|---|---|---|
+| `--pipeline` `--step` `--run-id` `--item` | text | default, default, –, – | attempts that share it resume each other |
+| `--checkpoint-dir` | directory | – | where the program saves and resumes; `$GPUFLOW_CHECKPOINT_DIR` |
+| `--store` | directory, `s3://` `gs://` `az://` | – | where checkpoints are kept; else in the directory |
+| `--state` | directory or URL | the store | where budgets and the success marker are kept |
+| `--every` | duration, `auto` | auto | how often a checkpoint is kept |
+| `--keep` | number | 2 | how many are kept |
+| `--grace` | duration | 30s | from SIGTERM to SIGKILL, the upload included |
+| `--resume-env` | name | – | one more variable like `$GPUFLOW_RESUME_FROM` |
+| `--marker` | file name | .gpuflow-complete | makes the directory that holds it a finished checkpoint |
+| `--mtbf` | duration | 4h | mean time between interruptions, the first guess of `auto` |
+| `--bandwidth` | bytes a second | – | most an upload may use: 200M |
+| `--failures` `--interruptions` | number | not counted | the two retry budgets |
+| `--final-exit-codes` `--retryable-exit-codes` | 2,3 | – | which exit codes end the step for good |
+| `--after-success` | skip, again | skip | a start after the success marker: end at once, or train again from nothing |
+| `--after-final` | stop, renew | stop | a start after 79: end at once with 79, or with fresh budgets |
+| `--output` | NAME[:TYPE][=PATH], repeated | – | an output; PATH when not `$GPUFLOW_OUTPUTS/NAME` |
+| `--artifact` | NAME=URI, repeated | – | where a file or directory output is kept |
+| `--deliver` | NAME=PATH, repeated | – | one more place for an output's value (KFP's own path per output) |
+| `--engine` | argo, airflow, kubeflow, none | none | airflow: also `/airflow/xcom/return.json`, one JSON object |
+| `--outputs-dir` | directory | a temporary one | `$GPUFLOW_OUTPUTS`; Argo and KFP look there for NAME |
+| `--timeout` | duration | – | when the engine ends the attempt; told as `$GPUFLOW_DEADLINE` |
+| `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
+| `--termination-log` | file | /dev/termination-log | the last words, when the file is there |
+
+`gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run forget …` throws the run's state away.
+
+Exit codes: the command's own; 75 interrupted; 79 final; 78 the runtime could not work. A command that ends with one of
+these three is reported as 1. 0 only with a success marker written.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gpuflow.runtime import options as table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EXIT_RUNTIME = 78
+EXIT_MISUSE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one attempt of a command, or one of the small commands beside it."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(table.usage())
+        return 0 if words else EXIT_MISUSE
+    if words[0] == "--version":
+        from gpuflow.runtime import CONTRACT
+
+        print(f"gpuflow-run, contract {CONTRACT}")
+        return 0
+    if words[0] == "probe":
+        from gpuflow.runtime import probe
+
+        return probe.main(words[1:], os.environ)
+    try:
+        if words[0] == "forget":
+            from gpuflow.runtime import ledger
+
+            return ledger.forget(table.parse(words[1:], os.environ))
+        options = table.parse(words, os.environ)
+        table.check(options)
+    except table.BadOption as refusal:
+        return refuse(f"{refusal}", table.DEFAULT_TERMINATION_LOG)
+    from gpuflow.runtime import supervisor
+
+    return supervisor.run(options, os.environ)
+
+
+def refuse(sentence: str, termination_log: str) -> int:
+    """Say why the supervisor cannot work, where people and Kubernetes look."""
+    print(f"gpuflow-run: {sentence}", file=sys.stderr)
+    if os.path.exists(termination_log):
+        with open(termination_log, "w", encoding="utf-8") as log:
+            log.write(f"gpuflow-run: {sentence}\n")
+    return EXIT_RUNTIME
+
+
+if __name__ == "__main__":
+    sys.exit(main())

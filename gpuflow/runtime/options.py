@@ -1,0 +1,176 @@
+"""The options of `gpuflow-run`: one table; each also by a variable `GPUFLOW_RUN_<OPTION>`. The command line wins.
+
+Read by hand rather than with argparse, which takes longer to load than the rest of the supervisor together.
+"""
+
+from __future__ import annotations
+
+from gpuflow.runtime import units
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any
+
+ENGINES = ("argo", "airflow", "kubeflow", "none")
+DEFAULT_TERMINATION_LOG = "/dev/termination-log"
+OUTPUT_TYPES = ("string", "int", "float", "bool", "json", "file", "directory")
+
+
+class BadOption(Exception):
+    """A configuration the supervisor cannot work with: exit code 78."""
+
+
+class Option:
+    """One line of the table: name, how it is read, its default, and what it says in the help."""
+
+    def __init__(self, name: str, kind: str, metavar: str, default: Any, text: str) -> None:
+        self.name, self.kind, self.metavar, self.default, self.text = name, kind, metavar, default, text
+
+    @property
+    def field(self) -> str:
+        return self.name.replace("-", "_")
+
+    @property
+    def variable(self) -> str:
+        return "GPUFLOW_RUN_" + self.field.upper()
+
+
+TABLE = (
+    Option("pipeline", "text", "NAME", "default", "the pipeline, first part of the run's identity"),
+    Option("step", "text", "NAME", "default", "the step, part of the identity"),
+    Option("run-id", "text", "ID", None, "the run; attempts with the same identity resume each other"),
+    Option("item", "text", "KEY", None, "the fan-out item, when the step is one of several copies"),
+    Option("checkpoint-dir", "text", "DIR", None, "where the program saves and resumes"),
+    Option("store", "text", "DIR|URL", None, "where checkpoints are kept: a directory, s3://, gs:// or az://"),
+    Option("state", "text", "DIR|URL", None, "where budgets and the success marker are kept; the store when not given"),
+    Option("every", "every", "10m|auto", "auto", "how often a checkpoint is kept"),
+    Option("keep", "count", "N", 2, "how many checkpoints are kept in the store"),
+    Option("grace", "span", "30s", 30.0, "time from SIGTERM to SIGKILL, the upload included"),
+    Option("resume-env", "text", "NAME", None, "one more variable that names the checkpoint to resume from"),
+    Option("marker", "text", "NAME", ".gpuflow-complete", "a file that makes the directory holding it a checkpoint"),
+    Option("mtbf", "span", "4h", 14400.0, "mean time between interruptions, the first guess of --every auto"),
+    Option("bandwidth", "size", "BYTES", None, "most bytes a second an upload may use, like 200M"),
+    Option("failures", "natural", "N", None, "how often a failed attempt may be followed by another"),
+    Option("interruptions", "natural", "N", None, "how often an interrupted attempt may be followed by another"),
+    Option("final-exit-codes", "codes", "2,3", (), "exit codes that end the step for good"),
+    Option("retryable-exit-codes", "codes", "1,9", None, "when given, all other exit codes end the step for good"),
+    Option("after-success", "choice:skip,again", "skip|again", "skip", "what a start after the success marker does"),
+    Option("after-final", "choice:stop,renew", "stop|renew", "stop", "what a start after exit code 79 does"),
+    Option("output", "list", "NAME[:TYPE][=PATH]", (), "an output of the step; may be repeated"),
+    Option("artifact", "list", "NAME=URI", (), "where a file or directory output is kept; may be repeated"),
+    Option("deliver", "list", "NAME=PATH", (), "one more place where an output's value is put; may be repeated"),
+    Option("engine", "choice:" + ",".join(ENGINES), "|".join(ENGINES), "none", "which engine looks for the outputs"),
+    Option("outputs-dir", "text", "DIR", None, "where outputs are written; $GPUFLOW_OUTPUTS"),
+    Option("timeout", "span", "2h", None, "when the engine ends the attempt; only told, as $GPUFLOW_DEADLINE"),
+    Option("storage-timeout", "span", "60s", 60.0, "how long storage may fail at the start and at the end"),
+    Option("termination-log", "text", "FILE", DEFAULT_TERMINATION_LOG, "where Kubernetes looks for the last words"),
+)
+_BY_NAME = {option.name: option for option in TABLE}
+
+
+class Options:
+    """The options as attributes, `run_id` for `--run-id`, and the command."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init__(self, values: Mapping[str, Any], command: Sequence[str]) -> None:
+        self.__dict__.update(values)
+        self.command = list(command)
+
+
+def parse(arguments: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """Options from the words before `--` and from the environment; the command is what follows."""
+    words = list(arguments)
+    command = words[words.index("--") + 1 :] if "--" in words else []
+    given = _words(words[: words.index("--")] if "--" in words else words)
+    values: dict[str, Any] = {}
+    for option in TABLE:
+        texts = given.get(option.name)
+        source = f"--{option.name}"
+        if texts is None and environ.get(option.variable):
+            source = option.variable
+            text = environ[option.variable]
+            texts = [line for line in text.split("\n") if line] if option.kind == "list" else [text]
+        values[option.field] = option.default if texts is None else _value(option, texts, source)
+    return Options(values, command)
+
+
+def check(options: Options) -> None:
+    """What no single option can see."""
+    if not options.command:
+        raise BadOption("there is no command; write it after --")
+    keeps = options.store or options.state
+    if keeps and not options.run_id:
+        raise BadOption("--store and --state need --run-id: without it two runs would resume each other")
+    if options.store and not options.checkpoint_dir:
+        raise BadOption("--store needs --checkpoint-dir, the directory the program saves to")
+    if not (keeps or options.checkpoint_dir) and ((options.failures or 0) > 0 or (options.interruptions or 0) > 0):
+        raise BadOption("--failures and --interruptions are counted in a store; give --store or --state")
+    both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())
+    if both:
+        raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")
+
+
+def usage() -> str:
+    """The help text, from the table."""
+    lines = [
+        "usage: gpuflow-run [options] -- command …",
+        "       gpuflow-run probe [--ready] [--max-age 10m] [options]",
+    ]
+    lines += ["       gpuflow-run forget [options]", "", "Each option also by a variable GPUFLOW_RUN_<OPTION>.", ""]
+    for option in TABLE:
+        default = "" if option.default in (None, ()) else f" [{_shown(option.default)}]"
+        lines.append(f"  --{option.name} {option.metavar:<20} {option.text}{default}")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}s" if isinstance(value, float) else str(value)
+
+
+def _words(words: Sequence[str]) -> dict[str, list[str]]:
+    given: dict[str, list[str]] = {}
+    rest: Iterator[str] = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if not name.startswith("--") or name[2:] not in _BY_NAME:
+            raise BadOption(f'unknown option "{word}"; the command stands after --, and --help lists the options')
+        if not equals:
+            following = next(rest, None)
+            if following is None:
+                raise BadOption(f"{name} needs a value")
+            value = following
+        option = _BY_NAME[name[2:]]
+        given[option.name] = [*given.get(option.name, []), value] if option.kind == "list" else [value]
+    return given
+
+
+def _value(option: Option, texts: list[str], source: str) -> Any:
+    text = texts[-1]
+    try:
+        if option.kind == "list":
+            return tuple(texts)
+        if option.kind == "text":
+            return text or None
+        if option.kind == "span":
+            return units.seconds(text)
+        if option.kind == "size":
+            return units.size(text) or None
+        if option.kind == "every":
+            return text if text == "auto" else units.seconds(text)
+        if option.kind == "codes":
+            return tuple(int(code) for code in text.replace(" ", "").split(",") if code)
+        if option.kind.startswith("choice:"):
+            choices = option.kind.partition(":")[2].split(",")
+            if text not in choices:
+                raise ValueError(f'"{text}" is not one of {", ".join(choices)}')
+            return text
+        number = int(text)
+        if number < (1 if option.kind == "count" else 0):
+            raise ValueError(f"{number} is too small")
+        return number
+    except ValueError as refusal:
+        raise BadOption(f"{source}: {refusal}") from None

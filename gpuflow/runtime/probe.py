@@ -1,0 +1,74 @@
+"""`gpuflow-run probe`: is the program alive? Healthy while a recent checkpoint or sign of life exists.
+
+Kubernetes runs it in the container with the container's environment, so the directory comes from `--checkpoint-dir`
+or `GPUFLOW_RUN_CHECKPOINT_DIR`. `--ready` only asks whether the program was started.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from gpuflow.runtime import options as table
+from gpuflow.runtime import units
+from gpuflow.runtime.directory import HIDDEN
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_SIGNS = ("owner.json", "heartbeat", "finished")
+_LEAST = 600.0
+
+
+def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
+    """0 when healthy, 1 when not, 78 when it cannot be asked."""
+    ready = "--ready" in words
+    rest, age = [word for word in words if word != "--ready"], None
+    try:
+        for index, word in enumerate(rest):
+            if word.partition("=")[0] == "--max-age":
+                length = 1 if "=" in word else 2
+                age = units.seconds(word.partition("=")[2] if length == 1 else "".join(rest[index + 1 : index + 2]))
+                del rest[index : index + length]
+                break
+        options = table.parse(rest, environ)
+        if not options.checkpoint_dir:
+            raise table.BadOption("probe needs --checkpoint-dir")
+    except (table.BadOption, ValueError) as refusal:
+        print(f"gpuflow-run: {refusal}", file=sys.stderr)
+        return 78
+    healthy, sentence = judge(options.checkpoint_dir, age, ready=ready, now=time.time())
+    print(f"gpuflow-run: {sentence}")
+    return 0 if healthy else 1
+
+
+def judge(directory: str, max_age: float | None, *, ready: bool, now: float) -> tuple[bool, str]:
+    """Whether the program in a directory is healthy, and why. Without an age: three intervals, at least ten minutes."""
+    hidden = os.path.join(directory, HIDDEN)
+    if not os.path.exists(os.path.join(hidden, "owner.json")):
+        return False, f"nothing was started in {directory} yet"
+    if ready:
+        return True, "started"
+    newest, sign = max((_changed(os.path.join(hidden, name)), name) for name in _SIGNS)
+    limit = max_age if max_age is not None else max(_LEAST, 3 * _interval(hidden))
+    what = {"owner.json": "start", "heartbeat": "sign of life", "finished": "checkpoint"}[sign]
+    age = max(0.0, now - newest)
+    healthy = age <= limit
+    return healthy, f"the last {what} is {units.spoken(age)} old; {units.spoken(limit)} are allowed"
+
+
+def _changed(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _interval(hidden: str) -> float:
+    try:
+        with open(os.path.join(hidden, "interval"), encoding="ascii") as file:
+            return float(file.read())
+    except (OSError, ValueError):
+        return 0.0

@@ -1,0 +1,113 @@
+"""`gpuflow check`, `gpuflow init` and `gpuflow demo` from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.commands import DEMO, NIGHTLY, Answer, Gpuflow
+
+CLUSTER = DEMO / "cluster"
+SITE = ("--site", DEMO / "site.yaml")
+
+
+def check(gpuflow: Gpuflow, *words: object, cluster: object = CLUSTER) -> Answer:
+    return gpuflow("check", NIGHTLY, "--cluster", cluster, "--engine", "argo", *SITE, *words)
+
+
+def quota(folder: Path, gpus: int) -> Path:
+    file = folder / "quota.yaml"
+    file.write_text(
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: team-a}\n"
+        f'spec: {{hard: {{requests.nvidia.com/gpu: "{gpus}"}}}}\n'
+        f'status: {{hard: {{requests.nvidia.com/gpu: "{gpus}"}}, used: {{requests.nvidia.com/gpu: "0"}}}}\n'
+    )
+    return file
+
+
+def test_the_demo_pipeline_is_always_admitted_in_the_demo_cluster(gpuflow: Gpuflow) -> None:
+    answer = check(gpuflow)
+    assert answer.code == 0
+    assert answer.out.startswith("nightly in namespace team-a: ALWAYS\n")
+    assert "with nobody else growing" in answer.out
+
+
+def test_json_has_the_contracts_shape(gpuflow: Gpuflow) -> None:
+    data = check(gpuflow, "--format", "json").data
+    assert {"verdict", "as_of", "scopes", "findings"} <= set(data)
+    assert data["verdict"] == "always"
+    for scope in data["scopes"]:
+        assert {"kind", "name", "resource", "verdict", "used", "hard", "peak", "witness", "safe_parallelism"} <= set(
+            scope
+        )
+    (gpus,) = [scope for scope in data["scopes"] if scope["resource"] == "requests.nvidia.com/gpu"]
+    assert (gpus["used"], gpus["peak"], gpus["hard"], gpus["witness"]) == ("4", "2", "10", ["train"])
+
+
+def test_never_says_kubernetes_own_sentence_and_exits_with_1(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    answer = check(gpuflow, "--format", "json", cluster=quota(tmp_path, 1))
+    assert (answer.code, answer.data["verdict"]) == (1, "never")
+    (finding,) = [finding for finding in answer.data["findings"] if finding["code"] == "GF501"]
+    assert (
+        "exceeded quota: q, requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=0, limited: "
+        in (finding["kubernetes"])
+    )
+    assert (finding["where"]["file"], finding["where"]["step"]) == (NIGHTLY, "train")
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [(None, 0), ("never", 0), ("unknown", 0), ("may-queue", 1)])
+def test_may_queue_fails_only_when_asked_to(fail_on: str | None, code: int, gpuflow: Gpuflow, tmp_path: Path) -> None:
+    words = () if fail_on is None else ("--fail-on", fail_on)
+    answer = check(gpuflow, "--runs", "2", "--format", "json", *words, cluster=quota(tmp_path, 3))
+    assert (answer.data["verdict"], answer.code) == ("may-queue", code)
+
+
+def test_a_broken_pipeline_or_manifest_is_bad_input(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    for name, text, code in (("a.yaml", "kind: [", "GF101"), ("b.yaml", "kind: Pod\n", "GF402")):
+        (tmp_path / name).write_text(text)
+        answer = check(gpuflow, cluster=tmp_path / name)
+        assert (answer.code, code in answer.err) == (2, True)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "GF401" in check(gpuflow, cluster=empty).err
+
+
+def test_without_a_namespace_it_says_how_to_give_one(gpuflow: Gpuflow) -> None:
+    answer = gpuflow("check", NIGHTLY, "--cluster", CLUSTER)
+    assert (answer.code, "GF904" in answer.err, "--namespace" in answer.err) == (2, True, True)
+
+
+def test_init_writes_a_project_that_validates_and_checks(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpuflow("init", tmp_path / "new").code == 0
+    monkeypatch.chdir(tmp_path / "new")
+    assert gpuflow("validate", "pipeline.yaml", "--site", "site.yaml").code == 0
+    answer = gpuflow("check", "pipeline.yaml", "--site", "site.yaml", "--cluster", "cluster/", "--engine", "argo")
+    assert answer.code == 0
+    assert "ALWAYS" in answer.out
+    assert gpuflow("compile", "pipeline.yaml", "--site", "site.yaml", "--target", "airflow").code == 0
+
+
+def test_init_overwrites_nothing_unless_told_to(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text("mine")
+    answer = gpuflow("init", tmp_path)
+    assert (answer.code, "GF907" in answer.err) == (2, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["site.yaml"]
+    assert gpuflow("init", tmp_path, "--force").code == 0
+    assert (tmp_path / "site.yaml").read_text() != "mine"
+
+
+def test_the_demo_tells_three_stories_in_one_screen(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    answer = gpuflow("demo", "-o", tmp_path)
+    assert answer.code == 0
+    verdicts = [line.rsplit(": ", 1)[1] for line in answer.out.splitlines() if line.startswith("check ")]
+    assert verdicts[0] == "ALWAYS"
+    assert "ALWAYS" not in verdicts[1:]
+    assert (
+        "exceeded quota: gpu-quota, requested: requests.nvidia.com/gpu=7, used: requests.nvidia.com/gpu=4" in answer.out
+    )
+    assert "GF513 the LimitRange gives 2 nvidia.com/gpu to every container that asks for none" in answer.out
+    assert len(answer.out.splitlines()) <= 60
+    assert (tmp_path / "nightly.yaml").read_bytes() == (DEMO / "nightly.yaml").read_bytes()

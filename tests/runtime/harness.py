@@ -1,0 +1,64 @@
+"""Running gpuflow-run as a user does: as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def words(*options: object) -> list[str]:
+    return [sys.executable, "-m", "gpuflow.runtime.main", *map(str, options)]
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("GPUFLOW_")}
+    return {**plain, "PYTHONPATH": str(ROOT), **(extra or {})}
+
+
+def start(*options: object, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        words(*options),
+        env=environment(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+    )
+
+
+def run(
+    *options: object, environ: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words(*options),
+        env=environment(environ),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+    )
+
+
+def python(code: str) -> Sequence[str]:
+    """The words of a command that runs this Python code."""
+    return ("--", sys.executable, "-c", code)
+
+
+def shell(code: str) -> Sequence[str]:
+    return ("--", "sh", "-c", code)
+
+
+def eventually(true: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait for something to become true; fail loudly when it does not."""
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "it did not happen in time"
+        time.sleep(0.01)

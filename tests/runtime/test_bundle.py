@@ -1,0 +1,100 @@
+"""The one file: same bytes, small, old Pythons can read it, it works without gpuflow, and says when it cannot."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuflow.runtime import bundle, wrapping
+from tests.runtime.harness import ROOT
+
+BARE = {"PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent"}
+
+
+@pytest.fixture(scope="module")
+def mount(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mount")
+    for name, text in bundle.config_map()["data"].items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_the_same_bytes_every_time_and_far_below_a_config_maps_limit() -> None:
+    assert bundle.single_file() == bundle.single_file()
+    assert sum(len(text.encode()) for text in bundle.config_map()["data"].values()) < 200_000
+
+
+def test_python_3_8_can_read_every_module() -> None:
+    for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    ast.parse(bundle.single_file(), feature_version=(3, 8))
+
+
+def test_the_runtime_imports_nothing_of_the_rest_and_no_package() -> None:
+    allowed = set(sys.stdlib_module_names) | {"gpuflow"}
+    lazy = {"remote": {"fsspec"}, "pytorch": {"torch", "numpy"}, "elastic": {"torch"}}
+    lazy |= {"lightning": {"lightning", "pytorch_lightning"}, "huggingface": {"transformers"}}
+    for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module]
+            for name in names:
+                assert name.split(".")[0] in allowed | lazy.get(path.stem, set()), (path.name, name)
+                assert not name.startswith("gpuflow.") or name.startswith("gpuflow.runtime"), (path.name, name)
+
+
+def test_it_runs_a_command_where_gpuflow_is_not_installed(mount: Path, tmp_path: Path) -> None:
+    words = [sys.executable, "-S", "-E", str(mount / "gpuflow-run"), "--state", "state", "--run-id", "r"]
+    done = subprocess.run([*words, "--", "sh", "-c", "exit 9"], cwd=tmp_path, env=BARE, capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
+    assert "attempt 1 failed (retryable)" in done.stderr
+    assert (tmp_path / "state" / "default" / "r" / "default" / "attempts" / "000001.json").exists()
+
+
+def test_a_training_script_can_import_it_from_the_mount(mount: Path, tmp_path: Path) -> None:
+    code = "from gpuflow_runtime import checkpointing\nwith checkpointing('c') as c: print(c.resume_from)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=tmp_path, env={**BARE, "PYTHONPATH": str(mount)}, capture_output=True,
+        text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+
+
+def test_the_config_map_is_ready_to_apply() -> None:
+    manifest = bundle.config_map("gpuflow-runtime", "ml")
+    assert (manifest["apiVersion"], manifest["kind"]) == ("v1", "ConfigMap")
+    assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("gpuflow-runtime", "ml")
+    assert set(manifest["data"]) == {"gpuflow-run", "gpuflow_runtime.py"}
+
+
+def test_a_wrapped_command_runs_from_the_mount(mount: Path, tmp_path: Path) -> None:
+    words = wrapping.wrap(
+        ["sh", "-c", 'echo "$0 $GPUFLOW_ATTEMPT"', "$HOME"],
+        {},
+        delivery="config-map",
+        mount=str(mount),
+        python=sys.executable,
+    )
+    done = subprocess.run(words, cwd=tmp_path, env=BARE, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "$HOME 1\n"), done.stderr
+
+
+def test_an_image_without_python_ends_at_once_with_the_final_code_and_one_sentence(tmp_path: Path) -> None:
+    words = wrapping.wrap(["train"], {"keep": 2}, delivery="config-map", python="python3")
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    done = subprocess.run(words, env={"PATH": str(tmp_path)}, executable="/bin/sh", capture_output=True, text=True)
+    assert done.returncode == 79
+    assert done.stderr.startswith("gpuflow-run: this image has no python3; install Python")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_the_shell_text_holds_nothing_that_kubernetes_or_argo_would_read() -> None:
+    for mark in ("$(", "$$", "{{"):
+        assert mark not in wrapping.NEEDS_PYTHON

@@ -1,0 +1,59 @@
+"""Outputs: read once, typed, and put where each engine looks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.outputs import BadOutput, Output, collect, deliver, pairs, parse, typed
+
+
+def test_airflow_gets_one_json_object_with_typed_values(tmp_path: Path) -> None:
+    texts = {"loss": "0.25\n", "n": "7", "ok": "True\n", "names": '["ä", "b"]', "note": "two\n\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    declared = parse(["loss:float", "n:int", "ok:bool", "names:json", "note"])
+    marker = collect(declared, str(tmp_path), {})
+    deliver(marker, "airflow", str(tmp_path), {}, xcom=str(tmp_path / "xcom" / "return.json"))
+    seen = json.loads((tmp_path / "xcom" / "return.json").read_text())
+    assert seen == {"loss": 0.25, "n": 7, "ok": True, "names": ["ä", "b"], "note": "two\n"}
+
+
+def test_no_engine_means_no_xcom(tmp_path: Path) -> None:
+    deliver({}, "argo", str(tmp_path), {}, xcom=str(tmp_path / "xcom"))
+    assert not (tmp_path / "xcom").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("int", "1.5"), ("float", "much"), ("bool", "1"), ("json", "{"), ("int", "")]
+)
+def test_a_text_that_is_not_of_its_type_is_refused(kind: str, text: str) -> None:
+    with pytest.raises(BadOutput, match=f"is not of type {kind}"):
+        typed(Output("x", kind, None), text)
+
+
+def test_a_file_where_a_directory_should_be_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").write_text("x")
+    with pytest.raises(BadOutput, match="should be a directory"):
+        collect(parse(["m:directory"]), str(tmp_path), {})
+
+
+def test_text_that_is_not_utf_8_is_refused_with_the_name(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadOutput, match='"x" cannot be read as text'):
+        collect(parse(["x"]), str(tmp_path), {})
+
+
+@pytest.mark.parametrize("word", ["", ":int", "../x", ".hidden", "x:number"])
+def test_a_bad_declaration_is_refused(word: str) -> None:
+    with pytest.raises(BadOption):
+        parse([word])
+
+
+def test_pairs_need_both_sides() -> None:
+    assert pairs(["a=s3://b/c=d"], "artifact") == {"a": "s3://b/c=d"}
+    with pytest.raises(BadOption, match="NAME=URI"):
+        pairs(["a"], "artifact")

@@ -1,0 +1,92 @@
+"""The runtime on real S3 servers: the store's three promises, restore, and the kill test."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuflow.runtime.store import Store, open_store
+from tests.runtime.chaos import chaos
+from tests.runtime.harness import run, shell
+from tests.runtime.killing import torture
+
+pytestmark = pytest.mark.s3
+
+
+@pytest.fixture
+def store(s3: str, request: pytest.FixtureRequest) -> Store:
+    return open_store(f"{s3}/{request.node.name.partition('[')[0]}")
+
+
+def test_small_objects_are_written_read_listed_and_deleted(store: Store) -> None:
+    store.write("a/b", b"1")
+    store.write("a/b", b"22")
+    store.write("a/c/d", b"")
+    assert store.read("a/b") == b"22"
+    assert store.names("a") == [("a/b", 2), ("a/c/d", 0)]
+    store.delete(["a/b", "a/c/d", "a/never"])
+    assert store.names("a") == []
+    with pytest.raises(FileNotFoundError):
+        store.read("a/b")
+
+
+def test_of_many_that_create_one_object_one_succeeds(s3: str) -> None:
+    stores = [open_store(f"{s3}/race") for _ in range(6)]
+    won: list[int] = []
+
+    def create(index: int) -> None:
+        if stores[index].create("claim", str(index).encode()):
+            won.append(index)
+
+    threads = [threading.Thread(target=create, args=(index,)) for index in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert stores[0].read("claim") == str(won[0]).encode()
+
+
+def test_large_objects_pass_in_parts_and_a_broken_upload_leaves_nothing(store: Store) -> None:
+    whole = os.urandom(40 << 20)
+    store.put("big", (whole[at : at + (1 << 20)] for at in range(0, len(whole), 1 << 20)), len(whole))
+    assert b"".join(store.chunks("big")) == whole
+
+    def broken() -> object:
+        yield whole[: 18 << 20]
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        store.put("half", broken(), len(whole))  # type: ignore[arg-type]
+    assert [key for key, _ in store.names("")] == ["big"]
+
+
+def test_a_step_resumes_on_another_machine(s3: str, tmp_path: Path) -> None:
+    options = ("--store", f"{s3}/resume", "--run-id", "r", "--keep", "1")
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; mkdir .x; echo w >.x/w; mv .x one; exit 4'
+    assert run("--checkpoint-dir", tmp_path / "a", *options, *shell(save)).returncode == 4
+    done = run("--checkpoint-dir", tmp_path / "b", *options, *shell('cat "$GPUFLOW_RESUME_FROM/w"'))
+    assert (done.returncode, done.stdout) == (0, "w\n")
+
+
+def test_over_a_bad_network_training_is_kept_and_restored_whole(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2])
+    with chaos(port, seed=3, rate=0.5) as network:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{network.port}")
+        report = torture(tmp_path, f"{s3}/chaos", kills=6, steps=200, seed=8)
+    assert network.spoiled > 2
+    assert report.digest == report.expected
+    assert report.corrupt == []
+    assert report.false_green == []
+
+
+def test_killed_at_random_moments_it_ends_as_if_undisturbed(s3: str, tmp_path: Path) -> None:
+    report = torture(tmp_path, f"{s3}/killed", kills=int(os.environ.get("KILLS", "12")), steps=400, seed=5)
+    assert report.digest == report.expected
+    assert report.corrupt == []
+    assert report.false_green == []

@@ -1,0 +1,104 @@
+"""The JSON Schema for editors: it explains every field and rejects what the loader rejects at first sight."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+
+from gpuflow.site import Site, presets
+from gpuflow.site.schema import site_schema
+from gpuflow.spec import yaml_tree
+from gpuflow.spec.canonical import to_document
+from gpuflow.spec.schema import pipeline_schema
+from tests.conftest import ROOT
+
+PIPELINE = pipeline_schema()
+SITE = site_schema()
+NIGHTLY = ROOT / "docs" / "examples" / "nightly.yaml"
+
+
+def nightly() -> Any:
+    return copy.deepcopy(yaml_tree.parse(NIGHTLY.read_bytes(), "nightly.yaml"))
+
+
+def errors(document: Any) -> list[str]:
+    return [error.message for error in jsonschema.Draft202012Validator(PIPELINE).iter_errors(document)]
+
+
+def test_both_schemas_are_schemas() -> None:
+    for schema in (PIPELINE, SITE):
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value"),
+    [
+        ((), "stepz", {}),
+        ((), "schedule", 5),
+        ((), "kind", "Site"),
+        (("steps", "train"), "gpus", "a100-80gb"),
+        (("steps", "train"), "command", "python train.py"),
+        (("steps", "train", "retry"), "failure", 3),
+        (("steps", "train", "checkpoint"), "keep", 0),
+        (("steps", "train"), "spot", "sometimes"),
+        (("steps", "train"), "memory", "200 GB"),
+        (("steps", "train"), "timeout", "5 minutes"),
+        (("steps",), "Train_2", {"command": ["x"]}),
+        (("defaults", "labels"), "team", "-nlp-"),
+        (("params",), "my-param", 3),
+        (("steps", "fetch", "env"), "A-B", "x"),
+        (("steps", "evaluate"), "for_each", {"suite": []}),
+        (("steps", "evaluate"), "needs", [1]),
+    ],
+)
+def test_an_editor_marks_what_the_loader_refuses(place: tuple[str, ...], key: str, value: Any) -> None:
+    document = nightly()
+    assert errors(document) == []
+    target = document
+    for part in place:
+        target = target[part]
+    target[key] = value
+    assert errors(document) != []
+
+
+def test_a_document_without_its_head_or_steps_is_marked() -> None:
+    for key in ("apiVersion", "kind", "name", "steps"):
+        document = nightly()
+        del document[key]
+        assert errors(document) == [f"'{key}' is a required property"]
+
+
+def fields(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    for name, definition in {"": schema, **schema["$defs"]}.items():
+        for option in (definition, *definition.get("anyOf", ())):
+            for field, content in option.get("properties", {}).items():
+                target = schema["$defs"].get(content.get("$ref", "").rpartition("/")[2], {})
+                yield name, field, {**target, **content}
+
+
+@pytest.mark.parametrize("schema", [PIPELINE, SITE], ids=["pipeline", "site"])
+def test_every_field_is_described(schema: dict[str, Any]) -> None:
+    found = list(fields(schema))
+    assert len(found) > 50
+    assert [(owner, field) for owner, field, content in found if not content.get("description")] == []
+
+
+def test_no_field_offers_null_which_documents_never_write() -> None:
+    assert '"null"' not in str(PIPELINE).replace("'", '"')
+
+
+def test_a_site_that_extends_another_is_as_good_as_a_full_one() -> None:
+    check = jsonschema.Draft202012Validator(SITE)
+    head = {"apiVersion": "gpuflow/v1", "kind": "Site"}
+    assert check.is_valid({**head, "name": "mine", "extends": "gke", "namespace": "team-a"})
+    assert not check.is_valid({**head, "name": "mine", "extend": "gke"})
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_satisfies_the_schema_of_sites(name: str) -> None:
+    jsonschema.Draft202012Validator(SITE).validate(to_document(Site.load(name)))

@@ -1,0 +1,199 @@
+"""What a pipeline asks of a cluster at its worst moment: exact, at most, or unknown because."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gpuflow import GpuflowError, Pipeline, Site, load
+from gpuflow.demand import Demand, demand_of
+from gpuflow.quantity import Quantity
+from gpuflow.spec.flow import edges
+from tests.conftest import ROOT
+from tests.spec.generated import pipelines
+
+NVIDIA = Site.load("nvidia")
+GPU = "requests.nvidia.com/gpu"
+
+
+def demand(steps: dict[str, dict[str, Any]], engine: str = "none", site: Site = NVIDIA, **fields: Any) -> Demand:
+    filled = {name: {"image": "i", "command": ["x"], **step} for name, step in steps.items()}
+    return demand_of(Pipeline("p", steps=filled, **fields), site, engine)
+
+
+def peak(found: Demand, key: str) -> tuple[str, str | None, tuple[str, ...]]:
+    bound = found.peak[key]
+    return bound.bound, None if bound.value is None else str(bound.value), bound.witness
+
+
+def test_steps_that_wait_for_each_other_never_add_up() -> None:
+    found = demand({"a": {"gpu": "l4 x 2"}, "b": {"gpu": "l4 x 3", "needs": ["a"]}, "c": {"gpu": "l4", "needs": ["b"]}})
+    assert peak(found, GPU) == ("exact", "3", ("b",))
+    assert peak(found, "pods")[:2] == ("exact", "1")
+
+
+def test_steps_side_by_side_do() -> None:
+    found = demand({"a": {"gpu": "l4 x 2"}, "b": {"gpu": "l4 x 3"}, "c": {"gpu": "l4", "needs": ["a"]}})
+    assert peak(found, GPU) == ("exact", "5", ("a", "b"))
+    assert peak(found, "pods")[:2] == ("exact", "2")
+
+
+def test_a_reference_is_an_edge_like_a_need() -> None:
+    steps = {"a": {"gpu": "l4", "outputs": {"n": "int"}}, "b": {"gpu": "l4", "args": [{"output": "a.n"}]}}
+    assert peak(demand(steps), GPU)[1] == "1"
+
+
+@pytest.mark.parametrize(
+    ("fan_out", "parallel", "expected"),
+    [
+        ({"i": [1, 2, 3]}, None, ("exact", "6")),
+        ({"i": [1, 2, 3]}, 2, ("exact", "4")),
+        ({"i": {"range": 4}, "j": ["a", "b"]}, None, ("exact", "16")),
+        ({"i": {"param": "items"}}, None, ("exact", "4")),
+        ({"i": {"param": "open"}}, None, ("unknown", None)),
+        ({"i": {"param": "open"}}, 3, ("exact", "6")),
+    ],
+)
+def test_a_fan_out_counts_its_copies_up_to_its_cap(
+    fan_out: dict[str, Any], parallel: int | None, expected: tuple[str, str | None]
+) -> None:
+    step: dict[str, Any] = {"gpu": "l4 x 2", "for_each": fan_out}
+    if parallel:
+        step["parallel"] = parallel
+    found = demand({"a": step}, params={"items": {"type": "json", "default": [1, 2]}, "open": {"type": "json"}})
+    bound, value, _ = peak(found, GPU)
+    assert value == expected[1]
+    assert (bound == "unknown") == (expected[0] == "unknown")
+
+
+def test_what_only_the_run_will_tell_is_unknown_and_says_why() -> None:
+    found = demand({"list": {"outputs": {"x": "json"}}, "work": {"gpu": "l4", "for_each": {"i": {"output": "list.x"}}}})
+    assert peak(found, GPU)[:2] == ("unknown", None)
+    assert "list.x" in (found.peak[GPU].because or "")
+    assert [step.copies for step in found.steps] == [1, None]
+
+
+def test_the_pipelines_parallelism_bounds_the_whole() -> None:
+    steps = {f"s{i}": {"gpu": "l4"} for i in range(6)}
+    assert peak(demand(steps, parallel=4), "pods")[1] == "4"
+    assert peak(demand(steps, parallel=4), GPU)[1] == "4"
+
+
+def test_a_sub_pipeline_in_a_fan_out_counts_every_copy() -> None:
+    inner = {"name": "q", "steps": {"x": {"image": "i", "command": ["x"], "gpu": "l4", "for_each": {"k": [1, 2]}}}}
+    outer = {"a": {"pipeline": inner, "for_each": {"i": [1, 2, 3]}}}
+    found = demand_of(Pipeline("p", steps=outer), NVIDIA)
+    assert peak(found, GPU)[:2] == ("exact", "6")
+    assert [(step.name, step.copies) for step in found.steps] == [("a.x", 6)]
+
+
+def test_a_gang_is_all_its_pods() -> None:
+    found = demand({"a": {"gpu": "l4 x 2", "gang": {"workers": 3, "leader": True}}})
+    assert (peak(found, GPU)[1], peak(found, "pods")[1]) == ("8", "4")
+
+
+def test_exit_steps_run_after_everything_else() -> None:
+    found = demand_of(
+        Pipeline(
+            "p",
+            steps={"a": {"image": "i", "command": ["x"], "gpu": "l4 x 2"}},
+            exit={
+                "b": {"image": "i", "command": ["x"], "gpu": "l4 x 3"},
+                "c": {"image": "i", "command": ["x"], "gpu": "l4"},
+            },
+        ),
+        NVIDIA,
+    )
+    assert peak(found, GPU) == ("exact", "4", ("b", "c"))
+
+
+def test_steps_whose_conditions_may_exclude_each_other_are_at_most() -> None:
+    params = {"big": {"type": "bool", "default": True}}
+    found = demand(
+        {"a": {"gpu": "l4 x 2", "when": "params.big"}, "b": {"gpu": "l4", "when": "not params.big"}}, params=params
+    )
+    assert peak(found, GPU)[:2] == ("at-most", "3")
+    assert "may exclude each other" in (found.peak[GPU].because or "")
+
+
+def test_claims_of_the_run_are_counted_with_their_class() -> None:
+    found = demand(
+        {"a": {"volumes": {"/d": {"new_claim": "c"}}}}, claims={"c": {"size": "10Gi", "storage_class": "fast"}}
+    )
+    assert str(found.peak["requests.storage"].value) == "10Gi"
+    assert str(found.peak["persistentvolumeclaims"].value) == "1"
+    assert str(found.peak["fast.storageclass.storage.k8s.io/requests.storage"].value) == "10Gi"
+
+
+def test_requests_are_filled_in_from_limits_as_the_api_server_does() -> None:
+    (step,) = demand({"a": {"memory": {"limit": "4Gi"}}}).steps
+    assert {key: str(value) for key, value in step.requests.items()} == {"memory": "4Gi"}
+
+
+def test_an_approval_asks_for_nothing() -> None:
+    pipeline = Pipeline("p", steps={"a": {"approval": "go on?"}, "b": {"image": "i", "command": ["x"], "needs": ["a"]}})
+    found = demand_of(pipeline, NVIDIA)
+    assert [step.name for step in found.steps] == ["b"]
+    assert peak(found, "pods")[1] == "1"
+
+
+def test_what_an_engine_adds_is_counted_and_listed_apart(tmp_path: Path) -> None:
+    site = tmp_path / "s.yaml"
+    site.write_text(
+        "apiVersion: gpuflow/v1\nkind: Site\nname: s\nextends: nvidia\nengines:\n"
+        "  argo: {containers: {wait: {requests: {cpu: 100m}}}}\n"
+        "  kubeflow: {driver: {requests: {cpu: 4}}}\n"
+    )
+    steps = {"a": {"cpu": 1}, "b": {"cpu": 2}}
+    for engine, total, extra in (("none", "3", None), ("argo", "3200m", "200m"), ("kubeflow", "8", "5")):
+        found = demand(steps, engine, Site.load(str(site)))
+        assert str(found.peak["requests.cpu"].value) == total
+        overhead = found.overhead.get("requests.cpu")
+        assert (None if overhead is None else str(overhead.value)) == extra
+
+
+def brute_force(pipeline: Pipeline, costs: dict[str, int]) -> int:
+    """The heaviest set of steps of which none waits for another, by trying all of them."""
+    after = edges(pipeline)
+    below: dict[str, set[str]] = {}
+
+    def reach(name: str) -> set[str]:
+        if name not in below:
+            below[name] = set().union(*({target} | reach(target) for target in after[name]), set())
+        return below[name]
+
+    names, best = list(after), 0
+    for chosen in range(1 << len(names)):
+        group = [name for bit, name in enumerate(names) if chosen >> bit & 1]
+        if all(two not in reach(one) for one in group for two in group if one != two):
+            best = max(best, sum(costs[name] for name in group))
+    return best
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(pipelines())
+def test_the_peak_is_what_trying_every_moment_gives(document: dict[str, Any]) -> None:
+    pipeline = Pipeline(**copy.deepcopy(document)).model_copy(update={"parallel": None, "exit": {}})
+    try:
+        found = demand_of(pipeline, NVIDIA)
+    except GpuflowError:
+        return  # the site has no word for a step: tests/pod
+    if any(step.copies is None for step in found.steps):
+        assert all(bound.bound == "unknown" or bound.value for bound in found.peak.values())
+        return
+    sizes = {step.name: min(step.copies or 0, pipeline.steps[step.name].parallel or 10**9) for step in found.steps}
+    for key in ("pods", "requests.cpu", GPU):
+        if key in found.peak:
+            costs = {step.name: step.usage.get(key, Quantity.zero).milli * sizes[step.name] for step in found.steps}
+            value = found.peak[key].value
+            assert value is not None and value.milli == brute_force(pipeline, costs)
+
+
+def test_the_worst_moment_of_the_demo_is_training_on_two_gpus() -> None:
+    found = demand_of(load(ROOT / "gpuflow" / "demo" / "nightly.yaml"), NVIDIA)
+    assert peak(found, GPU) == ("exact", "2", ("train",))
+    assert peak(found, "requests.nvidia.com/mig-1g.10gb")[:2] == ("exact", "2")
