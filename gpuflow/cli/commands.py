@@ -20,6 +20,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "snapshot": Entry("Write what the checker needs of a live cluster to files, read-only", "gpuflow.cli.snapshot"),
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
+    "airflow": Entry("Print the GPU pools that pipelines need in Airflow", "gpuflow.cli.airflow"),
     "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
     "site": Entry("Show how a cluster spells things", "gpuflow.cli.site"),
     "schema": Entry("Print the JSON Schema of a document, for editors", "gpuflow.cli.schema"),

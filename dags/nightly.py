@@ -1,0 +1,344 @@
+# Made by gpuflow 0.1.0 from docs/examples/nightly.yaml sha256:0532e4b2941cf946 for site nvidia.
+# Do not edit: change the source and compile again.
+
+from datetime import timedelta
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, CronTriggerTimetable, Param
+
+from gpuflow.airflow import LOST_WORKERS, GpuPodOperator, ListItems, Pod, item, join, output, param, run_id
+
+LABELS = {"team": "nlp", "gpuflow.dev/pipeline": "nightly", "gpuflow.dev/team": "nlp"}
+SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "runAsGroup": 1000,
+    "fsGroup": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+AFFINITY = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {
+                            "key": "nvidia.com/gpu.product",
+                            "operator": "In",
+                            "values": ["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "NVIDIA-A800-SXM4-80GB"],
+                        },
+                    ],
+                },
+            ],
+        },
+    },
+}
+TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+
+with DAG(
+    dag_id="nightly",
+    description="Fetch, tokenize, train on two GPUs, evaluate on MIG slices, deploy when it is good enough",
+    schedule=CronTriggerTimetable("0 0 * * *", timezone="Europe/Berlin"),
+    catchup=False,
+    max_active_runs=1,
+    params={
+        "lr": Param(2e-05, type="number", minimum=0),
+        "suites": Param(["mmlu", "gsm8k", "humaneval"], type="array"),
+    },
+    tags=["gpuflow"],
+) as dag:
+    fetch = GpuPodOperator(
+        task_id="fetch",
+        namespace="nlp",
+        template=Pod(
+            {"labels": {**LABELS, "gpuflow.dev/step": "fetch"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/nlp/train:1.4",
+                        "command": ["python", "fetch.py", "--from", "s3://corpus/daily", "--to", "s3://staging/raw"],
+                        "env": [
+                            {
+                                "name": "AWS_ACCESS_KEY_ID",
+                                "valueFrom": {"secretKeyRef": {"name": "object-store", "key": "access"}},
+                            },
+                            {
+                                "name": "AWS_SECRET_ACCESS_KEY",
+                                "valueFrom": {"secretKeyRef": {"name": "object-store", "key": "secret"}},
+                            },
+                        ],
+                        "resources": {
+                            "requests": {"cpu": "2", "memory": "8Gi"},
+                            "limits": {"cpu": "2", "memory": "8Gi"},
+                        },
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        failures=3,
+        retry_delay=timedelta(minutes=1),
+        retry_exponential_backoff=2,
+        source="docs/examples/nightly.yaml#L15",
+    )
+    tokenize = GpuPodOperator(
+        task_id="tokenize",
+        namespace="nlp",
+        template=Pod(
+            {"labels": {**LABELS, "gpuflow.dev/step": "tokenize"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/nlp/train:1.4",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=nightly",
+                            "--step=tokenize",
+                            join("--run-id=", run_id()),
+                            "--output=shards:int",
+                            "--engine=airflow",
+                            "--outputs-dir=/gpuflow/outputs",
+                            "--",
+                            "python",
+                            "tokenize.py",
+                            "--from",
+                            "s3://staging/raw",
+                            "--to",
+                            "s3://staging/tokens",
+                        ],
+                        "resources": {
+                            "requests": {"cpu": "8", "memory": "32Gi"},
+                            "limits": {"cpu": "8", "memory": "32Gi"},
+                        },
+                        "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+            },
+        ),
+        outputs={"shards": "int"},
+        supervised=True,
+        source="docs/examples/nightly.yaml#L21",
+    )
+    train = GpuPodOperator(
+        task_id="train",
+        namespace="nlp",
+        template=Pod(
+            {"labels": {**LABELS, "gpuflow.dev/step": "train"}},
+            spec={
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 90,
+                "securityContext": SECURITY,
+                "affinity": AFFINITY,
+                "tolerations": TOLERATIONS,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/nlp/train:1.4",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=nightly",
+                            "--step=train",
+                            join("--run-id=", run_id()),
+                            "--checkpoint-dir=/checkpoints",
+                            "--store=s3://models/nightly",
+                            "--every=auto",
+                            "--keep=2",
+                            "--grace=1m30s",
+                            "--failures=1",
+                            "--interruptions=20",
+                            "--",
+                            "torchrun",
+                            "--nproc-per-node=2",
+                            "train.py",
+                            "--lr",
+                            param("lr", "float"),
+                            "--shards",
+                            output("tokenize", "shards", "int"),
+                        ],
+                        "resources": {
+                            "requests": {"cpu": "16", "memory": "200Gi", "nvidia.com/gpu": "2"},
+                            "limits": {"cpu": "16", "memory": "200Gi", "nvidia.com/gpu": "2"},
+                        },
+                        "volumeMounts": [
+                            {"name": "scratch-dev-shm", "mountPath": "/dev/shm"},
+                            {"name": "scratch-checkpoints", "mountPath": "/checkpoints"},
+                        ],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [
+                    {"name": "scratch-dev-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}},
+                    {"name": "scratch-checkpoints", "emptyDir": {}},
+                ],
+            },
+        ),
+        supervised=True,
+        failures=1,
+        interruptions=20,
+        retry_delay=timedelta(seconds=30),
+        interruption_delay=timedelta(seconds=30),
+        retry_exponential_backoff=2,
+        max_retry_delay=timedelta(minutes=10),
+        source="docs/examples/nightly.yaml#L27",
+    )
+    evaluate_items = ListItems(task_id="evaluate-items", for_each={"suite": param("suites")})
+    evaluate = GpuPodOperator.partial(
+        task_id="evaluate",
+        namespace="nlp",
+        template=Pod(
+            {"labels": {**LABELS, "gpuflow.dev/step": "evaluate"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "affinity": AFFINITY,
+                "tolerations": TOLERATIONS,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/nlp/train:1.4",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=nightly",
+                            "--step=evaluate",
+                            join("--run-id=", run_id()),
+                            join("--item=suite=", item("suite")),
+                            "--output=accuracy:float",
+                            "--engine=airflow",
+                            "--outputs-dir=/gpuflow/outputs",
+                            "--",
+                            "python",
+                            "evaluate.py",
+                            "--suite",
+                            item("suite"),
+                            "--model",
+                            "s3://models/nightly",
+                        ],
+                        "resources": {
+                            "requests": {"cpu": "2", "memory": "8Gi", "nvidia.com/mig-1g.10gb": "1"},
+                            "limits": {"cpu": "2", "memory": "8Gi", "nvidia.com/mig-1g.10gb": "1"},
+                        },
+                        "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+            },
+        ),
+        outputs={"accuracy": "float"},
+        supervised=True,
+        source="docs/examples/nightly.yaml#L35",
+        max_active_tis_per_dagrun=2,
+        failures=0,
+        retries=LOST_WORKERS,
+        map_index_template="{{ task.label }}",
+    ).expand(item=evaluate_items.output)
+    report = GpuPodOperator(
+        task_id="report",
+        namespace="nlp",
+        template=Pod(
+            {"labels": {**LABELS, "gpuflow.dev/step": "report"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/nlp/train:1.4",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=nightly",
+                            "--step=report",
+                            join("--run-id=", run_id()),
+                            "--output=accuracy:float",
+                            "--engine=airflow",
+                            "--outputs-dir=/gpuflow/outputs",
+                            "--",
+                            "python",
+                            "report.py",
+                            "--scores",
+                            output("evaluate", "accuracy", "float", each=True),
+                        ],
+                        "resources": {
+                            "requests": {"cpu": "2", "memory": "8Gi"},
+                            "limits": {"cpu": "2", "memory": "8Gi"},
+                        },
+                        "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+            },
+        ),
+        outputs={"accuracy": "float"},
+        supervised=True,
+        source="docs/examples/nightly.yaml#L42",
+    )
+    deploy = GpuPodOperator(
+        task_id="deploy",
+        namespace="nlp",
+        template=Pod(
+            {"labels": {**LABELS, "gpuflow.dev/step": "deploy"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/nlp/train:1.4",
+                        "command": ["python", "deploy.py", "--model", "s3://models/nightly"],
+                        "resources": {
+                            "requests": {"cpu": "2", "memory": "8Gi"},
+                            "limits": {"cpu": "2", "memory": "8Gi"},
+                        },
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        source="docs/examples/nightly.yaml#L45",
+        when=output("report", "accuracy", "float") > 0.9,
+    )
+    notify = GpuPodOperator(
+        task_id="notify",
+        namespace="nlp",
+        template=Pod(
+            {"labels": {**LABELS, "gpuflow.dev/step": "notify"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/nlp/train:1.4",
+                        "command": ["python", "notify.py", "--run", run_id()],
+                        "resources": {
+                            "requests": {"cpu": "2", "memory": "8Gi"},
+                            "limits": {"cpu": "2", "memory": "8Gi"},
+                        },
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        source="docs/examples/nightly.yaml#L49",
+        trigger_rule="all_done",
+        only_after_failure=True,
+    )
+    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+
+    fetch >> tokenize
+    tokenize >> train
+    train >> evaluate_items
+    evaluate >> report
+    report >> deploy
+    deploy >> notify
+    [deploy, notify] >> outcome

@@ -1,0 +1,80 @@
+"""GPU steps in Airflow 3.
+
+    from gpuflow.airflow import to_dag
+    dag = to_dag("pipeline.yaml", site="site.yaml")         # a whole pipeline
+
+    from gpuflow.airflow import task
+    train = task(step, namespace="nlp")                     # one GPU step in a DAG of your own
+    extract >> train >> publish
+
+Compiled DAG files import from here too. Names load when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuflow.airflow.dags import task, to_dag
+    from gpuflow.airflow.limits import at_most
+    from gpuflow.airflow.operator import LOST_WORKERS, GpuPodOperator
+    from gpuflow.airflow.pods import Pod
+    from gpuflow.airflow.references import claim, combinations, item, join, output, param, run_id
+    from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim
+
+_HOMES = {
+    "Approve": "tasks",
+    "DeleteClaim": "tasks",
+    "GpuPodOperator": "operator",
+    "LOST_WORKERS": "operator",
+    "ListItems": "tasks",
+    "MakeClaim": "tasks",
+    "Pod": "pods",
+    "at_most": "limits",
+    "claim": "references",
+    "combinations": "references",
+    "item": "references",
+    "join": "references",
+    "output": "references",
+    "param": "references",
+    "run_id": "references",
+    "task": "dags",
+    "to_dag": "dags",
+}
+
+__all__ = [
+    "LOST_WORKERS",
+    "Approve",
+    "DeleteClaim",
+    "GpuPodOperator",
+    "ListItems",
+    "MakeClaim",
+    "Pod",
+    "at_most",
+    "claim",
+    "combinations",
+    "item",
+    "join",
+    "output",
+    "param",
+    "run_id",
+    "task",
+    "to_dag",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gpuflow.airflow' has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(f"gpuflow.airflow.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and missing.name.startswith("gpuflow"):
+            raise
+        from gpuflow.errors import Finding, SurroundingsError
+
+        message = f"gpuflow.airflow.{name} needs the package {missing.name}, which is not installed"
+        raise SurroundingsError(Finding("GF901", message, hint='python -m pip install "gpuflow[airflow]"')) from None
+    globals()[name] = value
+    return value

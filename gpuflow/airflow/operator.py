@@ -1,0 +1,382 @@
+"""`GpuPodOperator`: a KubernetesPodOperator that waits in queues, tells interruptions from failures, and never lies.
+
+The worker only decides; all waiting is done by the trigger. One round is: make the pod (or find the one that a lost
+worker made), hand it to the trigger, and when something has happened judge it by the one table of evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    TaskDeferred,
+)
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
+
+from gpuflow.airflow import ledger as books
+from gpuflow.airflow import watching
+from gpuflow.airflow.conditions import skip_unless_due
+from gpuflow.airflow.limits import at_most
+from gpuflow.airflow.links import SourceLink
+from gpuflow.airflow.pods import Pod
+from gpuflow.airflow.references import Context, Value, as_text
+from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal
+from gpuflow.airflow.step_pods import CHECKED, StepPods
+
+LOST_WORKERS = 2
+"""Airflow tries kept in reserve for workers that die. They are nobody's failure, so they cost none of the budget."""
+
+
+class GpuPodOperator(StepPods):
+    """Runs one step as a pod.
+
+    :param template: the pod, as data; references in it are filled in when the task runs. Nothing in it is a template.
+    :param outputs: names and types of the values the step leaves in `/airflow/xcom/return.json`.
+    :param supervised: the command runs under gpuflow-run, so only its success marker makes exit code 0 a success.
+    :param failures: how often a failed pod is followed by another Airflow try.
+    :param interruptions: how often an interrupted pod is made anew, within the same try.
+    :param interruption_delay: the wait before the first of them; it grows by `retry_exponential_backoff`.
+    :param when: a condition; the task is skipped when it is false.
+    :param only_after_failure: for exit steps: skipped when nothing before it failed.
+    :param item: the fan-out item of a mapped task.
+    :param limits: how many pods of the run, or of a part of it, may be there at once: `[at_most(24)]`.
+    :param queue_timeout: the longest the pod may wait for quota, queue or node; without it, for ever.
+    :param final_exit_codes: exit codes after which nothing is tried again.
+    :param retryable_exit_codes: when given, only these are tried again.
+    :param more_memory: `{"factor": 2, "max": "64Gi"}`: more memory for the next try after running out of it.
+    :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
+    :param sidecar_resources: what the container that hands over the outputs may use.
+    :param source: where the step is written, for the link in the UI.
+    """
+
+    template_fields: Sequence[str] = ("template",)
+    template_fields_renderers = {"template": "json"}  # noqa: RUF012 (Airflow's own shape)
+    operator_extra_links = (SourceLink(),)
+    ui_color = "#d5f0c1"
+
+    def __init__(
+        self,
+        *,
+        template: Pod,
+        outputs: Mapping[str, str] | None = None,
+        supervised: bool = False,
+        failures: int | None = None,
+        interruptions: int = 0,
+        interruption_delay: timedelta | None = None,
+        when: Value | bool | None = None,
+        only_after_failure: bool = False,
+        item: Mapping[str, Any] | None = None,
+        limits: Sequence[at_most] = (),
+        queue_timeout: timedelta | None = None,
+        final_exit_codes: Sequence[int] = (),
+        retryable_exit_codes: Sequence[int] | None = None,
+        more_memory: Mapping[str, Any] | None = None,
+        fallback_after: int | None = None,
+        on_demand: Mapping[str, Any] | None = None,
+        sidecar_resources: Mapping[str, Any] | None = None,
+        source: str | None = None,
+        retries: int | None = None,
+        poll_interval: float = 5,
+        logging_interval: int | None = 30,
+        startup_timeout_seconds: int = 600,
+        deferrable: bool = True,
+        on_finish_action: str = "delete_succeeded_pod",
+        **kwargs: Any,
+    ) -> None:
+        if retries is None:
+            retries = (failures or 0) + LOST_WORKERS
+            failures = failures or 0
+        super().__init__(
+            base_container_name="main",
+            do_xcom_push=bool(outputs),
+            multiple_outputs=bool(outputs),
+            retries=retries,
+            poll_interval=poll_interval,
+            logging_interval=logging_interval,
+            startup_timeout_seconds=startup_timeout_seconds,
+            deferrable=deferrable,
+            on_finish_action=on_finish_action,
+            **kwargs,
+        )
+        self.template = template
+        self.outputs = outputs or {}
+        self.supervised = supervised
+        self.failures = retries if failures is None else failures
+        self.interruptions = interruptions
+        self.interruption_delay = interruption_delay
+        self.when = when
+        self.only_after_failure = only_after_failure
+        self.item = item
+        self.limits = limits
+        self.queue_timeout = queue_timeout
+        self.final_exit_codes = final_exit_codes
+        self.retryable_exit_codes = retryable_exit_codes
+        self.more_memory = more_memory
+        self.fallback_after = fallback_after
+        self.on_demand = on_demand or {}
+        self.sidecar_resources = sidecar_resources
+        self.source = source
+        self._deciding = False
+
+    @property
+    def label(self) -> str:
+        """The name of a mapped task's item, shown in the UI."""
+        return ", ".join(f"{key}={as_text(value)}" for key, value in (self.item or {}).items())
+
+    # -- one round ------------------------------------------------------------------------------------------------
+
+    def execute(self, context: Context) -> Any:
+        """Start, or go on with what an earlier try of this task left behind."""
+        skip_unless_due(self, context)
+        pods = self._pods_of_task(context)
+        return self._go_on(context, books.load(context, pods), pods)
+
+    def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
+        """Take up the pod that is there, or make the next one."""
+        left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECKED) != "True"]
+        if not left:
+            return self._start(context, ledger)
+        pod = max(left, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
+        self.log.info("going on with pod %s: %s", pod["metadata"]["name"], watching.describe(pod))
+        if watching.has_ended(pod):
+            return self._settle(context, ledger, pod)
+        return self._wait(context, ledger, pod["metadata"]["name"], "end")
+
+    def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
+        """The trigger has something to decide."""
+        pods = self._pods_of_task(context)
+        ledger = books.load(context, pods, event.get("ledger"))
+        what, name = event["what"], event["name"]
+        if what in ("room", "time"):
+            return self._go_on(context, ledger, pods)
+        seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
+        if what in ("never", "late", "stuck", "timeout"):
+            return self._give_up(context, ledger, event, seen)
+        if seen is not None and not watching.has_ended(seen) and what == "ended":
+            return self._wait(context, ledger, name, "end", event.get("last_log", ""))
+        return self._settle(context, ledger, seen, event.get("pod"))
+
+    def _start(self, context: Context, ledger: books.Ledger) -> Any:
+        """Make the next pod, or wait until there is room for it."""
+        self._deciding = False
+        manifest = self._manifest(context, ledger)
+        name = manifest["metadata"]["name"]
+        if self._is_crowded(context):
+            return self._wait(context, ledger, name, "room", manifest=manifest)
+        try:
+            self.client.create_namespaced_pod(self._namespace(manifest), manifest)
+        except ApiException as answer:
+            refusal = read_refusal(answer.status, answer.body)
+            if refusal.then == NEVER:
+                self._refuse(refusal.because, refusal.words, refusal.code)
+            if refusal.then != EXISTS:
+                self.log.info("pod %s: %s", name, refusal.words)
+                delay = 5.0 if refusal.then == AGAIN else 0.0
+                return self._wait(context, ledger, name, "room", manifest=manifest, not_before=time.time() + delay)
+            self.log.info("pod %s is there already: an earlier answer of the API server was lost", name)
+        except (OSError, HTTPError) as trouble:
+            self.log.info("pod %s: the API server does not answer: %s", name, trouble)
+            return self._wait(context, ledger, name, "room", manifest=manifest)
+        ledger = ledger.plus(pods=1)
+        books.save(context, ledger)
+        if self._withdrawn(context, name):
+            return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
+        self._push(context, name, self._namespace(manifest))
+        self.log.info("made pod %s%s", name, _spent(ledger, self.failures, self.interruptions))
+        return self._wait(context, ledger, name, "end")
+
+    def _settle(
+        self, context: Context, ledger: books.Ledger, pod: dict[str, Any] | None, last: dict[str, Any] | None = None
+    ) -> Any:
+        """Judge a pod that has ended or is gone, and do what follows."""
+        from gpuflow.runtime import evidence
+
+        self._deciding = True
+        seen = evidence.from_pod(pod or last, "main", supervised=self.supervised)
+        if pod is None and not (last and watching.has_ended(last)):
+            seen = seen._replace(deleted=True)
+        verdict = evidence.judge(
+            seen, final_exit_codes=self.final_exit_codes, retryable_exit_codes=self.retryable_exit_codes
+        )
+        name = ((pod or last or {}).get("metadata") or {}).get("name", "?")
+        outcome, because = verdict if verdict is not None else (evidence.INTERRUPTED, "it vanished before it ended")
+        values: dict[str, Any] | None = {}
+        if outcome == evidence.SUCCEEDED and self.outputs:
+            values = self._read_outputs(pod)
+            if values is None:
+                outcome, because = evidence.INTERRUPTED, "it ended well, but was gone before its outputs could be read"
+        self.log.info("pod %s: %s: %s", name, outcome, because)
+        if self._killed:
+            raise AirflowException(f"the task was told to stop; pod {name} was {outcome}")
+        if outcome == evidence.SUCCEEDED:
+            self._clean_up(pod, ledger, succeeded=True)
+            return values or None
+        if outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED):
+            ledger = ledger.plus(interruptions=1)
+            self._clean_up(pod, ledger)
+            return self._again(context, ledger, because)
+        ledger = ledger.plus(failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
+        books.save(context, ledger)
+        self._clean_up(pod, ledger)
+        sentence = f"pod {name} failed: {because}{_last_words(pod or last)}"
+        if outcome == evidence.FINAL:
+            raise AirflowFailException(f"{sentence}; it is not tried again")
+        if ledger.failures > self.failures:
+            raise AirflowFailException(f"{sentence}; all {self.failures} retries are spent")
+        raise AirflowException(f"{sentence}; failure {ledger.failures} of {self.failures} that are tried again")
+
+    def _again(self, context: Context, ledger: books.Ledger, because: str) -> Any:
+        """After an interruption: another pod in the same try, while the budget lasts."""
+        books.save(context, ledger)
+        if ledger.interruptions > self.interruptions:
+            raise AirflowFailException(
+                f"interrupted: {because}; all {self.interruptions} interruptions of the budget are spent"
+            )
+        delay = self._delay(ledger.interruptions)
+        self.log.info(
+            "interruption %d of %d: making another pod%s",
+            ledger.interruptions, self.interruptions, f" in {delay:.0f} s" if delay else "",
+        )  # fmt: skip
+        if not delay:
+            return self._start(context, ledger)
+        return self._wait(context, ledger, "-", "time", not_before=time.time() + delay)
+
+    def _give_up(
+        self, context: Context, ledger: books.Ledger, event: Mapping[str, Any], pod: dict[str, Any] | None
+    ) -> NoReturn:
+        """It will not start or end in time: never admitted, waited too long, no container, or out of time."""
+        self._clean_up(pod, ledger, delete=True)
+        if event["what"] == "never":
+            self._refuse(event.get("because", ""), event.get("words", ""), event.get("code", "GF501"))
+        if event["what"] == "late":
+            raise AirflowFailException(f"waited longer than {self.queue_timeout}: {event.get('words', '')}")
+        ledger = ledger.plus(failures=1)
+        books.save(context, ledger)
+        sentence = f"the container could not be started: {event.get('words', '')}"
+        if event["what"] == "timeout":
+            sentence = f"the task took longer than its execution_timeout of {self.execution_timeout}"
+        if ledger.failures > self.failures:
+            raise AirflowFailException(sentence)
+        raise AirflowException(sentence)
+
+    def _refuse(self, because: str, words: str, code: str) -> NoReturn:
+        from gpuflow.errors import Finding, Where
+
+        where = Where(*_place(self.source))
+        hint = "gpuflow check tells this before the run; ask for less, or have the limit raised"
+        raise AirflowFailException(
+            Finding(
+                code, f'step "{self.task_id}" can never be admitted: {because}', where, hint, kubernetes=words
+            ).render()
+        )
+
+    # -- waiting --------------------------------------------------------------------------------------------------
+
+    def _wait(
+        self,
+        context: Context,
+        ledger: books.Ledger,
+        name: str,
+        wait_for: str,
+        last_log: str = "",
+        *,
+        manifest: dict[str, Any] | None = None,
+        not_before: float = 0,
+    ) -> Any:
+        """Leave the worker until there is something to decide. Not deferrable: wait here, in the same way."""
+        from gpuflow.airflow.trigger import GpuPodTrigger
+
+        if wait_for == "end":
+            # What `on_kill` of the stock operator deletes.
+            self.pod = SimpleNamespace(metadata=SimpleNamespace(name=name, namespace=self._namespace()))
+        extras = self._connection_extras()
+        if self.config_file or not extras:
+            # KUBECONFIG of the worker beside a connection that names a cluster would be two answers to one question.
+            self.convert_config_file_to_dict()
+        trigger = GpuPodTrigger(
+            pod_name=name,
+            pod_namespace=self._namespace(manifest),
+            wait_for=wait_for,
+            manifest=manifest,
+            limits=[limit.question(context) for limit in self.limits],
+            not_before=not_before,
+            queue_deadline=self._deadline(context, self.queue_timeout),
+            deadline=self._deadline(context, self.execution_timeout),
+            startup_timeout=self.startup_timeout_seconds,
+            poll_interval=self.poll_interval,
+            logging_interval=self.logging_interval or 30,
+            ledger=ledger.document(),
+            last_log=last_log,
+            kubernetes_conn_id=self.kubernetes_conn_id,
+            connection_extras=extras,
+            cluster_context=self.cluster_context,
+            config_dict=self._config_dict,
+            in_cluster=self.in_cluster,
+            on_kill_action=self.on_kill_action.value,
+            termination_grace_period=self.termination_grace_period,
+        )
+        if self.deferrable:
+            raise TaskDeferred(trigger=trigger, method_name="resume")
+        return self.resume(context, asyncio.run(_first_event(trigger)))
+
+    def _connection_extras(self) -> dict[str, Any] | None:
+        """The triggerer may not see the connection; hand over what it holds."""
+        extras: dict[str, Any] | None = self.hook.conn_extras if self.kubernetes_conn_id else None
+        return extras or None
+
+    @staticmethod
+    def _deadline(context: Context, limit: timedelta | None) -> float | None:
+        """When a limit that began with this try is over. Airflow keeps the start over deferrals."""
+        return None if limit is None else context["ti"].start_date.timestamp() + limit.total_seconds()
+
+    def _delay(self, count: int) -> float:
+        """The wait before the next pod: it grows as the waits between tries do."""
+        if self.interruption_delay is None:
+            return 0.0
+        factor = float(self.retry_exponential_backoff or 1)
+        seconds: float = self.interruption_delay.total_seconds() * factor ** (count - 1)
+        return min(seconds, self.max_retry_delay.total_seconds() if self.max_retry_delay else 3600.0)
+
+    def on_kill(self) -> None:
+        """Told to stop: a pod that has ended is evidence, and stays; the task is never green after this."""
+        if self._deciding:
+            self._killed = True
+            return
+        super().on_kill()
+
+
+async def _first_event(trigger: Any) -> Mapping[str, Any]:
+    async for event in trigger.run():
+        payload: Mapping[str, Any] = event.payload
+        return payload
+    raise AirflowException("the trigger ended without an event")
+
+
+def _spent(ledger: books.Ledger, failures: int, interruptions: int) -> str:
+    counts = []
+    if ledger.failures:
+        counts.append(f"{ledger.failures} of {failures} failures")
+    if ledger.interruptions:
+        counts.append(f"{ledger.interruptions} of {interruptions} interruptions")
+    return f" after {' and '.join(counts)}" if counts else ""
+
+
+def _last_words(pod: Mapping[str, Any] | None) -> str:
+    """Exit code and termination message, which is where a program says why it ended."""
+    ended = watching.container_state(pod or {}).get("terminated") or {}
+    words = f" (exit code {ended['exitCode']})" if ended.get("exitCode") is not None else ""
+    message = str(ended.get("message") or ((pod or {}).get("status") or {}).get("message") or "").strip()
+    return f"{words}: {message}" if message else words
+
+
+def _place(source: str | None) -> tuple[str | None, int | None]:
+    file, _, line = (source or "").partition("#L")
+    return file or None, int(line) if line.isdigit() else None

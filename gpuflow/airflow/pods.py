@@ -1,0 +1,47 @@
+"""A pod as plain data, with references in it. No Kubernetes model is made before a task runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuflow.airflow.references import Context, references, resolved
+
+
+class Pod:
+    """The pod of one step. Airflow renders no templates in it; `resolve` fills the references in when the task runs."""
+
+    __slots__ = ("metadata", "spec")
+
+    def __init__(self, metadata: Mapping[str, Any] | None = None, *, spec: Mapping[str, Any]) -> None:
+        self.metadata, self.spec = metadata or {}, spec
+
+    def resolve(self, context: Context) -> dict[str, Any]:
+        """The manifest, every reference replaced by its value in this run."""
+        from gpuflow.pod.expansion import escaped  # at run time only: parsing a DAG must stay cheap
+
+        def safe(text: str) -> str:
+            return escaped(text, glued=True)
+
+        return {"metadata": resolved(self.metadata, context, safe), "spec": resolved(self.spec, context, safe)}
+
+    def iter_references(self) -> Iterator[tuple[Any, str]]:
+        """Airflow's own expressions in the pod, from which it derives dependencies."""
+        for reference in references({"metadata": self.metadata, "spec": self.spec}):
+            if hasattr(reference, "iter_references"):
+                yield from reference.iter_references()
+
+    def serialize(self) -> dict[str, Any]:
+        """What Airflow stores: enough to recognise the pod, and a digest so that any change makes a new DAG version.
+
+        Airflow cuts stored fields at 4,096 characters, so the whole pod would hide changes at its end.
+        """
+        main = self.spec["containers"][0]
+        whole = json.dumps([self.metadata, self.spec], sort_keys=True, default=repr)
+        digest = hashlib.sha256(whole.encode()).hexdigest()
+        return {"image": main.get("image"), "resources": main.get("resources", {}), "sha256": digest}
+
+    def __repr__(self) -> str:
+        return f"Pod({self.metadata!r}, spec={self.spec!r})"

@@ -1,0 +1,40 @@
+"""What Airflow learns about gpuflow when it looks for providers: operators, triggers, links and settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.version import __version__
+
+NAME = "gpuflow"
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The entry point `apache_airflow_provider`."""
+    return {
+        "package-name": NAME,
+        "name": NAME,
+        "description": "GPU pipelines: described once, admitted as predicted, restarted by evidence.",
+        "versions": [__version__],
+        "integrations": [{"integration-name": NAME}],
+        "operators": [
+            {"integration-name": NAME, "python-modules": ["gpuflow.airflow.operator", "gpuflow.airflow.tasks"]}
+        ],
+        "triggers": [{"integration-name": NAME, "python-modules": ["gpuflow.airflow.trigger"]}],
+        "extra-links": ["gpuflow.airflow.links.SourceLink"],
+        "config": {
+            NAME: {
+                "description": "Settings of gpuflow.",
+                "options": {
+                    "source_url": {
+                        "description": "Where the repository of the pipelines can be browsed; tasks then link to the "
+                        "line they were compiled from.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "https://git.example.com/nlp/pipelines/blob/main",
+                        "default": "",
+                    }
+                },
+            }
+        },
+    }

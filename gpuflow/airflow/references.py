@@ -1,0 +1,299 @@
+"""Values that are only known when a task runs: parameters, outputs of earlier tasks, the fan-out item, the run.
+
+They stand in a `Pod` where the text belongs, and in `when=` as conditions. Nothing in them is a template: text around
+them reaches the container as it is.
+
+    Pod(spec={"containers": [{"command": ["train", "--lr", param("lr"), join("--out=s3://models/", run_id())], …}]})
+    when=(output("evaluate", "accuracy", "float") > 0.9) & param("deploy")
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+Context = Mapping[str, Any]
+MISSING: Any = object()
+
+
+class Value:
+    """Something a task looks up when it runs. Comparing it makes a condition."""
+
+    __hash__ = object.__hash__
+
+    def value(self, context: Context) -> Any:
+        """What it is in this run."""
+        raise NotImplementedError
+
+    def text(self, context: Context) -> str:
+        """The value as a container receives it: text as it is, everything else as compact JSON."""
+        return as_text(self.value(context))
+
+    def serialize(self) -> str:
+        """How Airflow stores it: exactly as it is written."""
+        return repr(self)
+
+    def __gt__(self, other: Any) -> Condition:
+        return Condition(">", self, other)
+
+    def __ge__(self, other: Any) -> Condition:
+        return Condition(">=", self, other)
+
+    def __lt__(self, other: Any) -> Condition:
+        return Condition("<", self, other)
+
+    def __le__(self, other: Any) -> Condition:
+        return Condition("<=", self, other)
+
+    def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # a condition, not a comparison
+        return Condition("==", self, other)
+
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]
+        return Condition("!=", self, other)
+
+    def __and__(self, other: Any) -> Condition:
+        return Condition("&", self, other)
+
+    def __or__(self, other: Any) -> Condition:
+        return Condition("|", self, other)
+
+    def __invert__(self) -> Condition:
+        return Condition("~", self)
+
+    def is_in(self, options: list[Any]) -> Condition:
+        """True when the value is one of these."""
+        return Condition("in", self, options)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"{self!r} is only known when a task runs; use &, | and ~ instead of and, or and not")
+
+
+class Condition(Value):
+    """A comparison, or several joined by `&`, `|` and `~`."""
+
+    def __init__(self, sign: str, *terms: Any) -> None:
+        self.sign, self.terms = sign, terms
+
+    def value(self, context: Context) -> bool:
+        first = _known(self.terms[0], context)
+        if self.sign == "~":
+            return not first
+        if self.sign == "&":
+            return bool(first and _known(self.terms[1], context))
+        if self.sign == "|":
+            return bool(first or _known(self.terms[1], context))
+        return bool(_COMPARISONS[self.sign](first, _known(self.terms[1], context)))
+
+    def __repr__(self) -> str:
+        if self.sign == "~":
+            return f"~{_inner(self.terms[0])}"
+        if self.sign == "in":
+            return f"{_inner(self.terms[0])}.is_in({self.terms[1]!r})"
+        return f"{_inner(self.terms[0])} {self.sign} {_inner(self.terms[1])}"
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "in": lambda value, options: value in options,
+}
+
+
+def _known(term: Any, context: Context) -> Any:
+    return term.value(context) if isinstance(term, Value) else term
+
+
+def _inner(term: Any) -> str:
+    return f"({term!r})" if isinstance(term, Condition) and term.sign not in ("~", "in") else repr(term)
+
+
+class param(Value):
+    """The value of a DAG parameter."""
+
+    def __init__(self, name: str, kind: str | None = None) -> None:
+        self.name, self.kind = name, kind
+
+    def value(self, context: Context) -> Any:
+        return typed(context["params"][self.name], self.kind)
+
+    def __repr__(self) -> str:
+        return _written("param", self.name, self.kind)
+
+
+class output(Value):
+    """An output of an earlier task; with `each`, the list of a mapped task's outputs.
+
+    In a flattened sub-pipeline only those count whose items are the `same` as the reader's; `items` is the task that
+    listed them.
+    """
+
+    def __init__(
+        self,
+        task_id: str,
+        name: str,
+        kind: str | None = None,
+        *,
+        default: Any = MISSING,
+        each: bool = False,
+        items: str | None = None,
+        same: Sequence[str] = (),
+    ) -> None:
+        self.task_id, self.name, self.kind, self.default, self.each = task_id, name, kind, default, each
+        self.items, self.same = items, same
+
+    def value(self, context: Context) -> Any:
+        found = [one for one in self._found(context) if one is not None]
+        if self.each:
+            return [typed(one, self.kind) for one in found]
+        if not found:
+            if self.default is MISSING:
+                raise LookupError(f'task "{self.task_id}" left no output "{self.name}"')
+            return self.default
+        return typed(found[0], self.kind)
+
+    def _found(self, context: Context) -> list[Any]:
+        # A list of task ids always gives a list back; a single id gives a bare value when there is one.
+        pull = context["ti"].xcom_pull
+        if not self.same:
+            return list(pull(task_ids=[self.task_id], key=self.name) or ())
+        mine = context["task"].item
+        listed = pull(task_ids=[self.items], key="return_value")[0] or ()
+        places = [index for index, one in enumerate(listed) if all(one[key] == mine[key] for key in self.same)]
+        return list(pull(task_ids=[self.task_id], key=self.name, map_indexes=places) or ()) if places else []
+
+    def __repr__(self) -> str:
+        named: dict[str, Any] = {} if self.default is MISSING else {"default": self.default}
+        if self.each:
+            named["each"] = True
+        if self.same:
+            named |= {"items": self.items, "same": list(self.same)}
+        return _written("output", self.task_id, self.name, self.kind, **named)
+
+
+class item(Value):
+    """The current item of a mapped task."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def value(self, context: Context) -> Any:
+        return context["task"].item[self.name]
+
+    def __repr__(self) -> str:
+        return _written("item", self.name)
+
+
+class run_id(Value):
+    """A short name of the DAG run, the same for all its tasks and tries; safe in paths and in Kubernetes names."""
+
+    def value(self, context: Context) -> str:
+        return short_run_id(context)
+
+    def __repr__(self) -> str:
+        return "run_id()"
+
+
+class claim(Value):
+    """The name of a volume claim that is made anew for each run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def value(self, context: Context) -> str:
+        return f"{self.name}-{short_run_id(context)}"
+
+    def __repr__(self) -> str:
+        return _written("claim", self.name)
+
+
+class join(Value):
+    """Texts and values glued together without anything between them."""
+
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+    def value(self, context: Context) -> str:
+        return "".join(part if isinstance(part, str) else text_of(part, context) for part in self.parts)
+
+    def __repr__(self) -> str:
+        return _written("join", *self.parts)
+
+
+def short_run_id(context: Context) -> str:
+    """Airflow's run id holds colons and plus signs, and may be long: a readable start and a hash of all of it."""
+    dag_run = context["dag_run"]
+    digest = hashlib.sha256(f"{dag_run.dag_id}/{dag_run.run_id}".encode()).hexdigest()
+    return f"r{digest[:15]}"
+
+
+def typed(value: Any, kind: str | None) -> Any:
+    """A value from a trigger form or an XCom as the declared type; JSON arrives as what it stands for."""
+    if kind in ("int", "float", "bool") and isinstance(value, str):
+        value = json.loads(value)
+    return float(value) if kind == "float" else value
+
+
+def as_text(value: Any) -> str:
+    """A value as a container receives it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def text_of(part: Any, context: Context) -> str:
+    """A reference's text; Airflow's own expressions (an XComArg) resolve themselves."""
+    return part.text(context) if isinstance(part, Value) else as_text(part.resolve(context))
+
+
+def resolved(tree: Any, context: Context, escape: Callable[[str], str], *, expanded: bool = False) -> Any:
+    """A pod with every reference filled in. `expanded`: Kubernetes expands `$(NAME)` here, so values are made safe."""
+    if isinstance(tree, dict):
+        return {
+            key: resolved(part, context, escape, expanded=expanded or key in ("command", "args", "env"))
+            for key, part in tree.items()
+        }
+    if isinstance(tree, list | tuple):
+        return [resolved(part, context, escape, expanded=expanded) for part in tree]
+    if isinstance(tree, join):
+        parts = [part if isinstance(part, str) else text_of(part, context) for part in tree.parts]
+        safe = [
+            escape(text) if expanded and not isinstance(part, str) else text
+            for part, text in zip(tree.parts, parts, strict=True)
+        ]
+        return "".join(safe)
+    if isinstance(tree, Value) or hasattr(tree, "resolve"):
+        text = text_of(tree, context)
+        return escape(text) if expanded else text
+    return tree
+
+
+def references(tree: Any) -> Iterator[Any]:
+    """Every reference in a pod."""
+    if isinstance(tree, dict):
+        for part in tree.values():
+            yield from references(part)
+    elif isinstance(tree, list | tuple):
+        for part in tree:
+            yield from references(part)
+    elif isinstance(tree, join):
+        yield from (part for part in tree.parts if not isinstance(part, str))
+    elif isinstance(tree, Value) or hasattr(tree, "resolve"):
+        yield tree
+
+
+def combinations(sources: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination of the items of several lists, the last one changing fastest."""
+    rows: list[dict[str, Any]] = [{}]
+    for name, source in sources.items():
+        rows = [{**row, name: one} for row in rows for one in source]
+    return rows
+
+
+def _written(name: str, *values: Any, **named: Any) -> str:
+    words = [repr(value) for value in values if value is not None]
+    return f"{name}({', '.join([*words, *(f'{key}={value!r}' for key, value in named.items())])})"

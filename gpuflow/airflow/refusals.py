@@ -1,0 +1,81 @@
+"""What to do when the API server refuses a pod: wait, try again, take the pod that is there, or give up."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Literal, NamedTuple
+
+from gpuflow.quantity import Quantity
+
+WAIT: Literal["wait"] = "wait"
+AGAIN: Literal["again"] = "again"
+EXISTS: Literal["exists"] = "exists"
+NEVER: Literal["never"] = "never"
+
+TRANSIENT = (None, 0, 401, 408, 409, 429, 500, 502, 503, 504)
+"""The server is busy, restarting or cannot be reached, or a token ran out: the pod itself is not the reason."""
+_EXCEEDED = re.compile(
+    r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: (?P<used>.*?), limited: (?P<limited>.*)"
+)
+_PASSES = re.compile("exceeded (hierarchical )?quota|status unknown for quota|resource quota evaluation timed out")
+_CODES = (
+    ("failed quota", "GF501"),
+    ("per Container", "GF502"),
+    ("per Pod", "GF502"),
+    ("violates PodSecurity", "GF504"),
+    ("no PriorityClass", "GF505"),
+    ("RuntimeClass", "GF505"),
+)
+
+
+class Refusal(NamedTuple):
+    """What follows from an answer of the API server, in whose words, and for *never* what is wrong."""
+
+    then: Literal["wait", "again", "exists", "never"]
+    words: str
+    because: str = ""
+    code: str = ""
+    """For *never*: the same code that `gpuflow check` gives."""
+
+
+def read_refusal(status: int | None, body: str | bytes | None) -> Refusal:
+    """The meaning of a failed request to create a pod."""
+    words, reason = _said(body)
+    if status == 409 and reason == "AlreadyExists":
+        return Refusal(EXISTS, words)
+    if status == 403 and _PASSES.search(words):
+        too_much = _above_the_limit(words)
+        return Refusal(NEVER, words, too_much, "GF501") if too_much else Refusal(WAIT, words)
+    if status in TRANSIENT:
+        return Refusal(AGAIN, words or f"HTTP {status or 'connection lost'}")
+    code = next((code for text, code in _CODES if text in words), "GF503")
+    return Refusal(NEVER, words, f"the API server refuses the pod (HTTP {status})", code)
+
+
+def _said(body: str | bytes | None) -> tuple[str, str]:
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body or ""
+    try:
+        status = json.loads(text)
+        return str(status.get("message", text)), str(status.get("reason", ""))
+    except (ValueError, AttributeError):
+        return text, ""
+
+
+def _above_the_limit(words: str) -> str:
+    """What the pod asks for beyond the whole quota, so that no amount of waiting helps; empty when waiting may."""
+    match = _EXCEEDED.search(words)
+    if match is None:
+        return ""
+    asked, limit = _amounts(match["requested"]), _amounts(match["limited"])
+    over = [
+        f"{asked[key]} {key} of the {limit[key]} that quota {match['quota']} allows at most"
+        for key in sorted(asked)
+        if key in limit and asked[key] > limit[key]
+    ]
+    return f"it asks for {' and '.join(over)}" if over else ""
+
+
+def _amounts(text: str) -> dict[str, Quantity]:
+    pairs = (part.partition("=") for part in text.split(","))
+    return {key.strip(): Quantity(value.strip()) for key, _, value in pairs if value}

@@ -1,0 +1,196 @@
+"""The pods of one task: how they are made from the step's own, found again, counted, read and cleaned up."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.common.compat.sdk import AirflowException
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
+
+from gpuflow.airflow import ledger as books
+from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
+from gpuflow.airflow.pods import Pod
+from gpuflow.airflow.references import Context, typed
+from gpuflow.airflow.refusals import AGAIN, read_refusal
+
+CHECKED = "already_checked"
+"""The stock operator's mark on a pod that was judged: no later try takes it for its own."""
+RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
+    """Everything `GpuPodOperator` does with the API server."""
+
+    template: Pod | Mapping[str, Any]
+    outputs: Mapping[str, str]
+    limits: Sequence[at_most]
+    more_memory: Mapping[str, Any] | None
+    fallback_after: int | None
+    on_demand: Mapping[str, Any]
+    sidecar_resources: Mapping[str, Any] | None
+
+    def _manifest(self, context: Context, ledger: books.Ledger) -> dict[str, Any]:
+        """The pod to create: the step's own, and the additions that the guide lists."""
+        filled = self.template.resolve(context) if isinstance(self.template, Pod) else self.template
+        adjusted = self._adjusted(filled, ledger)
+        self.pod_template_dict = adjusted
+        self.name = self._pod_name(context, ledger)
+        self.random_name_suffix = False
+        self.xcom_sidecar_container_security_context = RESTRICTED
+        body = self.build_pod_request_obj(context)
+        body.metadata.annotations = {**(body.metadata.annotations or {}), **ledger.plus(pods=1).annotations()}
+        for limit in self.limits:
+            body.metadata.labels |= limit.labels(context)
+        if self.sidecar_resources and self.outputs:
+            body.spec.containers[-1].resources = self.sidecar_resources
+        return _without_blanks(self.client.api_client.sanitize_for_serialization(body), adjusted)
+
+    def _adjusted(self, manifest: Mapping[str, Any], ledger: books.Ledger) -> dict[str, Any]:
+        """The step's pod after spot losses and after running out of memory."""
+        spec = dict(manifest["spec"])
+        if self.fallback_after is not None and ledger.interruptions >= self.fallback_after:
+            spec = {key: value for key, value in {**spec, **self.on_demand}.items() if value is not None}
+        if self.more_memory and ledger.out_of_memory:
+            main = dict(spec["containers"][0])
+            main["resources"] = _more_memory(main.get("resources") or {}, self.more_memory, ledger.out_of_memory)
+            spec["containers"] = [main, *spec["containers"][1:]]
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
+
+    def _pod_name(self, context: Context, ledger: books.Ledger) -> str:
+        """The same name when the same pod is asked for twice, so that a lost answer never makes two pods."""
+        ti = context["ti"]
+        identity = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{ti.max_tries}/{ledger.pods}"
+        digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
+        readable = re.sub(r"[^a-z0-9]+", "-", f"{ti.dag_id}-{ti.task_id}".lower()).strip("-")
+        return f"{readable[:50].rstrip('-')}-{digest}"
+
+    def _namespace(self, manifest: Mapping[str, Any] | None = None) -> str:
+        given = self.namespace or ((manifest or {}).get("metadata") or {}).get("namespace")
+        return given or self.hook.get_namespace() or self._incluster_namespace or "default"
+
+    def _pods_of_task(self, context: Context) -> list[dict[str, Any]]:
+        """Every pod this task instance has made and that is still there."""
+        labels = self._get_ti_pod_labels(context, include_try_number=False)
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        found = self._asked(lambda: self.client.list_namespaced_pod(self._namespace(), label_selector=selector))
+        return [dict(self.client.api_client.sanitize_for_serialization(pod)) for pod in found.items]
+
+    def _there(self, question: Mapping[str, Any]) -> list[tuple[str, Mapping[str, str]]]:
+        """The pods that count for a limit, oldest first."""
+        found = self._asked(
+            lambda: self.client.list_namespaced_pod(
+                self._namespace(), label_selector=question["selector"], field_selector=ACTIVE
+            )
+        )
+        pods = sorted(found.items, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
+        return [(pod.metadata.name, pod.metadata.labels or {}) for pod in pods]
+
+    def _is_crowded(self, context: Context) -> bool:
+        questions = [limit.question(context) for limit in self.limits]
+        return any(is_full(question, self._there(question)) for question in questions)
+
+    def _withdrawn(self, context: Context, name: str) -> bool:
+        """Two tasks may take the last place at once: the later pod goes again before it has started."""
+        questions = [limit.question(context) for limit in self.limits]
+        if not any(is_beyond(question, name, self._there(question)) for question in questions):
+            return False
+        self.log.info("pod %s was one too many; it waits for its turn", name)
+        self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace(), grace_period_seconds=0))
+        return True
+
+    def _read_outputs(self, pod: dict[str, Any] | None) -> dict[str, Any] | None:
+        """What the step left for others, typed; None when it can no longer be read."""
+        if pod is None:
+            return None
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        for wait in (1, 2, 4, 8, 15, 0):
+            remote = self._asked(lambda: self.client.read_namespaced_pod(name, namespace))
+            if remote is None:
+                return None
+            try:
+                found = self.extract_xcom(pod=remote) or {}
+                return {key: typed(found[key], kind) for key, kind in self.outputs.items() if key in found}
+            except Exception as trouble:
+                self.log.warning("the outputs of pod %s could not be read: %s", name, trouble)
+                time.sleep(wait)
+        raise AirflowException(f"pod {name} ended well, and its outputs are still in it: they cannot be read now")
+
+    def _clean_up(
+        self, pod: dict[str, Any] | None, ledger: books.Ledger, *, succeeded: bool = False, delete: bool = False
+    ) -> None:
+        """Delete or keep the pod by policy. A kept one is marked, so that no later try takes it for its own."""
+        if pod is None:
+            return
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        action = self.on_finish_action.value
+        gone = delete or action == "delete_pod" or (action == "delete_succeeded_pod" and succeeded)
+        try:
+            if gone:
+                self.client.delete_namespaced_pod(name, namespace)
+                return
+            body = {"metadata": {"labels": {CHECKED: "True"}, "annotations": ledger.annotations()}}
+            self.client.patch_namespaced_pod(name, namespace, body)
+            if self.outputs:
+                self._end_sidecar(name, namespace)
+        except Exception as trouble:
+            self.log.warning("pod %s could not be cleaned up: %s", name, trouble)
+
+    def _end_sidecar(self, name: str, namespace: str) -> None:
+        """The container that hands over outputs runs until it is told; while it does, a kept pod holds its GPUs."""
+        pod = self.hook.get_pod(name, namespace)
+        if pod.status.phase in ("Succeeded", "Failed"):
+            return
+        try:
+            self.pod_manager.extract_xcom_kill(pod)
+        except Exception as trouble:
+            self.log.info("the output container could not be told to end (%s); its pod gets a deadline", trouble)
+            self.client.patch_namespaced_pod(name, namespace, {"spec": {"activeDeadlineSeconds": 1}})
+
+    def _asked(self, question: Any) -> Any:
+        """An answer of the API server, asked again while it is busy."""
+        for wait in (1, 2, 4, 8, 15, 30):
+            try:
+                return question()
+            except ApiException as answer:
+                refusal = read_refusal(answer.status, answer.body)
+                if answer.status == 404:
+                    return None
+                if refusal.then != AGAIN:
+                    raise
+                self.log.info("the API server answers %s; asking again in %d s", answer.status, wait)
+            except (OSError, HTTPError) as trouble:
+                self.log.info("the API server does not answer (%s); asking again in %d s", trouble, wait)
+            time.sleep(wait)
+        return question()
+
+    def _push(self, context: Context, name: str, namespace: str) -> None:
+        context["ti"].xcom_push(key="pod_name", value=name)
+        context["ti"].xcom_push(key="pod_namespace", value=namespace)
+
+
+def _without_blanks(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:
+    """The stock operator writes an empty value for every argument it was not given; the step's pod has none of them."""
+    spec, main = pod["spec"], pod["spec"]["containers"][0]
+    for part, asked in ((spec, template["spec"]), (main, template["spec"]["containers"][0])):
+        for key in [key for key, value in part.items() if not value and key not in asked]:
+            del part[key]
+    return pod
+
+
+def _more_memory(resources: Mapping[str, Any], policy: Mapping[str, Any], times: int) -> dict[str, Any]:
+    from gpuflow.quantity import Quantity
+
+    most = Quantity(policy["max"])
+    result = {part: dict(amounts) for part, amounts in resources.items() if isinstance(amounts, Mapping)}
+    for amounts in result.values():
+        if "memory" in amounts:
+            grown = Quantity(amounts["memory"]).value * float(policy["factor"]) ** times
+            amounts["memory"] = str(min(Quantity(f"{math.ceil(grown / 2**20)}Mi"), most))
+    return {**dict(resources), **result}

@@ -1,0 +1,163 @@
+"""The small tasks around the pods: listing items, asking a person, making and deleting a run's volumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, conf
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import BaseOperator
+from kubernetes.client.exceptions import ApiException
+
+from gpuflow.airflow.conditions import skip_unless_due
+from gpuflow.airflow.operator import LOST_WORKERS
+from gpuflow.airflow.references import Context, Value, combinations
+
+
+class _Item:
+    """Stands in for the mapped task while a condition looks at one of its items."""
+
+    def __init__(self, item: Mapping[str, Any]) -> None:
+        self.item = item
+
+
+class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
+    """Lists the items of a fan-out that are only known in the run; those whose condition is false are left out."""
+
+    template_fields: Sequence[str] = ()
+    ui_color = "#f0f0f0"
+
+    def __init__(
+        self,
+        *,
+        for_each: Mapping[str, Any] | None = None,
+        when: Value | bool | None = None,
+        within: Sequence[str] = (),
+        keys: Sequence[str] = (),
+        retries: int = LOST_WORKERS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, **kwargs)
+        self.for_each, self.when, self.within, self.keys = for_each or {}, when, within, keys
+
+    def execute(self, context: Context) -> list[dict[str, Any]]:
+        items = [
+            {**around, **own}
+            for around in self._around(context)
+            for own in combinations({name: self._source(name, context, around) for name in self.for_each})
+        ]
+        if self.when is not None:
+            items = [item for item in items if self._due(item, context)]
+        most = conf.getint("core", "max_map_length", fallback=1024)
+        if len(items) > most:
+            raise AirflowFailException(
+                f"the fan-out has {len(items):,} items; this Airflow maps over {most:,} at most ([core] max_map_length)"
+            )
+        if not items:
+            raise AirflowSkipException("there is no item to run")
+        return items
+
+    def _around(self, context: Context) -> list[dict[str, Any]]:
+        """The items around this fan-out: those of the first list that every other list still has."""
+        if not self.within:
+            return [{}]
+        lists = [context["ti"].xcom_pull(task_ids=[name], key="return_value")[0] or [] for name in self.within]
+        seen = [[{key: item[key] for key in self.keys} for item in items] for items in lists]
+        return [around for around in seen[0] if all(around in others for others in seen[1:])]
+
+    def _source(self, name: str, context: Context, around: Mapping[str, Any]) -> Any:
+        source = self.for_each[name]
+        values = source.value({**context, "task": _Item(around)}) if isinstance(source, Value) else source
+        if isinstance(values, str) or not isinstance(values, Sequence):
+            raise AirflowFailException(f'the fan-out over "{name}" needs a list; {source!r} is {values!r}')
+        return values
+
+    def _due(self, item: Mapping[str, Any], context: Context) -> bool:
+        if not isinstance(self.when, Value):
+            return bool(self.when)
+        return bool(self.when.value({**context, "task": _Item(item)}))
+
+
+class Approve(ApprovalOperator):  # type: ignore[misc]
+    """Waits for a person to say go on. Refused, or not answered in time, is a failure."""
+
+    template_fields: Sequence[str] = ()
+
+    def __init__(
+        self, *, message: str, when: Value | bool | None = None, item: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(subject=message, fail_on_reject=True, **kwargs)
+        self.message, self.when, self.item = message, when, item
+
+    @property
+    def label(self) -> str:
+        """The name of a mapped approval's item."""
+        return ", ".join(f"{key}={value}" for key, value in (self.item or {}).items())
+
+    def execute(self, context: Context) -> Any:
+        skip_unless_due(self, context)
+        return super().execute(context)
+
+
+class _Claim(BaseOperator):  # type: ignore[misc]
+    template_fields: Sequence[str] = ()
+
+    def __init__(
+        self,
+        *,
+        name: Value,
+        namespace: str | None = None,
+        kubernetes_conn_id: str | None = "kubernetes_default",
+        retries: int = LOST_WORKERS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, **kwargs)
+        self.name, self.namespace, self.kubernetes_conn_id = name, namespace, kubernetes_conn_id
+
+    def _where(self) -> tuple[Any, str]:
+        hook = KubernetesHook(conn_id=self.kubernetes_conn_id)
+        return hook.core_v1_client, self.namespace or hook.get_namespace() or "default"
+
+
+class MakeClaim(_Claim):
+    """Makes a volume claim for one run."""
+
+    def __init__(
+        self, *, size: str, access: str = "ReadWriteOnce", storage_class: str | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.size, self.access, self.storage_class = size, access, storage_class
+
+    def execute(self, context: Context) -> str:
+        api, namespace = self._where()
+        name: str = self.name.value(context)
+        spec: dict[str, Any] = {"accessModes": [self.access], "resources": {"requests": {"storage": self.size}}}
+        if self.storage_class is not None:
+            spec["storageClassName"] = self.storage_class
+        labels = {"gpuflow.dev/pipeline": context["dag_run"].dag_id[:63]}
+        body = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name, "labels": labels},
+            "spec": spec,
+        }
+        try:
+            api.create_namespaced_persistent_volume_claim(namespace, body)
+        except ApiException as answer:
+            if answer.status != 409:  # made by an earlier try
+                raise
+        return name
+
+
+class DeleteClaim(_Claim):
+    """Deletes a run's volume claim."""
+
+    def execute(self, context: Context) -> None:
+        api, namespace = self._where()
+        try:
+            api.delete_namespaced_persistent_volume_claim(self.name.value(context), namespace)
+        except ApiException as answer:
+            if answer.status != 404:
+                raise

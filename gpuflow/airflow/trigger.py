@@ -1,0 +1,258 @@
+"""What waits for a pod without holding a worker: for room to create it, in the queue, while it runs, and to its end.
+
+It judges nothing. It tells the operator what it saw last, so that a pod which is gone still leaves its evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import ClientError  # type: ignore[import-not-found]  # comes with the Kubernetes client
+from airflow.providers.cncf.kubernetes.triggers.pod import KubernetesPodTrigger
+from airflow.triggers.base import TriggerEvent
+from kubernetes_asyncio import client as async_client
+from kubernetes_asyncio.client.exceptions import ApiException
+
+from gpuflow.airflow import watching
+from gpuflow.airflow.kueue import Queue
+from gpuflow.airflow.limits import ACTIVE, is_full
+from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal
+
+LOST_CONNECTION = (OSError, TimeoutError, ClientError)
+"""The API server restarts, or the network is away: the pod goes on, and so does the wait."""
+LOST_AFTER = 300
+"""Seconds past its grace period after which a pod that should be gone counts as lost with its node."""
+
+
+class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is not installed where types are checked
+    """Waits for one thing about one pod.
+
+    `wait_for`: `time` (until `not_before`), `room` (until the API server would take `manifest`) or `end`.
+    """
+
+    def __init__(
+        self,
+        *,
+        pod_name: str,
+        pod_namespace: str,
+        wait_for: str,
+        manifest: dict[str, Any] | None = None,
+        limits: list[dict[str, Any]] | None = None,
+        not_before: float = 0,
+        queue_deadline: float | None = None,
+        deadline: float | None = None,
+        startup_timeout: int = 600,
+        poll_interval: float = 5,
+        logging_interval: int = 30,
+        ledger: dict[str, int] | None = None,
+        last_log: str = "",
+        **connection: Any,
+    ) -> None:
+        super().__init__(
+            pod_name=pod_name,
+            pod_namespace=pod_namespace,
+            trigger_start_time=datetime.now(tz=UTC),
+            base_container_name="main",
+            poll_interval=poll_interval,
+            startup_timeout=startup_timeout,
+            **connection,
+        )
+        self.wait_for, self.manifest, self.limits = wait_for, manifest, limits or []
+        self.not_before, self.queue_deadline, self.deadline = not_before, queue_deadline, deadline
+        self.logging_seconds, self.ledger, self.last_log = logging_interval, ledger or {}, last_log
+        self._connection = connection
+        self._said = ""
+        self._stuck_since: float | None = None
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Everything needed to go on in another triggerer, the counts so far included."""
+        return (
+            "gpuflow.airflow.trigger.GpuPodTrigger",
+            {
+                "pod_name": self.pod_name,
+                "pod_namespace": self.pod_namespace,
+                "wait_for": self.wait_for,
+                "manifest": self.manifest,
+                "limits": self.limits,
+                "not_before": self.not_before,
+                "queue_deadline": self.queue_deadline,
+                "deadline": self.deadline,
+                "startup_timeout": self.startup_timeout,
+                "poll_interval": self.poll_interval,
+                "logging_interval": self.logging_seconds,
+                "ledger": self.ledger,
+                "last_log": self.last_log,
+                **self._connection,
+            },
+        )
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """One event, when there is something for the operator to do."""
+        waits = {"time": self._time, "room": self._room, "end": self._end}
+        event = await waits[self.wait_for]()
+        self._fired_event = True
+        named = {"name": self.pod_name, "namespace": self.pod_namespace, "ledger": self.ledger}
+        yield TriggerEvent({**named, **event})
+
+    async def _time(self) -> dict[str, Any]:
+        await asyncio.sleep(max(0.0, self.not_before - time.time()))
+        return {"what": "time"}
+
+    async def _room(self) -> dict[str, Any]:
+        """Ask with a dry run until the quota, and the run's own limit on pods, leave room."""
+        while not (_past(self.queue_deadline) or _past(self.deadline)):
+            told = await self._crowded() or await self._refused()
+            if told is None:
+                return {"what": "room"}
+            if isinstance(told, dict):
+                return told
+            self._say(told)
+            await asyncio.sleep(self.poll_interval)
+        return {"what": "timeout" if _past(self.deadline) else "late", "words": self._said}
+
+    async def _crowded(self) -> str | None:
+        for limit in self.limits:
+            try:
+                async with self._api() as (api, _):
+                    found = await api.list_namespaced_pod(
+                        self.pod_namespace, label_selector=limit["selector"], field_selector=ACTIVE
+                    )
+            except ApiException as answer:
+                return self._busy(answer)
+            except LOST_CONNECTION as trouble:
+                return f"the API server does not answer: {_short(trouble)}"
+            pods = [(pod.metadata.name, pod.metadata.labels or {}) for pod in found.items]
+            if is_full(limit, pods):
+                return f"waiting for its turn: {limit['words']}"
+        return None
+
+    async def _refused(self) -> str | dict[str, Any] | None:
+        try:
+            async with self._api() as (api, _):
+                await api.create_namespaced_pod(self.pod_namespace, self.manifest, dry_run="All")
+        except ApiException as answer:
+            refusal = read_refusal(answer.status, answer.body)
+            if refusal.then == NEVER:
+                return {"what": "never", "words": refusal.words, "because": refusal.because, "code": refusal.code}
+            if refusal.then == EXISTS:
+                return None
+            assert refusal.then in (WAIT, AGAIN)
+            return f"waiting for room: {refusal.words}"
+        except LOST_CONNECTION as trouble:
+            return f"the API server does not answer: {_short(trouble)}"
+        return None
+
+    async def _end(self) -> dict[str, Any]:
+        """Watch the pod until its main container has ended or it is gone; the last sight of it goes with the event."""
+        last: dict[str, Any] | None = None
+        queue = Queue()
+        next_logs = time.time() + self.logging_seconds
+        while True:
+            try:
+                async with self._api() as (api, connection):
+                    pod = connection.sanitize_for_serialization(
+                        await api.read_namespaced_pod(self.pod_name, self.pod_namespace)
+                    )
+                    told = await queue.told(connection, pod)
+                    over = self._judged(pod, told.never)
+                    if over is not None or (time.time() >= next_logs and "running" in watching.container_state(pod)):
+                        await self._copy_logs(api)
+                        next_logs = time.time() + self.logging_seconds
+            except ApiException as answer:
+                if answer.status == 404:
+                    return {"what": "gone", "pod": last, "last_log": self.last_log}
+                self._say(self._busy(answer))
+            except LOST_CONNECTION as trouble:
+                self._say(f"the API server does not answer: {_short(trouble)}")
+            else:
+                last = watching.kept(pod)
+                self._say(watching.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
+                if over is not None:
+                    return {**over, "pod": last, "last_log": self.last_log}
+            await asyncio.sleep(self.poll_interval)
+
+    def _judged(self, pod: dict[str, Any], never: str) -> dict[str, Any] | None:
+        """An event when there is something to do about the pod now."""
+        if watching.has_ended(pod):
+            return {"what": "ended"}
+        if _overdue(pod):
+            return {"what": "gone"}
+        if never:
+            return {"what": "never", "words": never, "because": "its queue can never admit it", "code": "GF501"}
+        if _past(self.deadline):
+            return {"what": "timeout"}
+        if watching.is_queued(pod) and _past(self.queue_deadline):
+            return {"what": "late", "words": self._said}
+        reason = watching.waiting_reason(pod)
+        if reason in watching.HOPELESS_REASONS:
+            return {"what": "stuck", "words": reason}
+        if reason not in watching.STUCK_REASONS:
+            self._stuck_since = None
+        elif self._stuck_since is None:
+            self._stuck_since = time.time()
+        elif time.time() - self._stuck_since > self.startup_timeout:
+            return {"what": "stuck", "words": reason}
+        return None
+
+    async def _copy_logs(self, api: Any) -> None:
+        """New lines of the main container into the task's log. A broken stream costs lines, never the task."""
+        try:
+            text = await api.read_namespaced_pod_log(
+                self.pod_name,
+                self.pod_namespace,
+                container="main",
+                timestamps=True,
+                since_seconds=None if not self.last_log else _seconds_since(self.last_log) + 1,
+            )
+        except (ApiException, *LOST_CONNECTION) as trouble:
+            self.log.warning("logs of pod %s could not be read: %s", self.pod_name, _short(trouble))
+            return
+        for line in (text or "").splitlines():
+            stamp, _, words = line.partition(" ")
+            if stamp > self.last_log:
+                self.log.info("[main] %s", words)
+                self.last_log = stamp
+
+    def _busy(self, answer: ApiException) -> str:
+        """A sentence for an answer that will change by itself; any other is an error of the set-up."""
+        if answer.status == 403:
+            raise answer
+        return f"the API server answers {answer.status}; asking again"
+
+    def _say(self, sentence: str) -> None:
+        """Into the task's log, when it is news."""
+        if sentence != self._said:
+            self._said = sentence
+            self.log.info("pod %s: %s", self.pod_name, sentence)
+
+    @asynccontextmanager
+    async def _api(self) -> AsyncIterator[tuple[Any, Any]]:
+        async with self.hook.get_conn() as connection:
+            yield async_client.CoreV1Api(connection), connection
+
+
+def _past(moment: float | None) -> bool:
+    return moment is not None and time.time() > moment
+
+
+def _overdue(pod: dict[str, Any]) -> bool:
+    """A pod that was deleted long ago and is still there: its node does not answer any more."""
+    metadata = pod.get("metadata") or {}
+    if not metadata.get("deletionTimestamp"):
+        return False
+    # The time stamp already lies a grace period after the deletion.
+    return _seconds_since(metadata["deletionTimestamp"]) > LOST_AFTER
+
+
+def _seconds_since(stamp: str) -> int:
+    moment = datetime.fromisoformat(stamp[:19] + "+00:00")
+    return int((datetime.now(tz=UTC) - moment).total_seconds())
+
+
+def _short(trouble: BaseException) -> str:
+    return f"{type(trouble).__name__}: {trouble}".splitlines()[0][:200]

@@ -1,0 +1,104 @@
+"""What a pod's manifest says while it is under way: a sentence for the log, and whether there is anything to judge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+KUEUE_GATE = "kueue.x-k8s.io/admission"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+STUCK_REASONS = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+)
+"""A container that waits for one of these may come right by itself, but not for ever."""
+HOPELESS_REASONS = ("InvalidImageName",)
+
+Manifest = Mapping[str, Any]
+
+
+def container_state(pod: Manifest, name: str = "main") -> Mapping[str, Any]:
+    """The state of a container: {running|waiting|terminated: …}, empty before there is one."""
+    for status in (pod.get("status") or {}).get("containerStatuses") or ():
+        if status.get("name") == name:
+            state: Mapping[str, Any] = status.get("state") or {}
+            return {key: value for key, value in state.items() if value is not None}
+    return {}
+
+
+def has_ended(pod: Manifest) -> bool:
+    """Whether the step itself has ended; helpers beside it may still run."""
+    phase = (pod.get("status") or {}).get("phase")
+    return phase in ("Succeeded", "Failed") or "terminated" in container_state(pod)
+
+
+def waiting_reason(pod: Manifest) -> str:
+    """Why the main container waits, as the kubelet calls it."""
+    waiting = container_state(pod).get("waiting") or {}
+    return str(waiting.get("reason") or "")
+
+
+def gates(pod: Manifest) -> list[str]:
+    """What keeps the scheduler from looking at the pod."""
+    return [gate.get("name", "") for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]
+
+
+def gpus(pod: Manifest) -> str:
+    """`2 nvidia.com/gpu`, or nothing."""
+    limits = ((pod.get("spec") or {}).get("containers") or [{}])[0].get("resources", {}).get("limits") or {}
+    named = [f"{count} {key}" for key, count in sorted(limits.items()) if "/" in key]
+    return ", ".join(named)
+
+
+def describe(pod: Manifest) -> str:
+    """Where the pod is now, in one line."""
+    metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
+    node = (pod.get("spec") or {}).get("nodeName")
+    if metadata.get("deletionTimestamp"):
+        return "being deleted"
+    if status.get("phase") in ("Succeeded", "Failed"):
+        reason = f" ({status['reason']})" if status.get("reason") else ""
+        return f"{status['phase'].lower()}{reason}"
+    if KUEUE_GATE in gates(pod):
+        return f"waiting in queue {(metadata.get('labels') or {}).get(QUEUE_LABEL, '?')}"
+    if gates(pod):
+        return f"held back by {', '.join(gates(pod))}"
+    if node is None:
+        return f"waiting for a node: {_unscheduled(status) or 'not looked at yet'}"
+    state = container_state(pod)
+    with_gpus = f" with {gpus(pod)}" if gpus(pod) else ""
+    if "terminated" in state:
+        return f"ended on {node} with exit code {state['terminated'].get('exitCode')}"
+    if "running" in state:
+        return f"running on {node}{with_gpus}"
+    return f"starting on {node}{with_gpus}" + (f": {waiting_reason(pod)}" if waiting_reason(pod) else "")
+
+
+def is_queued(pod: Manifest) -> bool:
+    """Whether the pod still waits to be given a node."""
+    return (pod.get("spec") or {}).get("nodeName") is None and not has_ended(pod)
+
+
+def _unscheduled(status: Mapping[str, Any]) -> str:
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "")
+    return ""
+
+
+def kept(pod: Manifest) -> dict[str, Any]:
+    """The part of a manifest that is evidence, small enough to travel in an event."""
+    metadata = pod.get("metadata") or {}
+    named = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "annotations", "labels")
+    return {
+        "metadata": {key: metadata[key] for key in named if metadata.get(key)},
+        "spec": {"nodeName": (pod.get("spec") or {}).get("nodeName")},
+        "status": {
+            key: value
+            for key, value in (pod.get("status") or {}).items()
+            if key in ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
+        },
+    }

@@ -1,0 +1,37 @@
+"""`gpuflow airflow pools FILE…`."""
+
+from __future__ import annotations
+
+import argparse
+
+from gpuflow.cli.inputs import add_common, read_pipelines, read_site
+from gpuflow.cli.terminal import show_json
+from gpuflow.errors import Where, fail
+from gpuflow.targets.airflow.pools import pools
+
+EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --available nvidia.com/gpu=10 > pools.json
+airflow pools import pools.json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="pools")
+    each = actions.add_parser("pools", help="the GPU pools these pipelines need, as `airflow pools import` reads them")
+    add_common(each, ("json",))
+    each.add_argument(
+        "--available",
+        action="append",
+        default=[],
+        metavar="RESOURCE=N",
+        help="how many of a resource the namespace may use; may be repeated",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    available: dict[str, int] = {}
+    for word in args.available:
+        resource, _, number = word.rpartition("=")
+        if not resource or not number.isdigit():
+            raise fail("GF903", f'--available "{word}" is not resource=number', where=Where("gpuflow airflow pools"))
+        available[resource] = int(number)
+    show_json(pools(read_pipelines(args), read_site(args), available or None))
+    return 0

@@ -1,0 +1,58 @@
+"""What Airflow carries of a pipeline, and for the rest why not and what to do instead."""
+
+from __future__ import annotations
+
+from gpuflow.targets.constructs import VOCABULARY
+from gpuflow.targets.frame import Cannot, Capabilities
+
+_CANNOT = {
+    "schedule.catch_up": Cannot(
+        "never",
+        "Airflow catches up from a fixed start date, and a pipeline has none: it would run for years of missed times",
+        "start missed runs with `airflow backfill create --dag-id … --from-date … --to-date …`",
+    ),
+    "schedule.replace": Cannot(
+        "upstream",
+        "Airflow never stops a run because the next one is due",
+        "use concurrency: forbid, and a deadline that ends the run before",
+    ),
+    "cache": Cannot(
+        "upstream",
+        "Airflow keeps no results of earlier runs",
+        "let the step look for its own result and end at once, or split the pipeline and start the second half on_data",
+    ),
+    "gang": Cannot(
+        "not yet",
+        "one Airflow task is one pod, and nothing would start the workers together",
+        "compile this pipeline for Argo, or create a JobSet from the step",
+    ),
+    "inputs": Cannot(
+        "upstream",
+        "Airflow moves no files between tasks",
+        "pass the location in the command ({output: step.name}) and let the program fetch it",
+    ),
+}
+
+CAPABILITIES: Capabilities = {construct: _CANNOT.get(construct, True) for construct in VOCABULARY}
+
+_NEEDS_OPERATOR = "compile without --standalone, so that the DAG imports gpuflow.airflow"
+
+STANDALONE_CANNOT = {
+    construct: Cannot("never", reason, _NEEDS_OPERATOR)
+    for construct, reason in {
+        "claims": "no stock operator makes a volume for one run and deletes it again",
+        "exit.failure": "no trigger rule waits for everything and runs only after a failure",
+        "for_each.output": "the stock operator cannot fill items that are only known in the run into a pod",
+        "for_each.param": "the stock operator cannot fill items that are only known in the run into a pod",
+        "outputs.default": "Jinja has no value for a step that was skipped",
+        "parallel": "max_active_tasks does not count tasks that wait in a trigger",
+        "pipeline": "a sub-pipeline's parameters and items are filled in by gpuflow's operator",
+        "retry.final_exit_codes": "the stock operator tries every exit code again",
+        "retry.interruptions": "the stock operator has one budget and cannot tell an interruption from a failure",
+        "retry.more_memory": "the stock operator starts every try with the same pod",
+        "retry.retryable_exit_codes": "the stock operator tries every exit code again",
+        "spot.fallback_after": "the stock operator starts every try with the same pod",
+        "when": "a condition on values of the run is evaluated by gpuflow's operator",
+    }.items()
+}
+"""What a DAG file that imports nothing of gpuflow loses besides."""

@@ -1,0 +1,198 @@
+"""The whole DAG as data: its own settings, its tasks in their groups, and the edges between them."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpuflow.errors import fail
+from gpuflow.spec.params import Param
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.airflow.flow import Task, tasks_of, watched
+from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
+from gpuflow.targets.airflow.pods import claim_stem
+from gpuflow.targets.airflow.python import Call, Name
+from gpuflow.targets.airflow.references import Scope
+from gpuflow.targets.frame import Request
+
+EXIT_RULES = {"always": "all_done", "failure": "all_done", "success": "none_failed"}
+_JSON_TYPES = {"string": "string", "int": "integer", "float": "number", "bool": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A task: the variable it is kept in, the group it stands in, and the call that makes it."""
+
+    variable: str
+    group: tuple[str, ...]
+    call: Any
+
+
+@dataclass(slots=True)
+class Dag:
+    """Everything a DAG file says."""
+
+    settings: dict[str, Any]
+    tasks: list[Made] = field(default_factory=list)
+    edges: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
+    """Variables of the tasks before, variable of the task after."""
+    taken: set[str] = field(default_factory=lambda: {"dag"})
+
+    def add(self, name: str, group: tuple[str, ...], call: Any, before: list[str]) -> str:
+        """Keep a task in a variable of its own; the variable."""
+        variable = _variable(".".join((*group, name)), self.taken)
+        self.taken.add(variable)
+        self.tasks.append(Made(variable, group, call))
+        if before:
+            self.edges.append((tuple(before), variable))
+        return variable
+
+
+def dag_of(request: Request) -> Dag:
+    """A pipeline as a DAG."""
+    pipeline = request.pipeline
+    dag = Dag(_settings(pipeline))
+    root = Scope(pipeline)
+    tasks = tasks_of(root)
+    variables: dict[str, str] = {}
+    claims = [dag.add(f"claim-{name}", (), _claim(root, name, request), []) for name in pipeline.claims]
+    for task in tasks:
+        _add(dag, task, request, variables, claims)
+    ends = [variables[name] for name in watched(tasks)]
+    for name in pipeline.exit:
+        step = pipeline.effective(name)
+        task = Task(root, name, step, when=None if step.when is None else root.condition(step.when))
+        call = operator(task, request)
+        more: dict[str, Any] = {"trigger_rule": EXIT_RULES[step.on or "always"]}
+        if step.on == "failure":
+            more["only_after_failure"] = True
+        dag.add(name, (), Call(call.name, (), {**call.named, **more}), ends)
+    exits = [made.variable for made in dag.tasks[len(dag.tasks) - len(pipeline.exit) :]] if pipeline.exit else []
+    followed = {variable for before, _ in dag.edges for variable in before}
+    if exits or any(end in followed for end in ends) or claims:
+        _outcome(dag, [*ends, *exits], claims, pipeline)
+    return dag
+
+
+def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], claims: list[str]) -> None:
+    scope, group = task.scope, task.scope.group
+    before = [variables[need] for need in task.after] or claims
+    if not (task.is_mapped or task.is_list):
+        variables[task.id] = dag.add(task.name, group, operator(task, request), before)
+    elif not task.lists_items and not scope.keys:
+        variables[task.id] = dag.add(task.name, group, operator(task, request, fixed_items(task)), before)
+    elif not task.lists_items:
+        call = operator(task, request, Name(f"{variables[scope.list_id(task.name)]}.output"))
+        variables[task.id] = dag.add(task.name, group, call, before)
+    else:
+        lister = scope.list_id(task.name)
+        variables[lister] = dag.add(lister.rpartition(".")[2], group, item_list(task, lister), before)
+        if not task.is_list:
+            plain = replace(task, when=None, run_anyway=False)
+            call = operator(plain, request, Name(f"{variables[lister]}.output"))
+            variables[task.id] = dag.add(task.name, group, call, [])
+
+
+def _outcome(dag: Dag, ends: list[str], claims: list[str], pipeline: Pipeline) -> None:
+    """A last task that fails when any task did: Airflow looks at the last tasks alone."""
+    used = {*pipeline.steps, *pipeline.exit}
+    name = next(name for name in ("outcome", "run-outcome", "outcome-of-the-run") if name not in used)
+    last = dag.add(name, (), Call("EmptyOperator", (), {"task_id": name, "trigger_rule": "none_failed"}), ends)
+    for claim in claims:
+        made = next(made for made in dag.tasks if made.variable == claim)
+        task_id = f"delete-{made.call.named['task_id']}"
+        named = {"task_id": task_id, "name": made.call.named["name"]}
+        if "namespace" in made.call.named:
+            named["namespace"] = made.call.named["namespace"]
+        dag.add(task_id, (), Call("DeleteClaim", (), {**named, "trigger_rule": "all_done"}), ends)
+        dag.edges.append(((dag.tasks[-1].variable,), last))
+
+
+def _claim(scope: Scope, name: str, request: Request) -> Call:
+    claim = scope.pipeline.claims[name]
+    named: dict[str, Any] = {"task_id": f"claim-{name}"}
+    if request.namespace is not None:
+        named["namespace"] = request.namespace
+    named |= {"name": Call("claim", (claim_stem(scope, name),)), "size": str(claim.size), "access": claim.access}
+    if claim.storage_class is not None:
+        named["storage_class"] = claim.storage_class
+    return Call("MakeClaim", (), named)
+
+
+def _settings(pipeline: Pipeline) -> dict[str, Any]:
+    settings: dict[str, Any] = {"dag_id": pipeline.name}
+    if pipeline.description:
+        settings["description"] = pipeline.description
+    settings["schedule"] = _schedule(pipeline)
+    settings["catchup"] = False
+    if pipeline.schedule is not None and pipeline.schedule.concurrency == "forbid":
+        settings["max_active_runs"] = 1
+    if pipeline.parallel is not None:
+        settings["max_active_tasks"] = pipeline.parallel
+    if pipeline.deadline is not None:
+        settings["dagrun_timeout"] = span(pipeline.deadline)
+    if pipeline.params:
+        settings["params"] = {name: _param(pipeline, name, param) for name, param in pipeline.params.items()}
+    settings["tags"] = ["gpuflow", *(f"{key}={value}" for key, value in pipeline.labels.items())]
+    return settings
+
+
+def _schedule(pipeline: Pipeline) -> Any:
+    if pipeline.on_data:
+        assets = tuple(Call("Asset", (uri,)) for uri in pipeline.on_data)
+        return [assets[0]] if len(assets) == 1 else Call("AssetAny", assets)
+    schedule = pipeline.schedule
+    # A suspended schedule is none at all: pausing a DAG is state of the server, not of the file.
+    if schedule is None or schedule.suspended:
+        return None
+    return Call("CronTriggerTimetable", (schedule.cron,), {"timezone": schedule.timezone})
+
+
+def _param(pipeline: Pipeline, name: str, param: Param) -> Call:
+    if param.required and (pipeline.schedule is not None or pipeline.on_data):
+        raise fail(
+            "GF301",
+            f'airflow starts "{pipeline.name}" by itself, and the parameter "{name}" has no default',
+            hint="give it a default, or start the pipeline by hand only",
+            where=pipeline.where("params", name, key=True),
+        )
+    named: dict[str, Any] = _json_type(param)
+    for key, bound in (("minimum", param.min), ("maximum", param.max)):
+        if bound is not None:
+            named[key] = int(bound) if bound == int(bound) else bound
+    if param.enum is not None:
+        named["enum"] = list(param.enum)
+    if param.description:
+        named["description"] = param.description
+    return Call("Param", () if param.required else (param.default,), named)
+
+
+def _json_type(param: Param) -> dict[str, Any]:
+    """The JSON Schema type, chosen so that the trigger form shows the right field."""
+    if param.type != "json":
+        return {"type": _JSON_TYPES[param.type]}
+    if isinstance(param.default, list):
+        texts = all(isinstance(value, str) for value in param.default)
+        # Without `items` the form takes one text per line; with it, JSON.
+        return {"type": "array"} if texts else {"type": "array", "items": {}}
+    if isinstance(param.default, dict):
+        return {"type": "object"}
+    return {"type": ["object", "array", "string", "number", "boolean", "null"]}
+
+
+_RESERVED = set(dir(builtins)) | {
+    "Approve", "Asset", "AssetAny", "CronTriggerTimetable", "DAG", "DeleteClaim", "EmptyOperator", "GpuPodOperator",
+    "LOST_WORKERS", "ListItems", "MakeClaim", "Param", "Pod", "TaskGroup", "at_most", "claim", "combinations", "ends",
+    "item", "join", "output", "param", "run_id", "timedelta", "literal", "KubernetesPodOperator",
+}  # fmt: skip
+
+
+def _variable(name: str, taken: set[str]) -> str:
+    """A Python name for a task, readable and its own."""
+    plain = re.sub(r"\W", "_", name)
+    while plain in taken or plain in _RESERVED or keyword.iskeyword(plain):
+        plain += "_"
+    return plain

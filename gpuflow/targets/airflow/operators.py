@@ -1,0 +1,171 @@
+"""Each task as the call that makes it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.pod import is_supervised
+from gpuflow.spec.duration import Duration
+from gpuflow.spec.flow import upstream
+from gpuflow.spec.policies import Retry
+from gpuflow.spec.step import Range
+from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.targets.airflow.flow import Task, limits_of
+from gpuflow.targets.airflow.pods import on_demand, pod_data
+from gpuflow.targets.airflow.pools import slots
+from gpuflow.targets.airflow.python import Call, Infix, Method, Name
+from gpuflow.targets.frame import Request
+
+LOST_WORKERS = Name("LOST_WORKERS")
+
+
+def operator(task: Task, request: Request, items: Any = None) -> Any:
+    """The call for a step; with `items` it is mapped over them."""
+    named: dict[str, Any] = {"task_id": task.name}
+    if task.step.description:
+        named["doc"] = task.step.description
+    named |= _approval(task) if task.step.approval else _container(task, request)
+    named |= _flow(task)
+    name = "Approve" if task.step.approval else "GpuPodOperator"
+    if items is None:
+        return Call(name, (), named)
+    if task.step.parallel is not None and not task.scope.keys:
+        named["max_active_tis_per_dagrun"] = task.step.parallel
+    if name == "GpuPodOperator":
+        # The scheduler reads the retries of a mapped task here; of any other the operator says them itself.
+        failures = named.setdefault("failures", 0)
+        named["retries"] = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
+    named["map_index_template"] = "{{ task.label }}"
+    return Method(Call(f"{name}.partial", (), named), "expand", (), {"item": items})
+
+
+def item_list(task: Task, task_id: str) -> Call:
+    """The task that lists the items of a fan-out which are only known in the run."""
+    scope = task.scope
+    named: dict[str, Any] = {"task_id": task_id.rpartition(".")[2]}
+    if scope.keys:
+        needed = [
+            scope.list_id(need)
+            for need in upstream(scope.pipeline)[task.name]
+            if scope.drops(need) and task.step.if_skipped != "run"
+        ]
+        named |= {"within": [scope.lister, *needed], "keys": list(scope.keys)}
+    if task.step.for_each:
+        named["for_each"] = {scope.item_key(task.name, key): _source(task, key) for key in task.step.for_each}
+    return Call("ListItems", (), {**named, **_flow(task)})
+
+
+def fixed_items(task: Task) -> Any:
+    """The items of a fan-out that are known already."""
+    assert task.step.for_each is not None
+    sources = {key: _source(task, key) for key in task.step.for_each}
+    if len(sources) == 1 and isinstance(next(iter(sources.values())), list):
+        ((key, values),) = sources.items()
+        if len(values) <= 8:
+            return [{key: value} for value in values]
+    return Call("combinations", (sources,))
+
+
+def _source(task: Task, key: str) -> Any:
+    source = (task.step.for_each or {})[key]
+    if isinstance(source, Range):
+        bounds = (source.start, source.stop, source.step)
+        return Call("range", bounds if source.step != 1 else bounds[:2] if source.start else (source.stop,))
+    if isinstance(source, ParamRef | OutputRef):
+        return task.scope.node(source)
+    return list(source)
+
+
+def _flow(task: Task) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    if task.when is not None:
+        named["when"] = task.when
+    if task.run_anyway:
+        named["trigger_rule"] = "none_failed"
+    return named
+
+
+def _approval(task: Task) -> dict[str, Any]:
+    approval = task.step.approval
+    assert approval is not None
+    limit = approval.timeout or task.step.timeout
+    return {"message": approval.message, **({"response_timeout": span(limit)} if limit else {})}
+
+
+def _container(task: Task, request: Request) -> dict[str, Any]:
+    step, scope, site = task.step, task.scope, request.site
+    pod = pod_data(scope, task.name, site)
+    named: dict[str, Any] = {}
+    if request.namespace is not None:
+        named["namespace"] = request.namespace
+    named["template"] = Call("Pod", (pod["metadata"],), {"spec": pod["spec"]})
+    values = {name: output.type for name, output in step.outputs.items() if not output.is_artifact}
+    if values:
+        named["outputs"] = values
+        sidecar = site.engines.airflow.output_containers.get("airflow-xcom-sidecar")
+        if sidecar is not None and sidecar.limits:
+            parts = (("requests", sidecar.requests), ("limits", sidecar.limits))
+            named["sidecar_resources"] = {
+                part: {key: str(value) for key, value in amounts.items()} for part, amounts in parts if amounts
+            }
+    kept = [output.uri for output in step.outputs.values() if isinstance(output.uri, str) and "://" in output.uri]
+    if kept:
+        named["outlets"] = [Call("Asset", (uri,)) for uri in kept]
+    if is_supervised(step, site):
+        named["supervised"] = True
+    named |= budgets(step.retry)
+    if step.spot is not None and step.spot.fallback_after is not None and (plain := on_demand(scope, task.name, site)):
+        named |= {"fallback_after": step.spot.fallback_after, "on_demand": plain}
+    whole = [] if request.pipeline.parallel is None else [Call("at_most", (request.pipeline.parallel,))]
+    limits = [*whole, *(Call("at_most", (most, group), by) for most, group, by in limits_of(scope, task.name))]
+    if limits:
+        named["limits"] = limits
+    if request.options.get("pools") == "true":
+        for pool, count in slots(step, site).items():
+            named |= {"pool": pool, "pool_slots": count}
+    line = scope.pipeline.where("steps" if task.name in scope.pipeline.steps else "exit", task.name, key=True).line
+    if request.pipeline.source.file is not None and line is not None and not scope.group:
+        named["source"] = f"{request.shown_source}#L{line}"
+    return named
+
+
+def budgets(retry: Retry | None) -> dict[str, Any]:
+    """Both budgets and the waits between attempts."""
+    if retry is None:
+        return {}
+    named: dict[str, Any] = {}
+    if retry.failures:
+        named["failures"] = retry.failures
+    if retry.interruptions:
+        named["interruptions"] = retry.interruptions
+    named |= _waits(retry)
+    if retry.final_exit_codes:
+        named["final_exit_codes"] = retry.final_exit_codes
+    if retry.retryable_exit_codes is not None:
+        named["retryable_exit_codes"] = retry.retryable_exit_codes
+    if retry.more_memory is not None:
+        named["more_memory"] = {"factor": retry.more_memory.factor, "max": str(retry.more_memory.max)}
+    return named
+
+
+def _waits(retry: Retry) -> dict[str, Any]:
+    """Without a backoff the next attempt comes at once, where Airflow alone would wait five minutes."""
+    backoff = retry.backoff
+    if backoff is None:
+        return {"retry_delay": Call("timedelta", (0,))} if retry.failures else {}
+    named: dict[str, Any] = {"retry_delay": span(backoff.start)}
+    if retry.interruptions:
+        named["interruption_delay"] = span(backoff.start)
+    if backoff.factor != 1:
+        named["retry_exponential_backoff"] = backoff.factor
+    if backoff.max is not None:
+        named["max_retry_delay"] = span(backoff.max)
+    return named
+
+
+def span(duration: Duration) -> Call:
+    """A duration as Python writes it: the largest unit that is exact."""
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if duration.seconds and duration.seconds % size == 0:
+            return Call("timedelta", (), {unit: duration.seconds // size})
+    return Call("timedelta", (), {"seconds": duration.seconds})

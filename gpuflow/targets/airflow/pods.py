@@ -1,0 +1,66 @@
+"""The pod of a task as data: references as calls, claims of the run by name, and what changes on demand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Spot
+from gpuflow.targets.airflow.python import Call
+from gpuflow.targets.airflow.references import Marks, Scope, glued
+
+ENGINE = Engine("airflow")
+
+
+def pod_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
+    """`metadata` and `spec` of a step's pod, with calls where the values of a run belong."""
+    marks = Marks(scope)
+    pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, ENGINE))
+    if scope.keys:
+        _tell_items(pod["spec"]["containers"][0], scope)
+    made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}
+    for volume in pod["spec"].get("volumes", ()):
+        if volume["name"] in made:
+            volume["persistentVolumeClaim"]["claimName"] = Call("claim", (claim_stem(scope, made[volume["name"]]),))
+    return pod
+
+
+def _tell_items(main: dict[str, Any], scope: Scope) -> None:
+    """A supervised step of a flattened sub-pipeline keeps its state apart by the items around it too."""
+    command: list[Any] = main["command"]
+    words = [word if isinstance(word, str) else word.args[0] for word in command]
+    place = next((index for index, word in enumerate(words) if str(word).startswith("--run-id=")), None)
+    if place is None or command[0] == words[place]:
+        return
+    around: list[Any] = []
+    for key in scope.keys:
+        around += [f"{key}=", Call("item", (key,)), ","]
+    own = next((index for index, word in enumerate(words) if str(word).startswith("--item=")), None)
+    if own is None:
+        command.insert(place + 1, glued(["--item=", *around[:-1]]))
+    else:
+        rest = command[own].args if isinstance(command[own], Call) else (command[own],)
+        command[own] = glued(["--item=", *around, rest[0].removeprefix("--item="), *rest[1:]])
+
+
+def claim_stem(scope: Scope, claim: str) -> str:
+    """What the names of a claim's volumes start with."""
+    return "-".join((*scope.group, claim)) if scope.group else f"{scope.pipeline.name}-{claim}"
+
+
+def on_demand(scope: Scope, name: str, site: Site) -> dict[str, Any]:
+    """The fields of the pod's spec that are different when the step no longer runs on spot; None: not there."""
+    fixed = replace(scope, pipeline=_without_spot(scope.pipeline, name))
+    spot, plain = pod_data(scope, name, site)["spec"], pod_data(fixed, name, site)["spec"]
+    return {key: plain.get(key) for key in (*plain, *spot) if plain.get(key) != spot.get(key)}
+
+
+def _without_spot(pipeline: Pipeline, name: str) -> Pipeline:
+    section = "steps" if name in pipeline.steps else "exit"
+    steps = dict(getattr(pipeline, section))
+    steps[name] = steps[name].model_copy(update={"spot": Spot(mode="never")})
+    return pipeline.model_copy(update={section: steps})

@@ -1,0 +1,175 @@
+"""Python source as data: calls, conditions and literals, written the way a formatter would, always the same bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+WIDTH = 120
+_STEP = "    "
+# Invisible and direction-changing characters are escaped: what a reviewer sees is what runs.
+_ESCAPED = re.compile("[\x7f-\xa0\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\uffff\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`name(args, key=value)`."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """`target.name(args, key=value)`."""
+
+    target: Any
+    name: str
+    args: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Infix:
+    """`left sign right`, for arithmetic and conditions."""
+
+    sign: str
+    left: Any
+    right: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Invert:
+    """`~term`."""
+
+    term: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """`{**name, key: value}`."""
+
+    name: Name
+    own: Mapping[str, Any]
+
+
+def source(node: Any, indent: str = "", used: int = 0) -> str:
+    """The source of a node that starts at `indent` and already has `used` characters before it on its line."""
+    flat = _flat(node)
+    if flat is not None and len(indent) + used + len(flat) <= WIDTH:
+        return flat
+    return _broken(node, indent)
+
+
+def quoted(text: str) -> str:
+    """A string literal: in double quotes unless single ones need fewer escapes, as formatters have it."""
+    plain = json.dumps(text, ensure_ascii=False)
+    if text.count('"') > text.count("'"):
+        inner = plain[1:-1].replace('\\"', '"').replace("'", "\\'")
+        plain = f"'{inner}'"
+    return _ESCAPED.sub(lambda match: _escape(match[0]), plain)
+
+
+def _escape(character: str) -> str:
+    return f"\\u{ord(character):04x}"
+
+
+def _flat(node: Any) -> str | None:
+    """On one line."""
+    if isinstance(node, str):
+        return quoted(node)
+    if isinstance(node, Name):
+        return node.text
+    if isinstance(node, Infix):
+        left, right = _operand(node.left), _operand(node.right)
+        return None if left is None or right is None else f"{left} {node.sign} {right}"
+    if isinstance(node, Invert):
+        term = _operand(node.term)
+        return None if term is None else f"~{term}"
+    if isinstance(node, Call | Method):
+        head = _head(node)
+        words = [*map(_flat, node.args), *(_after(f"{key}=", _flat(value)) for key, value in node.named.items())]
+        return None if head is None or None in words else f"{head}({', '.join(word or '' for word in words)})"
+    if isinstance(node, Mapping):
+        entries = [_after(f"{quoted(str(key))}: ", _flat(value)) for key, value in node.items()]
+        return None if None in entries else "{" + ", ".join(entry or "" for entry in entries) + "}"
+    if isinstance(node, Merged):
+        own = _flat(node.own)
+        return None if own is None else "{" + f"**{node.name.text}, {own[1:]}"
+    if isinstance(node, list | tuple):
+        words = [_flat(item) for item in node]
+        if None in words:
+            return None
+        inside = ", ".join(word or "" for word in words)
+        return f"[{inside}]" if isinstance(node, list) else f"({inside}{',' if len(node) == 1 else ''})"
+    return repr(node)
+
+
+def _after(head: str, text: str | None) -> str | None:
+    return None if text is None else head + text
+
+
+def _operand(node: Any) -> str | None:
+    text = _flat(node)
+    return f"({text})" if isinstance(node, Infix) and text is not None else text
+
+
+def _head(node: Call | Method) -> str | None:
+    if isinstance(node, Call):
+        return node.name
+    target = _flat(node.target)
+    return None if target is None else f"{target}.{node.name}"
+
+
+def _pieces(text: str, room: int) -> list[str]:
+    """A long text as literals of at most about `room` characters: one per line of it, cut at spaces where needed."""
+    pieces: list[str] = []
+    for line in text.splitlines(keepends=True):
+        piece = ""
+        for word in re.findall(r"\S*\s*", line):
+            if piece and len(quoted(piece + word)) > room:
+                pieces.append(piece)
+                piece = ""
+            piece += word
+        pieces.append(piece)
+    return [piece for piece in pieces if piece]
+
+
+def _broken(node: Any, indent: str) -> str:
+    inner = indent + _STEP
+    if isinstance(node, str):
+        pieces = _pieces(node, WIDTH - len(inner))
+        body = "\n".join(f"{inner}{quoted(piece)}" for piece in pieces)
+        return f"(\n{body}\n{indent})" if len(pieces) > 1 else quoted(node)
+    if isinstance(node, Call | Method):
+        head = node.name if isinstance(node, Call) else f"{source(node.target, indent)}.{node.name}"
+        last = head.rpartition("\n")[2]
+        flat = _flat(Call("", node.args, node.named)) if "\n" in head else None
+        if flat is not None and len(last) + len(flat) <= WIDTH:
+            return head + flat
+        words = [source(value, inner, 1) for value in node.args]
+        words += [f"{key}={source(value, inner, len(key) + 2)}" for key, value in node.named.items()]
+        return f"{head}({_stacked(words, indent)})" if words else f"{head}()"
+    if isinstance(node, Mapping) and node:
+        keys = [(quoted(str(key)), value) for key, value in node.items()]
+        return "{" + _stacked([f"{key}: {source(value, inner, len(key) + 3)}" for key, value in keys], indent) + "}"
+    if isinstance(node, list | tuple) and node:
+        start, end = "[]" if isinstance(node, list) else "()"
+        return start + _stacked([source(value, inner, 1) for value in node], indent) + end
+    return _flat(node) or quoted(str(node))
+
+
+def _stacked(words: list[str], indent: str) -> str:
+    inner = indent + _STEP
+    return "\n" + "".join(f"{inner}{word},\n" for word in words) + indent

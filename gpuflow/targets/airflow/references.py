@@ -1,0 +1,233 @@
+"""References of a pipeline in Airflow's words, sub-pipelines included.
+
+A scope is one pipeline where it stands: the root, or a sub-pipeline inside a task group with its parameters bound.
+Whatever a reference means, it ends as a literal or as one of the small calls of `gpuflow.airflow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.errors import fail
+from gpuflow.pod.expansion import escaped
+from gpuflow.spec import expression, flow
+from gpuflow.spec.params import text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, Text, parts_of
+from gpuflow.targets.airflow.python import Call, Infix, Invert, Method
+
+MARK = "\0"
+"""Brackets a reference's number inside a pod's text. No text of a pipeline can hold it."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A pipeline, the task group it stands in, and the values its parameters have there.
+
+    A sub-pipeline that is run once per item is flattened: each of its steps is mapped over the items around it and
+    its own. `keys` names the items around it, `lister` the task that lists them.
+    """
+
+    pipeline: Pipeline
+    group: tuple[str, ...] = ()
+    bound: Mapping[str, Any] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    lister: str | None = None
+    around: Pipeline | None = None
+    """The whole pipeline, when this is a sub-pipeline."""
+
+    @property
+    def root(self) -> Pipeline:
+        return self.around or self.pipeline
+
+    def task_id(self, step: str) -> str:
+        """A step's full task id."""
+        return ".".join((*self.group, step))
+
+    def inner(self, name: str) -> Scope:
+        """The scope of the sub-pipeline that step `name` is."""
+        step = self.pipeline.steps[name]
+        assert step.pipeline is not None
+        bound = {
+            key: self.node(value, name) if isinstance(value, ParamRef | OutputRef | ItemRef) else value
+            for key, value in step.params.items()
+        }
+        for key, param in step.pipeline.params.items():
+            bound.setdefault(key, param.default)
+        keys, lister = self.keys, self.lister
+        if step.for_each:
+            keys = (*keys, *(self.item_key(name, key) for key in step.for_each))
+            lister = self.list_id(name)
+        return Scope(step.pipeline, (*self.group, name), bound, keys, lister, self.root)
+
+    def item_key(self, name: str, key: str) -> str:
+        """What an item is called in the task's list; items of a sub-pipeline carry its name, so that none collide."""
+        return f"{self.task_id(name)}.{key}" if self.pipeline.steps[name].pipeline is not None else key
+
+    def list_id(self, name: str) -> str:
+        """The task that lists the items of a step."""
+        if not self.has_own_list(name) and self.lister is not None:
+            return self.lister
+        used = {*self.pipeline.steps, *self.pipeline.exit}
+        wishes = (f"{name}-items", f"{name}-item-list", f"list-{name}", f"list-{name}-items")
+        return self.task_id(next(wish for wish in wishes if wish not in used))
+
+    def has_own_list(self, name: str) -> bool:
+        """Whether a step's items must be listed in the run, by a task of their own."""
+        step = self.pipeline.steps[name]
+        if not self.keys:
+            return bool(step.for_each) and (step.pipeline is not None or step.when is not None or _is_dynamic(step))
+        return bool(step.for_each) or self.drops(name)
+
+    def drops(self, name: str) -> bool:
+        """Whether a step inside a flattened sub-pipeline may leave out some of the items around it."""
+        step = self.pipeline.steps[name]
+        if step.when is not None or _is_dynamic(step):
+            return True
+        return step.if_skipped != "run" and any(self.drops(need) for need in flow.upstream(self.pipeline)[name])
+
+    def node(self, ref: Ref, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
+        """What a reference is: a call, or a plain value where a sub-pipeline's parameter was given one.
+
+        `name` is the step whose items it may be; `reader` the items that whoever reads it has.
+        """
+        if isinstance(ref, ParamRef):
+            if ref.name in self.bound:
+                return self.bound[ref.name]
+            kind = self.pipeline.params[ref.name].type
+            return Call("param", (ref.name, kind) if kind == "float" else (ref.name,))
+        if isinstance(ref, OutputRef):
+            return self._output(ref, self.keys if reader is None else reader)
+        if isinstance(ref, ItemRef):
+            return Call("item", (ref.name if name is None else self.item_key(name, ref.name),))
+        return Call("run_id")
+
+    def _output(self, ref: OutputRef, reader: tuple[str, ...]) -> Any:
+        step = self.pipeline.steps[ref.step]
+        if step.pipeline is not None:
+            return self.inner(ref.step).node(step.pipeline.outputs[ref.name], reader=reader)
+        declared, outside = step.outputs[ref.name], len(self.keys) > len(reader)
+        several = bool(step.for_each) or outside
+        where = self.pipeline.where("steps", ref.step, "outputs", ref.name)
+        if several and (declared.is_artifact or (step.for_each and outside)):
+            what = "a list of artifacts" if declared.is_artifact else "a list of lists"
+            raise fail(
+                "GF301",
+                f'airflow does not carry {what}: "{ref.step}.{ref.name}" is one per item of a fan-out',
+                hint="let a step inside gather them, or pass the folder that holds them all",
+                where=where,
+            )
+        if declared.is_artifact:
+            return self.text(declared.uri)
+        kind = () if declared.type == "string" else (declared.type,)
+        named: dict[str, Any] = {} if declared.default is None else {"default": declared.default}
+        if several:
+            named["each"] = True
+        if reader:
+            named |= {"items": self.list_id(ref.step), "same": list(reader)}
+        return Call("output", (self.task_id(ref.step), ref.name, *kind), named)
+
+    def text(self, text: Text) -> Any:
+        """A text outside a pod: a literal, one call, or a join."""
+        return glued([part if isinstance(part, str) else self.node(part) for part in parts_of(text)])
+
+    def condition(self, tree: expression.Expression, name: str | None = None) -> Any:
+        """A condition with Python's operators; `&`, `|` and `~` because it is only known when the task runs.
+
+        What is known already, such as a sub-pipeline's parameter that was given a value, is worked out here.
+        """
+        if isinstance(tree, expression.Literal):
+            return tree.value
+        if isinstance(tree, expression.Reference):
+            return self.node(tree.ref, name)
+        if isinstance(tree, expression.Not):
+            term = self.condition(tree.term, name)
+            return not term if is_known(term) else Invert(term)
+        if isinstance(tree, expression.Member):
+            return self._member(tree, name)
+        if isinstance(tree, expression.Compare):
+            left, right = self.condition(tree.left, name), self.condition(tree.right, name)
+            if not is_known(left) or not is_known(right):
+                return Infix(tree.operator, left, right)
+            known = expression.Compare(tree.operator, expression.Literal(left), expression.Literal(right))
+            return expression.evaluate(known, lambda ref: None)
+        return both(tree.operator, [self.condition(term, name) for term in tree.terms])
+
+    def _member(self, tree: expression.Member, name: str | None) -> Any:
+        value, options = self.condition(tree.value, name), [option.value for option in tree.options]
+        if is_known(value):
+            return (value in options) != tree.negated
+        found = Method(value, "is_in", (options,))
+        return Invert(found) if tree.negated else found
+
+
+def _is_dynamic(step: Step) -> bool:
+    """Whether the items of a fan-out are only known in the run."""
+    return any(isinstance(source, ParamRef | OutputRef) for source in (step.for_each or {}).values())
+
+
+def is_known(node: Any) -> bool:
+    """Whether a value is plain data; anything else is only known when the task runs."""
+    return node is None or isinstance(node, str | int | float | list | dict)
+
+
+def both(operator: str, terms: list[Any]) -> Any:
+    """Conditions joined by `and` or `or`; the known ones decide or drop out."""
+    decisive = operator == "or"
+    left_open = [term for term in terms if not is_known(term)]
+    if any(term is decisive for term in terms if is_known(term)):
+        return decisive
+    if not left_open:
+        return not decisive
+    whole = left_open[0]
+    for term in left_open[1:]:
+        whole = Infix("|" if decisive else "&", whole, term)
+    return whole
+
+
+class Marks:
+    """The spelling of references inside a pod: numbered marks, replaced by calls when the pod is done."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self._nodes: list[Any] = []
+
+    def literal(self, text: str) -> str:
+        return text
+
+    def reference(self, ref: Ref) -> str:
+        node = self._scope.node(ref)
+        if is_known(node):
+            return escaped(text_of(node), glued=True)
+        self._nodes.append(node)
+        return f"{MARK}{len(self._nodes) - 1}{MARK}"
+
+    def replaced(self, tree: Any) -> Any:
+        """A pod with calls where the marks are."""
+        if isinstance(tree, dict):
+            return {key: self.replaced(value) for key, value in tree.items()}
+        if isinstance(tree, list):
+            return [self.replaced(value) for value in tree]
+        if isinstance(tree, str) and MARK in tree:
+            pieces = tree.split(MARK)
+            return glued([self._nodes[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces)])
+        return tree
+
+
+def glued(parts: list[Any]) -> Any:
+    """Parts as one value: neighbouring literals merged, a single part as it is, else a join."""
+    merged: list[Any] = []
+    for part in parts:
+        flat = part.args if isinstance(part, Call) and part.name == "join" else (part,)
+        for piece in flat:
+            piece = text_of(piece) if is_known(piece) else piece
+            if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+                merged[-1] += piece
+            elif piece != "":
+                merged.append(piece)
+    if len(merged) == 1:
+        return merged[0]
+    return Call("join", tuple(merged)) if merged else ""

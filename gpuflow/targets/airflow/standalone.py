@@ -1,0 +1,146 @@
+"""The same DAG without gpuflow: stock operators and Jinja, for an Airflow where nothing can be installed.
+
+What the stock operators cannot do is refused by name (`STANDALONE_CANNOT`); the rest is rewritten task by task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.errors import GpuflowError
+from gpuflow.pod.expansion import escaped
+from gpuflow.spec.params import text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
+from gpuflow.targets.airflow.dag import Dag
+from gpuflow.targets.airflow.python import Call, Method
+from gpuflow.targets.frame import losses
+
+QUEUE_SECONDS = 7 * 86400
+"""How long a pod may wait for a node: the stock operator's two minutes would fail every queued step."""
+CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "pool", "pool_slots", "retry_delay",
+           "retry_exponential_backoff", "max_retry_delay", "max_active_tis_per_dagrun", "outlets")  # fmt: skip
+
+
+def refuse_losses(pipeline: Pipeline) -> None:
+    """Everything the stock operators would lose of a pipeline, in one error."""
+    missing = [
+        loss for loss in losses(pipeline, {**CAPABILITIES, **STANDALONE_CANNOT}) if loss.construct in STANDALONE_CANNOT
+    ]
+    if missing:
+        raise GpuflowError(loss.finding("airflow --standalone") for loss in missing)
+
+
+def standalone(dag: Dag) -> Dag:
+    """The DAG with stock operators only."""
+    tasks = [replace(made, call=_stock(made.call)) for made in dag.tasks]
+    return Dag(dag.settings, tasks, dag.edges, dag.taken)
+
+
+def _stock(call: Any) -> Any:
+    if isinstance(call, Method):
+        given = call.target.named
+        pods = [_template(given["template"], item) for item in _items(call.named["item"])]
+        partial = Call("KubernetesPodOperator.partial", (), _arguments(given))
+        return Method(partial, "expand", (), {"pod_template_dict": pods})
+    if call.name == "Approve":
+        rest = {key: value for key, value in call.named.items() if key != "message"}
+        asked = _literal(call.named["message"])
+        return Call("ApprovalOperator", (), {**rest, "subject": asked, "fail_on_reject": True})
+    if call.name != "GpuPodOperator":
+        return call
+    template = {"pod_template_dict": _template(call.named["template"], {})}
+    return Call("KubernetesPodOperator", (), _arguments(call.named) | template)
+
+
+def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+    named = {key: given[key] for key in CARRIED if key in given}
+    named |= {"base_container_name": "main", "retries": given.get("failures", 0)}
+    if "outputs" in given:
+        named["do_xcom_push"] = True
+    return named | {
+        "deferrable": True,
+        "schedule_timeout_seconds": QUEUE_SECONDS,
+        "startup_timeout_seconds": 600,
+        "on_finish_action": "delete_succeeded_pod",
+        "log_events_on_failure": True,
+    }
+
+
+def _items(node: Any) -> list[dict[str, Any]]:
+    """The items of a fan-out that is known already."""
+    if isinstance(node, list):
+        return node
+    rows: list[dict[str, Any]] = [{}]
+    for key, source in node.args[0].items():
+        values = range(*source.args) if isinstance(source, Call) else source
+        rows = [{**row, key: value} for row in rows for value in values]
+    return rows
+
+
+def _template(pod: Call, item: Mapping[str, Any]) -> Any:
+    """A pod for Airflow's renderer: as a whole out of its reach, or text by text where values are to be filled in."""
+    manifest = _with_item({"apiVersion": "v1", "kind": "Pod", "metadata": pod.args[0], "spec": pod.named["spec"]}, item)
+    return _rendered(manifest) if _has_calls(manifest) else Call("literal", (manifest,))
+
+
+def _with_item(tree: Any, item: Mapping[str, Any]) -> Any:
+    if isinstance(tree, dict):
+        return {key: _with_item(value, item) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_with_item(value, item) for value in tree]
+    if isinstance(tree, Call) and tree.name == "item":
+        return escaped(text_of(item[tree.args[0]]), glued=True)
+    if isinstance(tree, Call) and tree.name == "join":
+        parts = [_with_item(part, item) for part in tree.args]
+        return Call("join", tuple(parts)) if any(isinstance(part, Call) for part in parts) else "".join(parts)
+    return tree
+
+
+def _has_calls(tree: Any) -> bool:
+    if isinstance(tree, dict):
+        return any(map(_has_calls, tree.values()))
+    return any(map(_has_calls, tree)) if isinstance(tree, list) else isinstance(tree, Call)
+
+
+def _rendered(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _rendered(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_rendered(value) for value in tree]
+    if isinstance(tree, Call):
+        parts = tree.args if tree.name == "join" else (tree,)
+        return "".join(_jinja(part) if isinstance(part, Call) else _kept(part) for part in parts)
+    return _literal(tree) if isinstance(tree, str) else tree
+
+
+def _literal(text: str) -> Any:
+    """Text that Jinja would change stays out of its reach."""
+    return Call("literal", (text,)) if "{" in text or text.endswith("\n") else text
+
+
+def _kept(text: str) -> str:
+    """Text beside a value, as a string inside Jinja where Jinja would read it otherwise."""
+    return f"{{{{ {json.dumps(text)} }}}}" if "{" in text or "}" in text or text.endswith("\n") else text
+
+
+def _jinja(call: Call) -> str:
+    """A reference as a template. `$` is doubled because Kubernetes expands `$(NAME)` in commands and variables."""
+    if call.name == "run_id":
+        return "{{ run_id }}"
+    if call.name == "param":
+        value, kind = f"params[{json.dumps(call.args[0])}]", call.args[1] if len(call.args) > 1 else "any"
+    else:
+        task, name = json.dumps(call.args[0]), json.dumps(call.args[1])
+        kind = call.args[2] if len(call.args) > 2 else "string"
+        value = f"ti.xcom_pull(task_ids={task})[{name}]"
+        if call.named.get("each"):
+            kind, value = "json", f"(ti.xcom_pull(task_ids=[{task}]) | map(attribute={name}) | list)"
+    if kind == "any":
+        value = f"({value} if {value} is string else {value} | tojson)"
+    elif kind != "string":
+        value = f"({value} | {'float | ' if kind == 'float' else ''}tojson)"
+    return f'{{{{ {value} | replace("$", "$$") }}}}' if kind in ("any", "string", "json") else f"{{{{ {value} }}}}"

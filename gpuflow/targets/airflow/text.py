@@ -1,0 +1,120 @@
+"""A DAG as the text of a Python file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from gpuflow.targets.airflow.dag import Dag, Made
+from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name, source
+from gpuflow.targets.airflow.sharing import Shared
+from gpuflow.targets.frame import Request, header
+
+HOMES = {
+    "timedelta": "datetime",
+    "ApprovalOperator": "airflow.providers.standard.operators.hitl",
+    "EmptyOperator": "airflow.providers.standard.operators.empty",
+    "KubernetesPodOperator": "airflow.providers.cncf.kubernetes.operators.pod",
+    **dict.fromkeys(
+        ("DAG", "Asset", "AssetAny", "CronTriggerTimetable", "Param", "TaskGroup", "literal"), "airflow.sdk"
+    ),
+    **dict.fromkeys(
+        ("Approve", "DeleteClaim", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Pod", "claim"),
+        "gpuflow.airflow",
+    ),
+    **dict.fromkeys(("at_most", "combinations", "item", "join", "output", "param", "run_id"), "gpuflow.airflow"),
+}
+"""Where each name of a DAG file comes from."""
+
+
+def dag_file(dag: Dag, request: Request) -> str:
+    """The text of the file."""
+    used = {"DAG"} | {name for name in _names([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
+    if any(made.group for made in dag.tasks):
+        used.add("TaskGroup")
+    lines = [f"# {line}" for line in header(request, "airflow")]
+    lines += ["", *_imports(used), ""]
+    shared = Shared([made.call for made in dag.tasks])
+    lines += [f"{name} = {source(value, '', len(name) + 3)}" for name, value in shared.constants.items()]
+    lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), dag.settings), '', 12)} as dag:"]
+    lines += _tasks([Made(made.variable, made.group, shared.named(made.call)) for made in dag.tasks])
+    lines += _edges(dag.edges)
+    return "\n".join(lines) + "\n"
+
+
+def _imports(used: set[str]) -> list[str]:
+    """Import lines as isort groups them: standard library, Airflow, gpuflow."""
+    modules: dict[str, list[str]] = {}
+    for name in sorted(used, key=lambda name: (not name.isupper(), not name[0].isupper(), name)):
+        modules.setdefault(HOMES[name], []).append(name)
+    groups = [["datetime"], sorted(m for m in modules if m.startswith("airflow")), ["gpuflow.airflow"]]
+    lines: list[str] = []
+    for group in groups:
+        block = [line for module in group if module in modules for line in _import(module, modules[module])]
+        if block:
+            lines += [*([""] if lines else []), *block]
+    return lines
+
+
+def _import(module: str, names: list[str]) -> list[str]:
+    line = f"from {module} import {', '.join(names)}"
+    if len(line) <= 110:
+        return [line]
+    return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
+
+
+def _tasks(tasks: list[Made]) -> list[str]:
+    """Tasks in document order; neighbours of one group share its `with` block."""
+    lines: list[str] = []
+    opened: tuple[str, ...] = ()
+    for made in tasks:
+        common = 0
+        while common < min(len(opened), len(made.group)) and opened[common] == made.group[common]:
+            common += 1
+        for depth in range(common, len(made.group)):
+            lines.append(f"{'    ' * (depth + 1)}with TaskGroup({source(made.group[depth])}):")
+        opened = made.group
+        indent = "    " * (len(opened) + 1)
+        lines.append(f"{indent}{made.variable} = {source(made.call, indent, len(made.variable) + 3)}")
+    return lines
+
+
+def _edges(edges: list[tuple[tuple[str, ...], str]]) -> list[str]:
+    """`a >> b` lines; a long list that several tasks wait for gets the name `ends`."""
+    if not edges:
+        return []
+    counted = Counter(before for before, _ in edges if len(before) > 3)
+    ends = next((before for before, count in counted.items() if count > 1), ())
+    lines = [""]
+    if ends:
+        lines.append(f"    ends = {source([Name(name) for name in ends], '    ', 7)}")
+    return lines + [f"    {_edge(before, after, ends)}" for before, after in edges]
+
+
+def _edge(before: tuple[str, ...], after: str, ends: tuple[str, ...]) -> str:
+    if before == ends:
+        return f"ends >> {after}"
+    if len(before) == 1:
+        return f"{before[0]} >> {after}"
+    names = list(before)
+    if ends and set(ends) < set(before):
+        names = ["*ends", *(name for name in before if name not in ends)]
+    return f"{source([Name(name) for name in names], '    ', len(after) + 4)} >> {after}"
+
+
+def _names(tree: Any) -> set[str]:
+    """Every name that is called or mentioned."""
+    if isinstance(tree, dict):
+        return _names(list(tree.values()))
+    if isinstance(tree, list | tuple):
+        return {name for part in tree for name in _names(part)}
+    if isinstance(tree, Name):
+        return {tree.text}
+    if isinstance(tree, Call):
+        return {re.split(r"\.", tree.name)[0]} | _names([*tree.args, *tree.named.values()])
+    if isinstance(tree, Method):
+        return _names([tree.target, *tree.args, *tree.named.values()])
+    if isinstance(tree, Infix):
+        return _names([tree.left, tree.right])
+    return _names(tree.term) if isinstance(tree, Invert) else set()

@@ -1,0 +1,268 @@
+"""Both answers in the same shape, so that they can be compared field by field.
+
+For each kind there is what we say (`*_ours`, from the case) and what the engine says (`*_theirs`, from its
+oracle's answer), without what is free: the order of alternatives, and LimitRanger's note in them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from gpuflow.quantity import Quantity
+from tests.differential import pipelines, workloads
+from tests.differential.expansion import environment, expanded
+from tests.differential.oracle import Answer, Case
+
+
+class NotOurs(RuntimeError):
+    """Our side of a kind is not there."""
+
+
+def _ours(name: str, module: str = "gpuflow.check") -> Callable[..., Any]:
+    """A function of gpuflow that may not have been written yet."""
+    found = getattr(importlib.import_module(module), name, None)
+    if found is None:
+        raise NotOurs(f"{module}.{name} is not implemented on our side yet")
+    function: Callable[..., Any] = found
+    return function
+
+
+# Quantities -----------------------------------------------------------------------------------------------
+
+
+def quantity_ours(case: Case) -> Answer:
+    texts = {"a": case["a"], **({"b": case["b"]} if "b" in case else {})}
+    read: dict[str, Quantity] = {}
+    answer: Answer = {}
+    for side, text in texts.items():
+        try:
+            read[side] = Quantity(text)
+        except ValueError as refusal:
+            answer[side] = {"error": str(refusal)}
+        else:
+            answer[side] = _described(read[side])
+    if len(read) == 2:
+        a, b = read["a"], read["b"]
+        answer |= {"sum": str(a + b), "difference": str(a - b), "cmp": (a > b) - (a < b)}
+    return answer
+
+
+def _described(quantity: Quantity) -> Answer:
+    numbers = {"value": quantity.value, "milli": quantity.milli}
+    fitting = {name: number for name, number in numbers.items() if 0 <= number < 2**63}
+    return {"canonical": str(quantity), "text": quantity.text, **fitting}
+
+
+def quantity_theirs(answer: Answer) -> Answer:
+    """Without the whole numbers of negative amounts: Kubernetes makes -5947003306 of -500Ti."""
+    return {field: _sensible(part) if isinstance(part, dict) else part for field, part in answer.items()}
+
+
+def _sensible(described: Answer) -> Answer:
+    if not described.get("canonical", "").startswith("-"):
+        return described
+    return {field: part for field, part in described.items() if field not in ("value", "milli")}
+
+
+# Admission ------------------------------------------------------------------------------------------------
+
+
+def admission_ours(case: Case) -> Answer:
+    admit = _ours("admit")
+    admission = admit(
+        case["pod"],
+        quotas=case["quotas"],
+        limit_ranges=case["limitranges"],
+        priority_classes=case["priorityclasses"],
+        runtime_classes=case["runtimeclasses"],
+        namespace={"metadata": {"name": "ns", **case["namespace"]}},
+    )
+    return _admission(_admitted(admission), [_admitted(other) for other in admission.alternatives])
+
+
+def admission_theirs(answer: Answer) -> Answer:
+    alternatives = answer.get("alternatives", [])
+    return _admission(_kept(answer), [_kept(other) for other in alternatives])
+
+
+def _admission(given: Answer, others: list[Answer]) -> Answer:
+    return {**given, "alternatives": sorted({json.dumps(_without_note(each), sort_keys=True) for each in others})}
+
+
+def _without_note(answer: Answer) -> Answer:
+    pod = {field: value for field, value in answer["pod"].items() if field != "limitRangerAnnotation"}
+    return {**answer, "pod": pod}
+
+
+def _kept(answer: Answer) -> Answer:
+    """The oracle also tells stage and what validation saw before the pod was stored: nobody outside sees those."""
+    fields = ("status", "message", "clauses", "usage", "used", "pod")
+    empty: Answer = {"clauses": [], "usage": {}, "used": {}}
+    return {field: answer.get(field, empty.get(field)) for field in fields}
+
+
+def _admitted(admission: Any) -> Answer:
+    return {
+        "status": admission.status,
+        "message": admission.message or "",
+        "clauses": list(admission.clauses),
+        "usage": dict(admission.usage or {}),
+        "used": {name: dict(used) for name, used in (admission.used or {}).items()},
+        "pod": pod_view(admission.pod),
+    }
+
+
+def pod_view(pod: Case) -> Answer:
+    """The parts of a pod that the oracle tells."""
+    spec = pod["spec"]
+    view: Answer = {"containers": {each["name"]: _resources(each) for each in spec["containers"]}}
+    if spec.get("initContainers"):
+        view["initContainers"] = {each["name"]: _resources(each) for each in spec["initContainers"]}
+    if spec.get("resources") is not None:
+        view["resources"] = _resources(spec)
+    view |= {field: spec[field] for field in ("overhead", "priorityClassName", "priority") if field in spec}
+    if pod.get("status", {}).get("qosClass"):
+        view["qosClass"] = pod["status"]["qosClass"]
+    note = pod["metadata"].get("annotations", {}).get("kubernetes.io/limit-ranger")
+    return view | ({"limitRangerAnnotation": note} if note else {})
+
+
+def _resources(holder: Case) -> Answer:
+    listed = holder.get("resources") or {}
+    return {side: listed[side] for side in ("requests", "limits") if listed.get(side)}
+
+
+# Node fit -------------------------------------------------------------------------------------------------
+
+
+def nodefit_ours(case: Case) -> Answer:
+    fit_nodes = _ours("fit_nodes")
+    namespaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in case["namespaces"].items()]
+    fit = fit_nodes(case["pod"], case["nodes"], case["pods"], namespaces, gates=case.get("gates", ()))
+    return {
+        "feasible": list(fit.feasible),
+        "reasons": {node: sorted(reasons) for node, reasons in fit.reasons.items() if reasons},
+        "message": fit.message,
+    }
+
+
+def nodefit_theirs(answer: Answer) -> Answer:
+    reasons = {node: verdict["reasons"] for node, verdict in answer["nodes"].items() if not verdict["fits"]}
+    return {"feasible": answer["feasible"], "reasons": reasons, "message": answer.get("message")}
+
+
+# Kueue ----------------------------------------------------------------------------------------------------
+
+
+def kueue_ours(case: Case) -> Answer:
+    assign_flavors = _ours("assign_flavors")
+    assignment = assign_flavors(
+        case["workload"],
+        flavors=case["flavors"],
+        cluster_queues=case["clusterQueues"],
+        local_queues=case["localQueues"],
+        cohorts=case["cohorts"],
+        admitted=case["admitted"],
+        namespaces=case["namespaces"],
+    )
+    return {
+        "verdict": assignment.verdict,
+        "message": assignment.message,
+        "podSets": {name: dict(flavors) for name, flavors in assignment.pod_sets.items()},
+        "targets": sorted(assignment.targets),
+        "finalVerdict": assignment.final_verdict,
+    }
+
+
+def kueue_theirs(answer: Answer) -> Answer:
+    pod_sets = {
+        each["name"]: {resource: flavor["flavor"] for resource, flavor in each["flavors"].items()}
+        for each in answer.get("podSets", [])
+    }
+    final = answer.get("finalVerdict")
+    return {
+        "verdict": answer["verdict"].lower(),
+        "message": answer["message"],
+        "podSets": pod_sets,
+        "targets": sorted(f"{workloads.NAMESPACE}/{target['name']}" for target in answer.get("targets", [])),
+        "finalVerdict": final.lower() if final else None,
+    }
+
+
+# Argo -----------------------------------------------------------------------------------------------------
+
+
+def compiled(case: Case) -> Case:
+    """The workflow that gpuflow makes of a case's pipeline, as Argo would be handed it."""
+    try:
+        workflow = importlib.import_module("gpuflow.targets.argo.workflow")
+    except ModuleNotFoundError as missing:
+        raise NotOurs(
+            f"compiling for Argo needs the package {missing.name}: use the environment of the argo extra"
+        ) from None
+    from gpuflow import Site, loads
+    from gpuflow.targets.frame import Request
+
+    pipeline = loads(json.dumps(case["pipeline"], ensure_ascii=False), "pipeline.yaml")
+    request = Request(pipeline, Site.load("nvidia"), "ns", "pipeline.yaml", (), {"as": "Workflow"})
+    manifest: Case = workflow.build(request)
+    return manifest
+
+
+def substitution_question(case: Case) -> Case:
+    manifest = compiled(case)
+    manifest["metadata"] |= {"name": "run", "uid": "uid-run"}
+    return {
+        "workflow": manifest,
+        "parameters": case["parameters"],
+        "path": _way(manifest["spec"], case["step"]),
+        "scope": {
+            "tasks.{}.outputs.parameters.{}".format(*name.split(".")): value for name, value in case["outputs"].items()
+        },
+    }
+
+
+def _way(spec: Case, step: str) -> list[str]:
+    """The tasks that lead to a step: a loop may be a DAG of its own around it."""
+    templates = {each["name"]: each for each in spec["templates"]}
+    path: list[str] = []
+    name = spec["entrypoint"]
+    while "dag" in templates[name]:
+        tasks = {each["name"]: each for each in templates[name]["dag"]["tasks"]}
+        path.append(step)
+        name = tasks[step]["template"]
+    return path
+
+
+def substitution_ours(case: Case) -> Answer:
+    return pipelines.meant(case)
+
+
+def substitution_theirs(answer: Answer) -> Answer:
+    if "failure" in answer:
+        return answer
+    return {"pods": [_started(pod["container"]) for pod in answer.get("pods", [])]}
+
+
+def _started(container: Case) -> Answer:
+    """What the container is started with, without gpuflow's supervisor and the variables gpuflow adds."""
+    env = environment(container.get("env", []))
+    argv = [expanded(word, env) for word in (*container.get("command", []), *container.get("args", []))]
+    if argv[0] == "gpuflow-run":
+        argv = argv[argv.index("--") + 1 :]
+    return {"argv": argv, "env": {name: value for name, value in env.items() if not name.startswith("GPUFLOW_")}}
+
+
+def lint_question(case: Case) -> Case:
+    return {"text": json.dumps(compiled(case))}
+
+
+def lint_ours(case: Case) -> Answer:
+    return {"valid": True, "errors": []}
+
+
+def lint_theirs(answer: Answer) -> Answer:
+    return answer

@@ -1,0 +1,234 @@
+# Made by gpuflow 0.1.0 from endings.yaml sha256:c509b39a415a412a for site nvidia.
+# Do not edit: change the source and compile again.
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Param
+
+from gpuflow.airflow import DeleteClaim, GpuPodOperator, MakeClaim, Pod, claim, param
+
+SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "runAsGroup": 1000,
+    "fsGroup": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+with DAG(
+    dag_id="endings",
+    schedule=None,
+    catchup=False,
+    params={"go": Param(True, type="boolean")},
+    tags=["gpuflow"],
+) as dag:
+    claim_data = MakeClaim(
+        task_id="claim-data",
+        namespace="ml",
+        name=claim("endings-data"),
+        size="10Gi",
+        access="ReadWriteMany",
+        storage_class="fast",
+    )
+    load = GpuPodOperator(
+        task_id="load",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "load"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["load"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L11",
+    )
+    slow = GpuPodOperator(
+        task_id="slow",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "slow"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["slow"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L12",
+    )
+    maybe = GpuPodOperator(
+        task_id="maybe",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "maybe"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["maybe"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L13",
+        when=param("go"),
+    )
+    both = GpuPodOperator(
+        task_id="both",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "both"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["both"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L17",
+    )
+    anyway = GpuPodOperator(
+        task_id="anyway",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "anyway"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["anyway"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L20",
+        trigger_rule="none_failed",
+    )
+    notify = GpuPodOperator(
+        task_id="notify",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "notify"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["notify"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L25",
+        trigger_rule="all_done",
+    )
+    page = GpuPodOperator(
+        task_id="page",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "page"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["page"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L26",
+        trigger_rule="all_done",
+        only_after_failure=True,
+    )
+    tidy = GpuPodOperator(
+        task_id="tidy",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "tidy"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["tidy"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml#L27",
+        trigger_rule="none_failed",
+    )
+    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    delete_claim_data = DeleteClaim(
+        task_id="delete-claim-data",
+        name=claim("endings-data"),
+        namespace="ml",
+        trigger_rule="all_done",
+    )
+
+    ends = [slow, both, anyway, notify, page, tidy]
+    claim_data >> load
+    claim_data >> slow
+    load >> maybe
+    [maybe, slow] >> both
+    maybe >> anyway
+    [slow, both, anyway] >> notify
+    [slow, both, anyway] >> page
+    [slow, both, anyway] >> tidy
+    ends >> outcome
+    ends >> delete_claim_data
+    delete_claim_data >> outcome

@@ -1,0 +1,170 @@
+# Made by gpuflow 0.1.0 from group.yaml sha256:5dc2ad3c003eec9b for site nvidia.
+# Do not edit: change the source and compile again.
+
+from datetime import timedelta
+
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Param, TaskGroup
+
+from gpuflow.airflow import Approve, GpuPodOperator, Pod, join, output, param, run_id
+
+SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "runAsGroup": 1000,
+    "fsGroup": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+with DAG(
+    dag_id="group",
+    schedule=None,
+    catchup=False,
+    params={"deploy": Param(True, type="boolean"), "region": Param("eu", type="string")},
+    tags=["gpuflow"],
+) as dag:
+    build = GpuPodOperator(
+        task_id="build",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "group", "gpuflow.dev/step": "build"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=group",
+                            "--step=build",
+                            join("--run-id=", run_id()),
+                            "--output=version:string",
+                            "--engine=airflow",
+                            "--outputs-dir=/gpuflow/outputs",
+                            "--",
+                            "build",
+                        ],
+                        "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+            },
+        ),
+        outputs={"version": "string"},
+        supervised=True,
+        source="group.yaml#L9",
+    )
+    with TaskGroup("release"):
+        release_push = GpuPodOperator(
+            task_id="push",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "push"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/deploy:1",
+                            "command": [
+                                "gpuflow-run",
+                                "--pipeline=release",
+                                "--step=push",
+                                join("--run-id=", run_id()),
+                                "--output=digest:string",
+                                "--engine=airflow",
+                                "--outputs-dir=/gpuflow/outputs",
+                                "--",
+                                "push",
+                                output("build", "version"),
+                            ],
+                            "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                    "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+                },
+            ),
+            outputs={"digest": "string"},
+            supervised=True,
+            when=param("deploy") & param("region").is_in(["eu", "us"]),
+        )
+        release_probe = GpuPodOperator(
+            task_id="probe",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "probe"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/deploy:1",
+                            "command": ["probe"],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                },
+            ),
+            when=param("deploy") & param("region").is_in(["eu", "us"]),
+        )
+        release_ask = Approve(
+            task_id="ask",
+            message="Release {{ version }}?",
+            response_timeout=timedelta(hours=2),
+            when=param("deploy") & param("region").is_in(["eu", "us"]),
+        )
+        release_all = GpuPodOperator(
+            task_id="all",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "all"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/deploy:1",
+                            "command": ["roll-out", output("release.push", "digest")],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                },
+            ),
+            when=param("deploy") & param("region").is_in(["eu", "us"]),
+        )
+    announce = GpuPodOperator(
+        task_id="announce",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "group", "gpuflow.dev/step": "announce"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["announce", output("release.push", "digest")],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        source="group.yaml#L39",
+    )
+    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+
+    build >> release_push
+    release_push >> release_probe
+    release_probe >> release_ask
+    [release_ask, release_push] >> release_all
+    release_all >> announce
+    [release_ask, announce] >> outcome

@@ -1,0 +1,68 @@
+# Made by gpuflow 0.1.0 from params.yaml sha256:dac95621c249de4b for site nvidia.
+# Do not edit: change the source and compile again.
+
+from datetime import timedelta
+
+from airflow.sdk import DAG, CronTriggerTimetable, Param
+
+from gpuflow.airflow import GpuPodOperator, Pod, join, param, run_id
+
+with DAG(
+    dag_id="params",
+    description="Every type of parameter, and a schedule with a time zone",
+    schedule=CronTriggerTimetable("30 2 * * 6", timezone="Europe/Berlin"),
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(days=2),
+    params={
+        "lr": Param(2e-05, type="number", minimum=0, maximum=1),
+        "epochs": Param(3, type="integer", minimum=1, description="How often"),
+        "base": Param("small", type="string", enum=["small", "large"]),
+        "dry_run": Param(False, type="boolean"),
+        "suites": Param(["mmlu", "gsm8k"], type="array"),
+        "rows": Param([1, 2], type="array", items={}),
+        "extra": Param({"a": 1}, type="object"),
+    },
+    tags=["gpuflow", "team=nlp"],
+) as dag:
+    train = GpuPodOperator(
+        task_id="train",
+        namespace="ml",
+        template=Pod(
+            {
+                "labels": {
+                    "team": "nlp",
+                    "gpuflow.dev/pipeline": "params",
+                    "gpuflow.dev/step": "train",
+                    "gpuflow.dev/team": "nlp",
+                },
+            },
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": 1000,
+                    "runAsGroup": 1000,
+                    "fsGroup": 1000,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": [
+                            "train",
+                            param("lr", "float"),
+                            param("epochs"),
+                            param("base"),
+                            param("dry_run"),
+                            param("suites"),
+                            join("--x=", param("extra"), "/", run_id()),
+                        ],
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    },
+                ],
+            },
+        ),
+        source="params.yaml#L18",
+    )

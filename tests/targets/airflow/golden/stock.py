@@ -1,0 +1,444 @@
+# Made by gpuflow 0.1.0 from stock.yaml sha256:4124b42c0f35fc93 for site nvidia.
+# Do not edit: change the source and compile again.
+
+from datetime import timedelta
+
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG, Param, literal
+
+with DAG(
+    dag_id="stock",
+    schedule=None,
+    catchup=False,
+    params={"lr": Param(0.1, type="number"), "name": Param("a", type="string")},
+    tags=["gpuflow"],
+) as dag:
+    plan = KubernetesPodOperator(
+        task_id="plan",
+        namespace="ml",
+        retry_delay=timedelta(seconds=10),
+        retry_exponential_backoff=2,
+        base_container_name="main",
+        retries=2,
+        do_xcom_push=True,
+        deferrable=True,
+        schedule_timeout_seconds=604800,
+        startup_timeout_seconds=600,
+        on_finish_action="delete_succeeded_pod",
+        log_events_on_failure=True,
+        pod_template_dict={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "labels": {
+                    "gpuflow.dev/pipeline": "stock",
+                    "gpuflow.dev/step": "plan",
+                    "kueue.x-k8s.io/queue-name": "research",
+                },
+            },
+            "spec": {
+                "restartPolicy": "Never",
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": 1000,
+                    "runAsGroup": 1000,
+                    "fsGroup": 1000,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=stock",
+                            "--step=plan",
+                            "--run-id={{ run_id }}",
+                            "--output=rows:int",
+                            "--engine=airflow",
+                            "--outputs-dir=/gpuflow/outputs",
+                            "--",
+                            "plan",
+                            literal("{{ kept }}"),
+                            (
+                                '{{ (params["name"] if params["name"] is string else params["name"] | tojson) | '
+                                'replace("$", "$$") }}'
+                            ),
+                        ],
+                        "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    },
+                ],
+                "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+            },
+        },
+    )
+    train = KubernetesPodOperator(
+        task_id="train",
+        namespace="ml",
+        base_container_name="main",
+        retries=0,
+        deferrable=True,
+        schedule_timeout_seconds=604800,
+        startup_timeout_seconds=600,
+        on_finish_action="delete_succeeded_pod",
+        log_events_on_failure=True,
+        pod_template_dict={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "labels": {
+                    "gpuflow.dev/pipeline": "stock",
+                    "gpuflow.dev/step": "train",
+                    "kueue.x-k8s.io/queue-name": "research",
+                },
+            },
+            "spec": {
+                "restartPolicy": "Never",
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": 1000,
+                    "runAsGroup": 1000,
+                    "fsGroup": 1000,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "affinity": {
+                    "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {
+                                    "matchExpressions": [
+                                        {
+                                            "key": "nvidia.com/gpu.product",
+                                            "operator": "In",
+                                            "values": [
+                                                "NVIDIA-A100-SXM4-80GB",
+                                                "NVIDIA-A100-80GB-PCIe",
+                                                "NVIDIA-A800-SXM4-80GB",
+                                            ],
+                                        },
+                                    ],
+                                },
+                            ],
+                        },
+                    },
+                },
+                "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": [
+                            "train",
+                            '{{ "--lr={" }}{{ (params["lr"] | float | tojson) }}{{ "}" }}',
+                            '{{ (ti.xcom_pull(task_ids="plan")["rows"] | tojson) }}',
+                            "$$(HOME)",
+                        ],
+                        "resources": {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    },
+                ],
+            },
+        },
+    )
+    fan = KubernetesPodOperator.partial(
+        task_id="fan",
+        namespace="ml",
+        max_active_tis_per_dagrun=2,
+        base_container_name="main",
+        retries=0,
+        do_xcom_push=True,
+        deferrable=True,
+        schedule_timeout_seconds=604800,
+        startup_timeout_seconds=600,
+        on_finish_action="delete_succeeded_pod",
+        log_events_on_failure=True,
+    ).expand(
+        pod_template_dict=[
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "labels": {
+                        "gpuflow.dev/pipeline": "stock",
+                        "gpuflow.dev/step": "fan",
+                        "kueue.x-k8s.io/queue-name": "research",
+                    },
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 1000,
+                        "runAsGroup": 1000,
+                        "fsGroup": 1000,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/train:1",
+                            "command": [
+                                "gpuflow-run",
+                                "--pipeline=stock",
+                                "--step=fan",
+                                "--run-id={{ run_id }}",
+                                "--item=lr=0.1,seed=0",
+                                "--output=loss:float",
+                                "--engine=airflow",
+                                "--outputs-dir=/gpuflow/outputs",
+                                "--",
+                                "fan",
+                                "0.1",
+                                "0",
+                                literal("{{ kept }}"),
+                            ],
+                            "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        },
+                    ],
+                    "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+                },
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "labels": {
+                        "gpuflow.dev/pipeline": "stock",
+                        "gpuflow.dev/step": "fan",
+                        "kueue.x-k8s.io/queue-name": "research",
+                    },
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 1000,
+                        "runAsGroup": 1000,
+                        "fsGroup": 1000,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/train:1",
+                            "command": [
+                                "gpuflow-run",
+                                "--pipeline=stock",
+                                "--step=fan",
+                                "--run-id={{ run_id }}",
+                                "--item=lr=0.1,seed=1",
+                                "--output=loss:float",
+                                "--engine=airflow",
+                                "--outputs-dir=/gpuflow/outputs",
+                                "--",
+                                "fan",
+                                "0.1",
+                                "1",
+                                literal("{{ kept }}"),
+                            ],
+                            "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        },
+                    ],
+                    "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+                },
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "labels": {
+                        "gpuflow.dev/pipeline": "stock",
+                        "gpuflow.dev/step": "fan",
+                        "kueue.x-k8s.io/queue-name": "research",
+                    },
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 1000,
+                        "runAsGroup": 1000,
+                        "fsGroup": 1000,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/train:1",
+                            "command": [
+                                "gpuflow-run",
+                                "--pipeline=stock",
+                                "--step=fan",
+                                "--run-id={{ run_id }}",
+                                "--item=lr=0.2,seed=0",
+                                "--output=loss:float",
+                                "--engine=airflow",
+                                "--outputs-dir=/gpuflow/outputs",
+                                "--",
+                                "fan",
+                                "0.2",
+                                "0",
+                                literal("{{ kept }}"),
+                            ],
+                            "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        },
+                    ],
+                    "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+                },
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "labels": {
+                        "gpuflow.dev/pipeline": "stock",
+                        "gpuflow.dev/step": "fan",
+                        "kueue.x-k8s.io/queue-name": "research",
+                    },
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 1000,
+                        "runAsGroup": 1000,
+                        "fsGroup": 1000,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/train:1",
+                            "command": [
+                                "gpuflow-run",
+                                "--pipeline=stock",
+                                "--step=fan",
+                                "--run-id={{ run_id }}",
+                                "--item=lr=0.2,seed=1",
+                                "--output=loss:float",
+                                "--engine=airflow",
+                                "--outputs-dir=/gpuflow/outputs",
+                                "--",
+                                "fan",
+                                "0.2",
+                                "1",
+                                literal("{{ kept }}"),
+                            ],
+                            "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        },
+                    ],
+                    "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+                },
+            },
+        ],
+    )
+    ask = ApprovalOperator(
+        task_id="ask",
+        response_timeout=timedelta(hours=1),
+        subject=literal("Go {{ on }}?"),
+        fail_on_reject=True,
+    )
+    gather = KubernetesPodOperator(
+        task_id="gather",
+        namespace="ml",
+        base_container_name="main",
+        retries=0,
+        deferrable=True,
+        schedule_timeout_seconds=604800,
+        startup_timeout_seconds=600,
+        on_finish_action="delete_succeeded_pod",
+        log_events_on_failure=True,
+        pod_template_dict={
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "labels": {
+                    "gpuflow.dev/pipeline": "stock",
+                    "gpuflow.dev/step": "gather",
+                    "kueue.x-k8s.io/queue-name": "research",
+                },
+            },
+            "spec": {
+                "restartPolicy": "Never",
+                "securityContext": {
+                    "runAsNonRoot": True,
+                    "runAsUser": 1000,
+                    "runAsGroup": 1000,
+                    "fsGroup": 1000,
+                    "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": [
+                            "gather",
+                            (
+                                '{{ ((ti.xcom_pull(task_ids=["fan"]) | map(attribute="loss") | list) | tojson) | '
+                                'replace("$", "$$") }}'
+                            ),
+                        ],
+                        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                    },
+                ],
+            },
+        },
+    )
+    tidy = KubernetesPodOperator(
+        task_id="tidy",
+        namespace="ml",
+        trigger_rule="all_done",
+        base_container_name="main",
+        retries=0,
+        deferrable=True,
+        schedule_timeout_seconds=604800,
+        startup_timeout_seconds=600,
+        on_finish_action="delete_succeeded_pod",
+        log_events_on_failure=True,
+        pod_template_dict=literal(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "labels": {
+                        "gpuflow.dev/pipeline": "stock",
+                        "gpuflow.dev/step": "tidy",
+                        "kueue.x-k8s.io/queue-name": "research",
+                    },
+                },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": 1000,
+                        "runAsGroup": 1000,
+                        "fsGroup": 1000,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/train:1",
+                            "command": ["tidy"],
+                            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+                        },
+                    ],
+                },
+            },
+        ),
+    )
+    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+
+    plan >> train
+    train >> fan
+    fan >> ask
+    [ask, fan] >> gather
+    gather >> tidy
+    [gather, tidy] >> outcome

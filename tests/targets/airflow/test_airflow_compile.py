@@ -1,0 +1,150 @@
+"""Compiling for Airflow: the text of the DAG file, and what is refused."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuflow.cli.main import main
+from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
+from gpuflow.spec.loading import load, loads
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.airflow import target
+from gpuflow.targets.constructs import VOCABULARY
+from gpuflow.targets.frame import Request, compile_with
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml"))
+SITES = {"spot": "gke"}
+HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
+
+
+def compiled(pipeline: Pipeline, site: str = "nvidia", **options: str) -> str:
+    request = Request(pipeline, Site.load(site), "ml", f"{pipeline.name}.yaml", (), options)
+    artifact, _ = compile_with(target, request, allow_lossy=False)
+    return artifact.text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_dag_file_is_the_golden_one(case: str, golden: Callable[[Path, str], None]) -> None:
+    pipeline = load(HERE / "cases" / f"{case}.yaml")
+    options = {"standalone": "true"} if case == "stock" else {}
+    golden(HERE / "golden" / f"{case.replace('-', '_')}.py", compiled(pipeline, SITES.get(case, "nvidia"), **options))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_lines_of_code_are_short_enough_to_read(case: str) -> None:
+    text = compiled(load(HERE / "cases" / f"{case}.yaml"), SITES.get(case, "nvidia"))
+    assert [line for line in text.splitlines() if len(line) > 120] == []
+
+
+def test_every_construct_has_an_answer() -> None:
+    assert set(target.capabilities) == set(VOCABULARY)
+
+
+def test_compiling_imports_nothing_of_airflow() -> None:
+    program = (
+        "import sys; from gpuflow.cli.main import main; "
+        f"main(['compile', {str(HERE / 'cases' / 'spot.yaml')!r}, '--target', 'airflow', '--site', 'gke']); "
+        "sys.exit(any(name.partition('.')[0] in ('airflow', 'kubernetes') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_user_text_stands_in_the_file_as_a_literal_and_never_as_a_template() -> None:
+    text = compiled(load(HERE / "cases" / "text.yaml"))
+    literals = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    for written in ("{{ params.x }}", "{% if %}", "$$(HOME) $$$$", "${HOME}", 'it\'s "quoted"', "tab\tand\nnewline"):
+        assert written in literals
+    assert "\u202e" not in text, "a character that turns the reading direction must be visible as an escape"
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("cache", "steps: {a: {command: [x], cache: true}}"),
+        ("gang", "steps: {a: {command: [x], gpu: a100-80gb, gang: 2}}"),
+        ("schedule.replace", 'schedule: {cron: "0 0 * * *", concurrency: replace}\nsteps: {a: {command: [x]}}'),
+        ("schedule.catch_up", 'schedule: {cron: "0 0 * * *", catch_up: true}\nsteps: {a: {command: [x]}}'),
+    ],
+)
+def test_what_airflow_cannot_say_is_refused_by_name_with_a_way_out(what: str, body: str) -> None:
+    with pytest.raises(GpuflowError) as refusal:
+        compiled(loads(HEAD + body))
+    (finding,) = refusal.value.findings
+    assert f"airflow does not carry {what}" in finding.message
+    assert finding.hint
+
+
+def test_a_required_parameter_of_a_scheduled_pipeline_is_refused() -> None:
+    body = 'schedule: "0 0 * * *"\nparams: {x: {type: string}}\nsteps: {a: {command: [{param: x}]}}'
+    with pytest.raises(GpuflowError, match='the parameter "x" has no default'):
+        compiled(loads(HEAD + body))
+
+
+def test_a_deadline_of_a_sub_pipeline_is_refused_by_name() -> None:
+    steps = "defaults: {image: i}, steps: {b: {command: [x]}}"
+    inner = f"{{apiVersion: gpuflow/v1, kind: Pipeline, name: q, deadline: 1h, {steps}}}"
+    with pytest.raises(GpuflowError, match="does not carry deadline of a sub-pipeline"):
+        compiled(loads(HEAD + f"steps: {{a: {{pipeline: {inner}}}}}"))
+
+
+def test_names_that_python_or_the_file_itself_uses_stay_usable_as_steps() -> None:
+    names = ("import", "dag", "list", "param")
+    body = f"steps: {{{', '.join(f'{name}: {{command: [x]}}' for name in names)}}}"
+    tree = ast.parse(compiled(loads(HEAD + body)))
+    assigned = {node.targets[0].id for node in ast.walk(tree) if isinstance(node, ast.Assign)}  # type: ignore[attr-defined]
+    assert {"import_", "dag_", "list_", "param_"} <= assigned
+
+
+def test_a_suspended_schedule_starts_nothing() -> None:
+    text = compiled(loads(HEAD + 'schedule: {cron: "0 0 * * *", suspended: true}\nsteps: {a: {command: [x]}}'))
+    assert "schedule=None" in text
+
+
+def test_gpu_tasks_go_into_pools_on_request_with_a_slot_per_gpu() -> None:
+    wants = {"a": "gpu: a100-80gb x 4", "b": "mig: 1g.10gb of a100-80gb", "c": "cpu: 1"}
+    body = f"steps: {{{', '.join(f'{name}: {{command: [x], {want}}}' for name, want in wants.items())}}}"
+    text = compiled(loads(HEAD + body), pools="true")
+    assert 'pool="gpu",\n        pool_slots=4' in text
+    assert 'pool="gpu-mig-1g.10gb",\n        pool_slots=1' in text
+    assert text.count("pool_slots") == 2
+
+
+def test_a_standalone_dag_imports_nothing_of_gpuflow() -> None:
+    text = compiled(load(HERE / "cases" / "stock.yaml"), standalone="true")
+    assert "import gpuflow" not in text
+    assert "from gpuflow" not in text
+
+
+def test_what_a_standalone_dag_would_lose_is_refused_by_name() -> None:
+    with pytest.raises(GpuflowError) as refusal:
+        compiled(load(HERE / "cases" / "spot.yaml"), "gke", standalone="true")
+    lost = [finding.message.partition(" carry ")[2].partition(" (")[0] for finding in refusal.value.findings]
+    assert lost == [
+        "retry.final_exit_codes",
+        "retry.interruptions",
+        "retry.more_memory",
+        "retry.retryable_exit_codes",
+        "spot.fallback_after",
+    ]
+
+
+def test_the_dags_in_the_repository_are_compiled_from_the_examples(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    sources = [f"docs/examples/{name}.yaml" for name in ("finetune", "finetune-eval", "nightly")]
+    check = [] if request.config.getoption("--update-golden") else ["--check"]
+    code = main(
+        ["compile", *sources, "--target", "airflow", "--allow-lossy", "--namespace", "nlp", "-o", "dags/", *check]
+    )
+    assert code == 0, capsys.readouterr().out

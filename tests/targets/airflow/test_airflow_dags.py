@@ -1,0 +1,195 @@
+"""What a real Airflow makes of the DAG files, and of pipelines and steps that are handed to it in Python."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
+from airflow.serialization.serialized_objects import DagSerialization
+
+from gpuflow import Step
+from gpuflow.airflow import GpuPodOperator, task, to_dag
+from gpuflow.errors import GpuflowError
+from gpuflow.pod import Engine, pod_for, spelled
+from gpuflow.site import Site
+from gpuflow.spec.loading import load, loads
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.text import OutputRef
+
+from .playing import Stage
+from .stand_in import StandIn, ended, running
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+CASES = sorted(path.stem for path in (HERE / "cases").glob("*.yaml") if path.stem != "stock")
+"""Every golden that imports gpuflow."""
+
+
+@pytest.fixture(scope="module")
+def bag() -> Any:
+    """Every golden and every DAG of the repository, as Airflow loads them."""
+    dags, errors = {}, {}
+    for folder in (HERE / "golden", ROOT / "dags"):
+        found = DagBag(str(folder), bundle_path=folder)
+        dags |= found.dags
+        errors |= found.import_errors
+    assert errors == {}
+    return dags
+
+
+def stored(dag: Any) -> Any:
+    return json.loads(json.dumps(DagSerialization.to_dict(dag)))
+
+
+def test_airflow_loads_every_dag_without_an_import_error(bag: Any) -> None:
+    names = {path.stem for path in (HERE / "cases").glob("*.yaml")}
+    assert names <= set(bag)
+    assert {"finetune", "finetune-eval", "nightly", "etl_with_gpu_step", "sweep_on_mig"} <= set(bag)
+
+
+def test_airflow_stores_every_dag_and_reads_it_back(bag: Any) -> None:
+    for dag in bag.values():
+        again = DagSerialization.from_dict(stored(dag))
+        assert sorted(again.task_ids) == sorted(dag.task_ids)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_pipeline_handed_over_in_python_is_the_compiled_dag(case: str, bag: Any) -> None:
+    site = "gke" if case == "spot" else "nvidia"
+    live = to_dag(HERE / "cases" / f"{case}.yaml", site=site, namespace="ml")
+    ours, compiled = stored(live)["dag"], stored(bag[live.dag_id])["dag"]
+    for document in (ours, compiled):
+        for place in ("fileloc", "relative_fileloc", "_processor_dags_folder", "bundle_name"):
+            document.pop(place, None)
+    assert ours == compiled
+
+
+def test_any_change_of_a_pod_makes_a_new_dag_version() -> None:
+    def version(text: str) -> Any:
+        return stored(to_dag(loads(text)))
+
+    before = "{apiVersion: gpuflow/v1, kind: Pipeline, name: p, steps: {a: {image: i, command: [x], env: {%s}}}}"
+    long = ", ".join(f"V{number}: {'x' * 60}" for number in range(100))
+    assert version(before % (long + ", LAST: one")) != version(before % (long + ", LAST: two"))
+
+
+ADDED_LABELS = {
+    "dag_id", "task_id", "run_id", "try_number", "kubernetes_pod_operator", "airflow_version", "airflow_kpo_in_cluster",
+}  # fmt: skip
+"""What the guide lists as Airflow's own labels."""
+VALUE = "…"
+"""Stands for every value that only a run knows."""
+
+
+class Dots:
+    """References as dots. That an artifact is its location is known before the run."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+
+    def literal(self, text: str) -> str:
+        return text
+
+    def reference(self, ref: Any) -> str:
+        outputs = self.pipeline.steps[ref.step].outputs if isinstance(ref, OutputRef) else {}
+        return spelled(outputs[ref.name].uri, self) if outputs and outputs[ref.name].is_artifact else VALUE
+
+
+@pytest.mark.parametrize("example", ["nightly", "finetune", "finetune-eval"])
+def test_the_pod_that_reaches_the_api_server_is_the_steps_own_up_to_the_listed_additions(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuflow.airflow.references.text_of", lambda part, context: VALUE)
+    pipeline, site = load(ROOT / "docs" / "examples" / f"{example}.yaml"), Site.load("nvidia")
+    live = to_dag(pipeline, site, namespace="ml", allow_lossy=True)
+    with StandIn() as server:
+        kubeconfig = str(server.kubeconfig(tmp_path))
+        for name in (*pipeline.steps, *pipeline.exit):
+            step = pipeline.effective(name)
+            if not step.runs_container:
+                continue
+            operator = live.get_task(name)
+            if step.for_each:
+                operator = operator.unmap({"item": dict.fromkeys(step.for_each, 1)})
+            expected = pod_for(pipeline, name, site, Dots(pipeline), Engine("airflow"))
+            for volume in expected["spec"].get("volumes", ()):
+                if volume.get("persistentVolumeClaim", {}).get("claimName") in pipeline.claims:
+                    volume["persistentVolumeClaim"]["claimName"] = VALUE
+            assert_same(_made(operator, server, kubeconfig), expected, operator)
+
+
+def _made(operator: Any, server: StandIn, kubeconfig: str) -> dict[str, Any]:
+    """The pod an operator asks the API server for."""
+    operator.config_file, operator.kubernetes_conn_id, operator.in_cluster = kubeconfig, None, False
+    operator.poll_interval, operator.deferrable = 0.01, False
+    operator.when, operator.only_after_failure, operator.limits = None, False, ()
+    operator._read_outputs = lambda pod: {}
+    server.made.clear()
+    server.tell([running(), ended(0)])
+    operator.execute(Stage().context(operator))
+    (made,) = server.made
+    return made
+
+
+def assert_same(made: dict[str, Any], expected: dict[str, Any], operator: Any) -> None:
+    spec, main = made["spec"], made["spec"]["containers"][0]
+    if operator.outputs:
+        assert spec["containers"].pop()["name"] == "airflow-xcom-sidecar"
+        assert spec["volumes"].pop(0) == {"name": "xcom", "emptyDir": {}}
+        assert main["volumeMounts"].pop(0) == {"name": "xcom", "mountPath": "/airflow/xcom"}
+    assert main.pop("terminationMessagePolicy") == "File"
+    assert spec == expected["spec"]
+    labels, own = made["metadata"]["labels"], expected["metadata"]["labels"]
+    assert {key: value for key, value in labels.items() if key in own} == own
+    assert set(labels) - set(own) <= ADDED_LABELS
+    notes = {key: text for key, text in made["metadata"]["annotations"].items() if not key.startswith("gpuflow.dev/")}
+    assert notes == expected["metadata"].get("annotations", {})
+
+
+def test_a_step_on_its_own_takes_values_from_tasks_and_depends_on_them(bag: Any) -> None:
+    dag = bag["etl_with_gpu_step"]
+    embed = dag.get_task("vectors.embed")
+    assert isinstance(embed, GpuPodOperator)
+    assert embed.upstream_task_ids == {"extract"}
+    assert embed.downstream_task_ids == {"load"}
+
+
+def test_a_step_with_items_becomes_a_mapped_task_with_its_limit(bag: Any) -> None:
+    trial = bag["sweep_on_mig"].get_task("trial")
+    assert trial.is_mapped
+    assert trial.partial_kwargs["max_active_tis_per_dagrun"] == 4
+    assert len(trial.expand_input.value["item"]) == 9
+
+
+def test_a_missing_or_surplus_value_of_a_step_is_named() -> None:
+    step = Step(image="i", command=["x", {"param": "path"}])
+    with DAG(dag_id="d"):
+        with pytest.raises(GpuflowError, match='uses "path", and no value is given'):
+            task(step)
+        with pytest.raises(GpuflowError, match='"paht" is not used by the step'):
+            task(step, path="a", paht="b")
+
+
+def test_a_standalone_dag_fills_in_values_and_leaves_other_text_alone(bag: Any) -> None:
+    train = bag["stock"].get_task("train")
+    pulled = {"plan": {"rows": 7}}
+    ti = SimpleNamespace(xcom_pull=lambda task_ids: pulled[task_ids])
+    train.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "run_id": "r"})
+    assert train.pod_template_dict["spec"]["containers"][0]["command"] == ["train", "--lr={1.0}", "7", "$$(HOME)"]
+    plan = bag["stock"].get_task("plan")
+    plan.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "run_id": "r"})
+    assert plan.pod_template_dict["spec"]["containers"][0]["command"][-2:] == ["{{ kept }}", "$$(HOME)"]
+
+
+def test_a_failed_pipeline_is_a_failed_run_whatever_its_exit_steps_do(bag: Any) -> None:
+    dag = bag["endings"]
+    (last,) = (task for task in dag.tasks if not task.downstream_task_ids)
+    assert (last.task_id, last.trigger_rule) == ("outcome", "none_failed")
+    assert {"both", "anyway", "notify", "page", "tidy"} <= last.upstream_task_ids
+    # `both` is marked skipped as soon as `maybe` is, so nothing but the outcome itself would see `slow` fail.
+    assert "slow" in last.upstream_task_ids

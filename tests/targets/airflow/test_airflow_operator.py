@@ -1,0 +1,446 @@
+"""What GpuPodOperator does when the cluster is unkind, against a stand-in for the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk.exceptions import AirflowException, TaskDeferred
+
+from gpuflow.airflow import GpuPodOperator, Pod, at_most, output, param
+
+from .playing import Stage, TaskState, fired
+from .stand_in import (
+    StandIn,
+    Story,
+    admitted,
+    ended,
+    gated,
+    quota_words,
+    running,
+    stuck,
+    told_to_stop,
+)
+
+POD = Pod(
+    {"labels": {"gpuflow.dev/step": "train"}},
+    spec={
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.example.com/train:1",
+                "command": ["train", "{{ not a template }}"],
+                "resources": {"limits": {"memory": "4Gi", "nvidia.com/gpu": "1"}},
+            }
+        ],
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+    },
+)
+GOOD: Story = [running(), ended(0)]
+BAD: Story = [running(), ended(1, "Error")]
+PREEMPTED: Story = [running(), {**told_to_stop("PreemptionByScheduler")}, None]
+LOW_ON_MEMORY = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory. "}
+SHUT_DOWN = {
+    "phase": "Failed",
+    "reason": "Terminated",
+    "message": "Pod was terminated in response to imminent node shutdown.",
+}
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with StandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def maker(server: StandIn, tmp_path: Path) -> Callable[..., Callable[[], Any]]:
+    """`maker(failures=1)` gives a function that makes the same operator again and again."""
+    kubeconfig = str(server.kubeconfig(tmp_path))
+
+    def of(**arguments: Any) -> Callable[[], Any]:
+        settings = {
+            "task_id": "train",
+            "namespace": "ml",
+            "template": POD,
+            "config_file": kubeconfig,
+            "in_cluster": False,
+            "kubernetes_conn_id": None,
+            "poll_interval": 0.01,
+        }
+        return lambda: GpuPodOperator(**{**settings, **arguments})
+
+    return of
+
+
+def test_a_step_that_ends_well_is_a_success_and_its_pod_is_deleted(server: StandIn, maker: Any) -> None:
+    server.tell(GOOD)
+    played = Stage().play(maker())
+    assert played.state == "success"
+    assert len(server.made) == 1
+    assert server.pods == {}
+
+
+def test_text_that_looks_like_a_template_reaches_the_pod_as_it_is(server: StandIn, maker: Any) -> None:
+    server.tell(GOOD)
+    Stage().play(maker())
+    assert server.made[0]["spec"]["containers"][0]["command"] == ["train", "{{ not a template }}"]
+
+
+def test_values_of_the_run_are_filled_in_and_safe_from_expansion(server: StandIn, maker: Any) -> None:
+    template = Pod(
+        {},
+        spec={"containers": [{"name": "main", "image": "i", "command": [param("lr", "float"), output("a", "path")]}]},
+    )
+    server.tell(GOOD)
+    Stage(params={"lr": 1}, outputs={("a", "path"): "$(HOME) {{x}}"}).play(maker(template=template))
+    assert server.made[0]["spec"]["containers"][0]["command"] == ["1.0", "$$(HOME) {{x}}"]
+
+
+def test_it_waits_for_quota_without_a_worker_and_then_runs(server: StandIn, maker: Any) -> None:
+    words = quota_words("1", "8", "8")
+    server.refuse("POST .*/pods", 403, words)
+    server.refuse(r"POST .*/pods\?dry", 403, words, times=3)
+    server.tell(GOOD)
+    played = Stage().play(maker())
+    assert (played.state, played.tries) == ("success", 1)
+    assert server.count(r"POST .*/pods\?dry") == 4
+    assert len(server.made) == 1
+
+
+def test_a_step_above_the_whole_quota_fails_at_once_with_our_finding(server: StandIn, maker: Any) -> None:
+    server.refuse("POST .*/pods", 403, quota_words("16", "0", "8"))
+    played = Stage().play(maker(failures=3, source="finetune.yaml#L14"))
+    assert (played.state, played.tries) == ("failed", 1)
+    (message,) = played.messages
+    assert message.startswith('finetune.yaml:14:1: GF501 step "train" can never be admitted')
+    assert "16 requests.nvidia.com/gpu of the 8 that quota gpuq allows at most" in message
+    assert quota_words("16", "0", "8") in message
+
+
+def test_a_pod_the_api_server_calls_invalid_fails_at_once(server: StandIn, maker: Any) -> None:
+    server.refuse("POST .*/pods", 422, 'Pod "p" is invalid: spec.containers[0].image: Required value')
+    played = Stage().play(maker(failures=3))
+    assert (played.state, played.tries) == ("failed", 1)
+    assert "GF503" in played.messages[0]
+
+
+def test_it_waits_in_the_kueue_queue_as_long_as_it_takes(server: StandIn, maker: Any) -> None:
+    server.tell([*([gated()] * 5), admitted(), *GOOD])
+    played = Stage().play(maker(startup_timeout_seconds=0))
+    assert (played.state, played.tries, played.deferrals) == ("success", 1, 1)
+
+
+def test_the_queue_wait_ends_at_the_limit_of_the_step(server: StandIn, maker: Any) -> None:
+    server.tell([gated()] * 1000)
+    played = Stage().play(maker(failures=3, queue_timeout=timedelta(seconds=-1)))
+    assert (played.state, played.tries) == ("failed", 1)
+    assert "waited longer than" in played.messages[0]
+    assert server.pods == {}, "a pod that gave up must not be admitted later"
+
+
+@pytest.mark.parametrize(
+    "interruption",
+    [
+        pytest.param([None], id="deleted before it started"),
+        pytest.param([running(), None], id="deleted while it ran, seen gone"),
+        pytest.param([running(), told_to_stop(), ended(143, "Error")], id="deleted while it ran, seen ended"),
+        pytest.param([running(), told_to_stop("EvictionByEvictionAPI"), ended(143, "Error")], id="evicted"),
+        pytest.param(PREEMPTED, id="preempted"),
+        pytest.param([running(), {"status": LOW_ON_MEMORY}], id="node pressure"),
+        pytest.param([running(), {"status": SHUT_DOWN}], id="graceful node shutdown"),
+        pytest.param([running(), told_to_stop(), ended(0)], id="exit 0 after SIGTERM"),
+    ],
+)
+def test_an_interruption_makes_a_new_pod_in_the_same_try(server: StandIn, maker: Any, interruption: Story) -> None:
+    server.tell(interruption, GOOD)
+    played = Stage().play(maker(failures=0, interruptions=1))
+    assert (played.state, played.tries) == ("success", 1)
+    counts = [pod["metadata"]["annotations"]["gpuflow.dev/interruptions"] for pod in server.made]
+    assert counts == ["0", "1"]
+
+
+def test_an_interruption_beyond_the_budget_fails_for_good(server: StandIn, maker: Any) -> None:
+    server.tell(PREEMPTED, PREEMPTED, PREEMPTED)
+    played = Stage().play(maker(failures=5, interruptions=2))
+    assert (played.state, played.tries, len(server.made)) == ("failed", 1, 3)
+    assert "all 2 interruptions of the budget are spent" in played.messages[0]
+
+
+def test_a_failure_costs_an_airflow_try_and_no_interruption(server: StandIn, maker: Any) -> None:
+    server.tell(BAD, GOOD)
+    played = Stage().play(maker(failures=1, interruptions=0))
+    assert (played.state, played.tries, len(server.made)) == ("success", 2, 2)
+
+
+def test_a_failure_beyond_the_budget_fails_although_airflow_has_tries_left(server: StandIn, maker: Any) -> None:
+    server.tell(BAD, BAD, GOOD)
+    played = Stage().play(maker(failures=1))
+    assert (played.state, played.tries, len(server.made)) == ("failed", 2, 2)
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["task state", "pods only"])
+def test_mixed_sequences_spend_both_budgets_exactly(server: StandIn, maker: Any, store: bool) -> None:
+    server.tell(PREEMPTED, BAD, PREEMPTED, BAD, PREEMPTED, GOOD)
+    stage = Stage() if store else Stage(store=None)
+    played = stage.play(maker(failures=2, interruptions=3))
+    assert (played.state, played.tries, len(server.made)) == ("success", 3, 6)
+
+    server.made.clear()
+    server.pods.clear()
+    server.tell(PREEMPTED, BAD, PREEMPTED, PREEMPTED)
+    played = (Stage() if store else Stage(store=None)).play(maker(failures=2, interruptions=2))
+    assert (played.state, len(server.made)) == ("failed", 4)
+    assert "interruptions" in played.messages[-1]
+
+
+def test_a_final_exit_code_ends_the_step_whatever_is_left(server: StandIn, maker: Any) -> None:
+    server.tell([running(), ended(3, "Error")], GOOD)
+    played = Stage().play(maker(failures=5, interruptions=5, final_exit_codes=(3,)))
+    assert (played.state, len(server.made)) == ("failed", 1)
+
+
+def test_the_supervisors_final_code_ends_the_step(server: StandIn, maker: Any) -> None:
+    server.tell([running(), ended(79, "Error", "budget spent")], GOOD)
+    played = Stage().play(maker(failures=5, interruptions=5, supervised=True))
+    assert (played.state, len(server.made)) == ("failed", 1)
+    assert "budget spent" in played.messages[0]
+
+
+def test_running_out_of_memory_is_a_failure_and_the_next_try_gets_more(server: StandIn, maker: Any) -> None:
+    out = [running(), ended(137, "OOMKilled")]
+    server.tell(out, out, GOOD)
+    played = Stage().play(maker(failures=2, more_memory={"factor": 2.0, "max": "10Gi"}))
+    assert (played.state, played.tries) == ("success", 3)
+    memory = [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in server.made]
+    assert memory == ["4Gi", "8Gi", "10Gi"]
+
+
+def test_after_enough_spot_losses_the_pod_asks_for_on_demand_nodes(server: StandIn, maker: Any) -> None:
+    server.tell(PREEMPTED, PREEMPTED, GOOD)
+    plain = {"tolerations": None, "nodeSelector": {"pool": "on-demand"}}
+    played = Stage().play(maker(interruptions=5, fallback_after=2, on_demand=plain))
+    assert played.state == "success"
+    assert ["tolerations" in pod["spec"] for pod in server.made] == [True, True, False]
+    assert server.made[2]["spec"]["nodeSelector"] == {"pool": "on-demand"}
+
+
+def test_a_lost_worker_costs_no_budget_and_the_pod_is_found_again(server: StandIn, maker: Any) -> None:
+    make = maker(failures=0, interruptions=0)
+    stage = Stage()
+    server.tell(GOOD)
+    with pytest.raises(TaskDeferred):
+        make().execute(stage.context(make(), 1))
+    played = stage.play(make, tries_before=1)
+    assert (played.state, played.tries, len(server.made)) == ("success", 2, 1)
+
+
+def test_a_pod_that_ended_while_no_worker_looked_is_judged_not_repeated(server: StandIn, maker: Any) -> None:
+    make = maker(failures=0)
+    stage = Stage()
+    server.tell([])
+    with pytest.raises(TaskDeferred):
+        make().execute(stage.context(make(), 1))
+    (name,) = server.pods
+    server.pods[name] |= {"status": {**ended(0)["status"]}}
+    played = stage.play(make, tries_before=1)
+    assert (played.state, len(server.made)) == ("success", 1)
+
+
+def test_clearing_a_task_starts_both_counts_anew(server: StandIn, maker: Any) -> None:
+    make, state = maker(failures=0, interruptions=1), TaskState()
+    server.tell(PREEMPTED, PREEMPTED, PREEMPTED, GOOD)
+    assert Stage(store=state).play(make).state == "failed"
+    cleared = Stage(store=state, max_tries=5).play(make, tries_before=2)
+    assert cleared.state == "success"
+
+
+@pytest.mark.parametrize("status", [409, 429, 500, 503])
+def test_a_busy_api_server_costs_nothing_when_a_pod_is_made(server: StandIn, maker: Any, status: int) -> None:
+    server.refuse("POST .*/pods", status, "the object has been modified", "Conflict")
+    server.refuse(r"POST .*/pods\?dry", status, "busy", times=2)
+    server.tell(GOOD)
+    played = Stage().play(maker())
+    assert (played.state, played.tries, len(server.made)) == ("success", 1, 1)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_api_server_costs_nothing_while_a_pod_is_watched(server: StandIn, maker: Any, status: int) -> None:
+    server.refuse("GET .*/pods/[^/]+", status, "busy", times=4)
+    server.tell(GOOD)
+    played = Stage().play(maker())
+    assert (played.state, played.tries, len(server.made)) == ("success", 1, 1)
+
+
+def test_a_lost_answer_to_a_create_request_makes_no_second_pod(server: StandIn, maker: Any) -> None:
+    server.refuse("POST .*/pods", 500, "etcdserver: request timed out", done=True)
+    server.tell(GOOD)
+    played = Stage().play(maker())
+    assert (played.state, played.tries, len(server.made)) == ("success", 1, 1)
+
+
+def test_a_broken_log_stream_does_not_fail_the_task(server: StandIn, maker: Any) -> None:
+    server.refuse("GET .*/log", 500, "stream broken", times=9)
+    server.tell(GOOD)
+    assert Stage().play(maker()).state == "success"
+
+
+def test_exit_code_0_of_a_killed_supervised_step_is_success_only_with_its_marker(server: StandIn, maker: Any) -> None:
+    server.tell([running(), told_to_stop(), ended(75, "Error")], GOOD)
+    played = Stage().play(maker(supervised=True, interruptions=1))
+    assert (played.state, len(server.made)) == ("success", 2)
+
+
+def test_a_task_that_is_told_to_stop_while_it_decides_is_never_green(server: StandIn, maker: Any) -> None:
+    make, stage = maker(), Stage()
+    server.tell([])
+    with pytest.raises(TaskDeferred):
+        make().execute(stage.context(make()))
+    (name,) = server.pods
+    server.pods[name] |= {"status": {**ended(0)["status"]}}
+    operator = make()
+    operator._deciding = True
+    operator.on_kill()
+    with pytest.raises(AirflowException, match="told to stop"):
+        operator.resume(stage.context(operator), {"what": "ended", "name": name, "namespace": "ml"})
+    assert name in server.pods, "what happened stays readable"
+
+
+def test_a_task_that_outlives_its_execution_timeout_takes_its_pod_with_it(server: StandIn, maker: Any) -> None:
+    server.tell([running()] * 1000, GOOD)
+    played = Stage().play(maker(failures=0, execution_timeout=timedelta(seconds=-1)))
+    assert (played.state, server.pods) == ("failed", {})
+    assert "execution_timeout" in played.messages[0]
+
+
+def test_a_worker_that_is_told_to_stop_while_it_waits_deletes_the_pod_and_fails(server: StandIn, maker: Any) -> None:
+    make = maker(deferrable=False, interruptions=5)
+    operator, stage = make(), Stage()
+    server.tell([running(), running()])
+    real, seen = server.answer, []
+
+    def answer(method: str, url: str, body: Any) -> Any:
+        if method == "GET" and "/pods/finetune" in url:
+            seen.append(url)
+            if len(seen) == 3:
+                operator.on_kill()
+        return real(method, url, body)
+
+    server.answer = answer  # type: ignore[method-assign]
+    with pytest.raises(AirflowException, match="told to stop"):
+        operator.execute(stage.context(operator))
+    assert server.pods == {}
+
+
+def test_a_pod_that_ended_well_and_was_then_cleaned_away_by_others_is_a_success(server: StandIn, maker: Any) -> None:
+    make, stage = maker(), Stage()
+    server.tell([])
+    with pytest.raises(TaskDeferred) as pause:
+        make().execute(stage.context(make()))
+    (name,) = server.pods
+    server.pods[name] |= {"status": {**ended(0)["status"]}}
+    event = fired(pause.value.trigger)
+    server.pods.clear()
+    assert make().resume(stage.context(make()), event) is None
+
+
+def test_outputs_that_cannot_be_read_at_once_are_asked_for_again(
+    server: StandIn, maker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Any] = [RuntimeError("exec refused"), RuntimeError("exec refused"), {"loss": "0.5"}]
+
+    def extract(self: Any, pod: Any) -> Any:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(GpuPodOperator, "extract_xcom", extract)
+    monkeypatch.setattr("gpuflow.airflow.step_pods.time.sleep", lambda seconds: None)
+    server.tell(GOOD)
+    played = Stage().play(maker(outputs={"loss": "float"}))
+    assert (played.state, played.result, len(server.made)) == ("success", {"loss": 0.5}, 1)
+
+
+def test_outputs_that_vanished_with_their_pod_make_it_an_interruption(
+    server: StandIn, maker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def extract(self: Any, pod: Any) -> Any:
+        if len(server.made) == 1:
+            server.pods.clear()
+            raise RuntimeError("pod not found")
+        return {"loss": 0.5}
+
+    monkeypatch.setattr(GpuPodOperator, "extract_xcom", extract)
+    monkeypatch.setattr("gpuflow.airflow.step_pods.time.sleep", lambda seconds: None)
+    server.tell(GOOD, GOOD)
+    played = Stage().play(maker(outputs={"loss": "float"}, interruptions=1))
+    assert (played.state, played.tries, len(server.made)) == ("success", 1, 2)
+
+
+def test_an_image_that_cannot_be_had_is_a_failure_after_a_while_not_a_wait_for_ever(
+    server: StandIn, maker: Any
+) -> None:
+    server.tell([stuck("ImagePullBackOff")] * 1000, GOOD)
+    played = Stage().play(maker(failures=1, startup_timeout_seconds=0))
+    assert (played.state, played.tries) == ("success", 2)
+
+
+def test_pods_of_one_run_never_exceed_the_runs_limit(server: StandIn, maker: Any) -> None:
+    server.tell([], GOOD)
+    stage = Stage()
+    first, second = maker(limits=[at_most(1)], task_id="one"), maker(limits=[at_most(1)], task_id="two")
+    with pytest.raises(TaskDeferred):
+        first().execute(stage.context(first()))
+    with pytest.raises(TaskDeferred) as pause:
+        second().execute(stage.context(second()))
+    assert pause.value.trigger.wait_for == "room"
+    assert len(server.made) == 1
+    server.pods.clear()
+    assert stage.play(second).state == "success"
+
+
+def test_of_two_pods_that_took_the_last_place_at_once_the_later_goes(server: StandIn, maker: Any) -> None:
+    make = maker(limits=[at_most(1)])
+    operator, stage = make(), Stage()
+    server.tell([], GOOD)
+    other = maker(task_id="other", limits=[at_most(1)])
+    with pytest.raises(TaskDeferred):
+        other().execute(stage.context(other()))
+    operator._is_crowded = lambda context: False
+    with pytest.raises(TaskDeferred) as pause:
+        operator.execute(stage.context(operator))
+    assert pause.value.trigger.wait_for == "room"
+    assert [pod["metadata"]["labels"]["task_id"] for pod in server.pods.values()] == ["other"]
+
+
+def test_a_condition_that_is_false_skips_the_task_before_any_pod(server: StandIn, maker: Any) -> None:
+    when = (output("evaluate", "accuracy", "float") > 0.9) & param("deploy")
+    stage = Stage(params={"deploy": True}, outputs={("evaluate", "accuracy"): 0.5})
+    played = stage.play(maker(when=when))
+    assert (played.state, len(server.made)) == ("skipped", 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "ends"), [("success", "skipped"), ("failed", "success"), ("upstream_failed", "success")]
+)
+def test_an_exit_step_for_failures_runs_only_after_one(server: StandIn, maker: Any, state: str, ends: str) -> None:
+    server.tell(GOOD)
+    assert Stage(states={"a": "success", "b": state}).play(maker(only_after_failure=True)).state == ends
+
+
+def test_without_a_triggerer_the_worker_waits_in_the_same_way(server: StandIn, maker: Any) -> None:
+    server.tell(PREEMPTED, GOOD)
+    played = Stage().play(maker(deferrable=False, interruptions=1))
+    assert (played.state, played.deferrals, len(server.made)) == ("success", 0, 2)
+
+
+@pytest.mark.parametrize(("policy", "left"), [("delete_pod", 0), ("delete_succeeded_pod", 1), ("keep_pod", 2)])
+def test_pods_are_deleted_or_kept_by_policy(server: StandIn, maker: Any, policy: str, left: int) -> None:
+    server.tell(BAD, GOOD)
+    assert Stage().play(maker(failures=1, on_finish_action=policy)).state == "success"
+    assert len(server.pods) == left
