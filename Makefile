@@ -77,7 +77,8 @@ cluster-down: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster down
 
 test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
-	@.venvs/core/bin/python -m pytest tests/cluster -m "control_plane or cluster" -rs
+	@.venvs/core/bin/python -m pytest tests/cluster tests/targets/airflow/test_airflow_cluster.py \
+	  -m "control_plane or cluster" -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \

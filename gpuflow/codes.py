@@ -156,6 +156,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF521", "A quota key that does nothing", "Kubernetes accepts nvidia.com/gpu and limits.nvidia.com/gpu in a quota and never enforces them.", "Use requests.nvidia.com/gpu."),
     ("GF531", "Kinds that are not judged", "The snapshot holds objects that may hold pods back and that gpuflow does not model yet. It says unknown rather than always.", "Read the verdict as one about the kinds that are judged."),
     ("GF532", "A quota without status", "A manifest from Git says what is allowed, not what is in use.", "Take a snapshot of the live cluster."),
+    ("GF541", "No time for a last checkpoint", "The step says how long it needs to save when it is told to stop. The pod's grace period, or the notice a spot node gives, is shorter: a last checkpoint would be cut off.", "Raise termination_grace, save more often, or do not run on spot."),
+    ("GF542", "Queued without an interruption budget", "Kueue preempts a pod by deleting it and does not make it again; without a budget for interruptions no engine starts the step again.", "Give it retry: {interruptions: N}."),
     # Surroundings.
     ("GF901", "A package is missing", "Each engine's SDK is an extra, because they exclude each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

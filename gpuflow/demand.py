@@ -58,6 +58,7 @@ class Demand:
     """The whole pipeline's demand."""
 
     pipeline: Pipeline
+    site: Site
     engine: str
     steps: tuple[StepDemand, ...]
     peak: Mapping[str, Bound]
@@ -96,7 +97,7 @@ def demand_of(pipeline: Pipeline, site: Site, engine: str = "none") -> Demand:
     overhead = {key: bound for key, bound in peaks_of(pipeline, steps, overheads).items() if bound.value}
     for key, quantity in claims_of(pipeline).items():
         peaks[key] = Bound("exact", quantity)
-    return Demand(pipeline, engine, steps, peaks, overhead)
+    return Demand(pipeline, site, engine, steps, peaks, overhead)
 
 
 def peaks_of(

@@ -9,6 +9,7 @@ from gpuflow.check.queueing import stuck
 from gpuflow.check.quotas import Judged, Surroundings, dead_keys, quota_findings, scopes, surroundings
 from gpuflow.check.report import Report, Verdict, worst
 from gpuflow.check.rooms import homeless
+from gpuflow.check.survival import survival
 from gpuflow.cluster import Cluster
 from gpuflow.demand import Demand
 from gpuflow.errors import Finding, Where
@@ -39,6 +40,7 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
     hopeless = [*homeless(demand, cluster, judged), *stuck(demand, cluster, namespace, judged)]
     findings += hopeless
     verdicts += ["never" for _ in hopeless]
+    findings += survival(demand.pipeline, demand.site)
     findings += _assumed(around)
     unjudged = [kind for kind in cluster.kinds() if kind not in JUDGED and kind not in IRRELEVANT]
     if unjudged:
@@ -73,11 +75,12 @@ def _refused(demand: Demand, judged: Sequence[Judged]) -> Iterator[Finding]:
             _STAGES.get(stage, "GF501"),
             f"{who} can never be admitted",
             _where(demand, names[0]),
-            _HINTS.get(stage),
+            MUST_SPECIFY if "must specify" in (first.ever.message or "") else _HINTS.get(stage),
             kubernetes=first.ever.message,
         )
 
 
+MUST_SPECIFY = "say these amounts in the step or in defaults; for an engine's containers, in its own configuration"
 _STAGES = {
     "quota": "GF501",
     "limitrange": "GF502",

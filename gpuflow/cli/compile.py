@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="argo: WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate; kubeflow: crd",
     )
+    parser.add_argument("--pools", action="store_true", help="airflow: put GPU tasks in pools (gpuflow airflow pools)")
     parser.add_argument("--standalone", action="store_true", help="airflow: a DAG file that imports nothing of gpuflow")
 
 
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     if args.check and output is None:
         raise fail("GF903", "--check compares with a file, so it needs -o", where=Where("gpuflow compile"))
     options = {"as": args.form} if args.form else {}
+    if args.pools:
+        options["pools"] = "true"
     if args.standalone:
         options["standalone"] = "true"
     files: dict[Path, str] = {}

@@ -68,6 +68,7 @@ def remember(kind: Kind, difference: Difference) -> bool:
         "case": difference.case,
         "answer": difference.theirs,
     }
+    REGRESSIONS.mkdir(exist_ok=True)
     with (REGRESSIONS / f"{kind.name}.jsonl").open("a", encoding="utf-8") as table:
         table.write(json.dumps(entry, ensure_ascii=False, separators=(",", ":")) + "\n")
     return True
