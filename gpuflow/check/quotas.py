@@ -97,10 +97,34 @@ def scopes(
         for key, amount in claims_of(demand.pipeline).items():
             if key in quota.hard:
                 peaks[key] = Bound("exact", amount)
+        peaks |= {key: bound for key, bound in _objects(demand).items() if key in quota.hard}
         for key in sorted(set(peaks) & set(quota.hard)):
             bound = peaks[key]
             if bound.value is None or bound.value:
-                yield _scope(quota, key, bound, tree, runs), bound, item
+                alone = max((charge[key] for charge in charges.values() if key in charge), default=Quantity.zero)
+                yield _scope(quota, key, bound, tree, runs, alone), bound, item
+
+
+def _objects(demand: Demand) -> dict[str, Bound]:
+    """What stays in the namespace after a step has ended: `count/` keys count finished pods, and every retry is one."""
+    steps = demand.pipeline.steps | demand.pipeline.exit
+    tries = 0
+    for step in demand.steps:
+        policy = demand.pipeline.effective(step.name).retry if step.name in steps else None
+        if step.copies is None or "." in step.name:
+            why = f"how many pods {step.name} leaves behind is only known when it has run"
+            return {"count/pods": Bound("unknown", None, why, (step.name,)), **_own_object(demand)}
+        tries += step.copies * step.pods * (1 + (policy.failures + policy.interruptions if policy else 0))
+    every = tuple(step.name for step in demand.steps)
+    because = "every try of every step, because finished pods count until they are deleted"
+    return {"count/pods": Bound("at-most", Quantity.from_units(tries), because, every), **_own_object(demand)}
+
+
+def _own_object(demand: Demand) -> dict[str, Bound]:
+    """The object that the engine makes for a run."""
+    if demand.engine not in ("argo", "kubeflow"):
+        return {}
+    return {"count/workflows.argoproj.io": Bound("exact", Quantity.from_units(1))}
 
 
 def _charge(one: Judged, quota: Quota) -> dict[str, Quantity]:
@@ -109,13 +133,18 @@ def _charge(one: Judged, quota: Quota) -> dict[str, Quantity]:
     return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard and key not in ALIASES}
 
 
-def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int) -> Scope:
+def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity) -> Scope:
     hard, used = quota.hard[key], quota.used.get(key)
     peak = None if bound.value is None else bound.value * runs
     verdict: Verdict
-    verdict = "unknown" if peak is None or used is None else "always" if used + peak <= hard else "may-queue"
+    if alone > hard or (key == "count/workflows.argoproj.io" and not hard):
+        verdict = "never"
+    elif peak is None or used is None:
+        verdict = "unknown"
+    else:
+        verdict = "always" if used + peak <= hard else "may-queue"
     safe = None
-    if verdict != "always" and used is not None and runs == 1:
+    if verdict != "always" and used is not None and runs == 1 and not key.startswith("count/"):
         safe = safe_parallel(tree, key, (hard - used).milli)
     return Scope("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
 
@@ -126,6 +155,8 @@ def quota_findings(
     """Why a line is not *always*, with the server's own words where a single pod already meets them."""
     if scope.verdict == "always" or scope.used is None:
         return
+    if scope.verdict == "never" and not scope.resource.startswith("count/"):
+        return  # the step that is too much for the line is named on its own
     steps = ", ".join(scope.witness)
     first = scope.witness[0].split(".")[0] if scope.witness else None
     where = (

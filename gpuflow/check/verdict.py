@@ -12,7 +12,7 @@ from gpuflow.check.rooms import homeless
 from gpuflow.check.survival import survival
 from gpuflow.cluster import Cluster
 from gpuflow.demand import Demand
-from gpuflow.errors import Finding, Where
+from gpuflow.errors import Finding, Where, did_you_mean
 
 JUDGED = {"Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass"}
 IRRELEVANT = {
@@ -42,6 +42,9 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
     verdicts += ["never" for _ in hopeless]
     findings += survival(demand.pipeline, demand.site)
     findings += _assumed(around)
+    strange = list(_strange(cluster, namespace, around))
+    findings += strange
+    verdicts += ["unknown" for _ in strange]
     unjudged = [kind for kind in cluster.kinds() if kind not in JUDGED and kind not in IRRELEVANT]
     if unjudged:
         verdicts.append("unknown")
@@ -116,11 +119,13 @@ def _limit_range_gpus(demand: Demand, around: Surroundings, judged: Sequence[Jud
                 if "/" in key and key not in before.get(name, {}):
                     given.setdefault((key, str(amount)), {}).setdefault(one.step.name, []).append(name)
     for (key, amount), steps in given.items():
-        names = sorted({container for containers in steps.values() for container in containers})
+        groups: dict[str, list[str]] = {}
+        for step, names in steps.items():
+            groups.setdefault(", ".join(sorted(names)), []).append(step)
+        who = "; ".join(f"{names} of {', '.join(members)}" for names, members in groups.items())
         yield Finding(
             "GF513",
-            f"the LimitRange gives {amount} {key} to every container that asks for none: "
-            f"{', '.join(names)} of {', '.join(steps)}",
+            f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
             _where(demand, next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
@@ -133,6 +138,23 @@ def _containers(pod: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         for container in pod["spec"].get(field, []):
             resources = container.get("resources", {})
             yield container["name"], {**resources.get("requests", {}), **resources.get("limits", {})}
+
+
+def _strange(cluster: Cluster, namespace: str, around: Surroundings) -> Iterator[Finding]:
+    """Signs that the snapshot is not about this namespace, or says nothing where it should."""
+    homes = {item.namespace for item in cluster.objects if item.namespace is not None}
+    homes |= {item.name for item in cluster.of("Namespace")}
+    if homes and namespace not in homes:
+        yield Finding(
+            "GF533",
+            f'the snapshot holds nothing of namespace "{namespace}"',
+            Where(cluster.source),
+            did_you_mean(namespace, homes) or f"it has {', '.join(sorted(homes))}",
+            severity="warning",
+        )
+    for item, quota in around.quotas:
+        if not quota.hard:
+            yield Finding("GF534", f"quota {quota.name} limits nothing: it has no hard", item.where, "is it misspelt?")
 
 
 def _assumed(around: Surroundings) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from gpuflow.cli.terminal import paint, show_findings, show_json
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
-from gpuflow.targets.frame import Artifact, Request, compile_with, weaknesses
+from gpuflow.targets.frame import Artifact, Request, compile_with, site_notes, weaknesses
 
 EXAMPLE = """gpuflow compile pipeline.yaml --target argo -o argo_templates/
 gpuflow compile pipeline.yaml --target airflow -o dags/
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
             Finding("GF303", loss.sentence(args.target), loss.where, loss.why.instead, "warning") for loss in lost
         ]
         notes += weaknesses(pipeline, target.capabilities)
+        notes += site_notes(pipeline, site)
         names.append(artifact.name)
         texts.append(artifact.text)
         if output is not None:

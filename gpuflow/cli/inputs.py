@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site import Site, presets
 from gpuflow.spec.loading import load
-from gpuflow.spec.params import Param
+from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
 
 
@@ -73,7 +73,7 @@ def _with_default(param: Param, name: str, text: str, file: str | None) -> Param
         return param.model_copy(update={"default": param.accept(value), "required": False})
     except json.JSONDecodeError:
         raise fail(
-            "GF903", f'--param {name}: "{text}" is not a {param.type}', where=Where(file), hint="write it as JSON"
+            "GF903", f'--param {name}: "{text}" is not {a(param.type)}', where=Where(file), hint="write it as JSON"
         ) from None
     except PydanticCustomError as refusal:
         context = refusal.context or {}

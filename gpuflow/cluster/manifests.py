@@ -32,6 +32,12 @@ def read_cluster(path: str) -> Cluster:
             objects += _manifests(file)
         except GpuflowError as refusal:
             findings += refusal.findings
+    seen: dict[tuple[str, str | None, str], Manifest] = {}
+    for item in objects:
+        first = seen.setdefault((item.kind, item.namespace, item.name), item)
+        if first is not item and item.name:
+            hint = f"the first stands in {first.where}; keep one"
+            findings.append(Finding("GF404", f"the {item.kind} {item.name} stands twice", item.where, hint))
     if findings:
         raise GpuflowError(findings)
     return Cluster(path, tuple(objects))
@@ -51,6 +57,13 @@ def _objects(document: Any, file: str) -> Iterator[Manifest]:
     kind, version = document.get("kind"), document.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(version, str):
         raise fail("GF402", "the manifest has no kind or no apiVersion", where=where, hint="is the file complete?")
+    if version.startswith("gpuflow/"):
+        raise fail(
+            "GF402",
+            f"this is a gpuflow {kind}, not a manifest of the cluster",
+            where=where,
+            hint="name a folder of manifests",
+        )
     if kind.endswith("List") and "items" in document:
         items = document["items"]
         if not isinstance(items, yaml_tree.Seq):

@@ -18,9 +18,18 @@ SCRIPT_RUNNER = 'f=$(mktemp) && printf %s "$0" >"$f" && exec "$@" "$f"'
 def rewritten(image: str, site: Site) -> str:
     """The image's name on this site: the longest matching prefix is replaced."""
     for prefix in sorted(site.images.rewrites, key=len, reverse=True):
-        if image.startswith(prefix):
-            return site.images.rewrites[prefix] + image[len(prefix) :]
+        for name in (image, _full_name(image)):
+            if name.startswith(prefix):
+                return site.images.rewrites[prefix] + name[len(prefix) :]
     return image
+
+
+def _full_name(image: str) -> str:
+    """`python:3.12` is short for `docker.io/library/python:3.12`."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
 
 
 def command_of(step: Step, spelling: Spelling) -> list[str]:

@@ -18,7 +18,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str]) -> dict[str, Any]:
     """Fields of the pod spec that decide where it runs. `selector` finds the sibling pods of the same step."""
     node_selector, terms = _split(devices.terms)
-    extra: list[Expression] = []
+    extra: list[Expression] = [{"key": key, "operator": "DoesNotExist"} for key in devices.absent]
     preferred: list[dict[str, Any]] = []
     tolerations: list[Toleration] = list(devices.tolerations)
     hatch = step.kubernetes

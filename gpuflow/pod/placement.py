@@ -26,19 +26,30 @@ class Devices:
 
     resources: dict[str, int]
     terms: tuple[Term, ...] = ()
+    absent: tuple[str, ...] = ()
+    """Labels that such nodes must not have: cut or shared GPUs that go by the same resource name."""
     tolerations: tuple[Toleration, ...] = ()
 
 
 def devices(step: Step, site: Site) -> Devices:
     """The step's GPUs in the site's words. Raises `GpuflowError` when the site has no word for them."""
     if step.gpu is not None:
-        return Devices({site.gpu.resource: step.gpu.count}, _merge(_gpu_terms(step, site)), site.gpu.tolerations)
+        terms = _merge(_gpu_terms(step, site))
+        return Devices({site.gpu.resource: step.gpu.count}, terms, _marks_of_parts(site), site.gpu.tolerations)
     if step.mig is not None:
         return _mig(step, site)
     if step.shared_gpu is not None:
         return _shared(step, site)
     tolerations = site.gpu.tolerations if step.device_claim is not None else ()
-    return Devices({}, (), tolerations)
+    return Devices({}, (), (), tolerations)
+
+
+def _marks_of_parts(site: Site) -> tuple[str, ...]:
+    """Labels of nodes that hand out parts of GPUs under the name of whole ones."""
+    marks = [site.mig.profile_label] if site.mig.strategy == "single" and site.mig.profile_label else []
+    if site.sharing.resource == site.gpu.resource:
+        marks += [key for labels in site.sharing.labels.values() for key in labels]
+    return tuple(dict.fromkeys(marks))
 
 
 def _gpu_terms(step: Step, site: Site) -> list[Term]:
@@ -120,9 +131,9 @@ def _mig(step: Step, site: Site) -> Devices:
         )
     if site.mig.strategy == "mixed":
         resource = site.mig.resource.replace("{profile}", dotted(profile))
-        return Devices({resource: step.mig.count}, (_nodes(wanted, site),), site.gpu.tolerations)
+        return Devices({resource: step.mig.count}, (_nodes(wanted, site),), (), site.gpu.tolerations)
     term = _nodes(wanted, site, profile)
-    return Devices({site.gpu.resource: step.mig.count}, (term,), site.gpu.tolerations)
+    return Devices({site.gpu.resource: step.mig.count}, (term,), (), site.gpu.tolerations)
 
 
 def _shared(step: Step, site: Site) -> Devices:
@@ -143,12 +154,12 @@ def _shared(step: Step, site: Site) -> Devices:
         )
     labels: Term = {key: (value,) for key, value in site.sharing.labels.get(share.by, {}).items()}
     if share.model is None:
-        return Devices({site.sharing.resource: share.count}, (labels,) if labels else (), site.gpu.tolerations)
+        return Devices({site.sharing.resource: share.count}, (labels,) if labels else (), (), site.gpu.tolerations)
     renamed = site.sharing.resource != site.gpu.resource
     nodes = _nodes(find_model(share.model), site)
     if not renamed and site.gpu.product_label is not None and site.gpu.product_label in nodes:
         nodes = {site.gpu.product_label: product_labels(share.model, shared=True)}
-    return Devices({site.sharing.resource: share.count}, ({**nodes, **labels},), site.gpu.tolerations)
+    return Devices({site.sharing.resource: share.count}, ({**nodes, **labels},), (), site.gpu.tolerations)
 
 
 def _merge(terms: list[Term]) -> tuple[Term, ...]:

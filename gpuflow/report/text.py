@@ -26,6 +26,8 @@ def render(report: Report, paint: Paint = plain) -> str:
         lines.append("")
     for finding in report.findings:
         lines += [*_finding(finding, paint), ""]
+    if report.engine == "none":
+        lines.append(paint("Without any engine's own containers and pods: --engine adds them.", "dim"))
     lines.append(paint(f"Against {report.as_of}, with nobody else growing.", "dim"))
     return "\n".join(lines) + "\n"
 
@@ -52,8 +54,10 @@ def _scopes(scopes: tuple[Scope, ...], paint: Paint) -> list[str]:
 
 def bar(scope: Scope) -> str:
     """`[####==....]`: in use, asked for, free; `!` where it does not fit."""
-    if scope.used is None or scope.peak is None or not scope.hard:
+    if scope.used is None or scope.peak is None:
         return "[" + "?" * BAR + "]"
+    if not scope.hard:
+        return "[" + "=" * (BAR - 1) + "!]" if scope.peak else "[" + "." * BAR + "]"
     hard = scope.hard.nano
     used = min(BAR, -(-scope.used.nano * BAR // hard))
     total = -(-(scope.used.nano + scope.peak.nano) * BAR // hard)

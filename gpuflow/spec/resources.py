@@ -75,6 +75,8 @@ class Gpu(Model):
             if not match:
                 raise problem("GF152", f'"{value}" does not name GPUs', "write it like a100-80gb or a100-80gb x 2")
             return {"model": match[1], "count": int(match[2] or 1)}
+        if isinstance(value, int) and not isinstance(value, bool):
+            raise problem("GF152", f"{int(value)} does not say which GPUs", "write a model and a count, like l4 x 2")
         return value
 
     @model_validator(mode="after")

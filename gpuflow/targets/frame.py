@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.constructs import VOCABULARY, uses
@@ -90,6 +91,26 @@ def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
                 "GF305", f"{use.construct}: {how.reason}", pipeline.where(*use.path), severity="note"
             )
     return [notes[construct] for construct in sorted(notes)]
+
+
+def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
+    """What a reader of the artefact should know about this site: wishes without effect, and what images must hold."""
+    notes = []
+    steps = [(name, pipeline.effective(name)) for name in (*pipeline.steps, *pipeline.exit)]
+    vain = [
+        name for name, step in steps if step.spot and step.spot.mode in ("allow", "prefer") and not site.spot.labels
+    ]
+    if vain:
+        text = f'spot has no effect ({_steps(tuple(vain))}): site "{site.name}" does not say what a spot node is'
+        notes.append(
+            Finding("GF305", text, pipeline.where("steps", vain[0], "spot"), "set spot.labels in the site", "note")
+        )
+    kept = [name for name, step in steps if step.runs_container and is_supervised(step, site)]
+    if kept and site.runtime.delivery == "image":
+        text = f"{_steps(tuple(kept))} need gpuflow-run in the image"
+        hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
+        notes.append(Finding("GF307", text, pipeline.where("steps", kept[0], key=True), hint, "note"))
+    return notes
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,3 +202,10 @@ def test_a_pod_with_only_a_generated_name_is_called_by_its_prefix() -> None:
     asked = pod(container("C"))
     asked["metadata"] = {"generateName": "train-"}
     assert (admit(asked).message or "").startswith('Pod "train-" is invalid: ')
+
+
+def test_a_port_of_the_node_can_be_taken_once() -> None:
+    first, second = ({"name": name, "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]} for name in "ab")
+    message = admit({"metadata": {"name": "p"}, "spec": {"containers": [first, second]}}).message
+    assert message == 'Pod "p" is invalid: spec.containers[1].ports[0].hostPort: Duplicate value: "TCP//80"'
+    assert admit({"metadata": {"name": "p"}, "spec": {"containers": [first], "initContainers": [second]}}).allowed

@@ -92,8 +92,13 @@ def test_the_users_own_affinity_and_ours_must_both_hold() -> None:
     own = {"nodeAffinity": {required: {"nodeSelectorTerms": [term, {"matchFields": []}]}}}
     fields = {"gpu": {"any_of": ["l4", "t4"]}, "kubernetes": {"affinity": own}}
     terms = placing(fields, Site.load("gke"))["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
-    ours = {"key": "cloud.google.com/gke-accelerator", "operator": "In", "values": ["nvidia-l4", "nvidia-tesla-t4"]}
+    accelerators = ["nvidia-l4", "nvidia-tesla-t4"]
+    ours = [
+        {"key": "cloud.google.com/gke-accelerator", "operator": "In", "values": accelerators},
+        {"key": "cloud.google.com/gke-gpu-partition-size", "operator": "DoesNotExist"},
+        {"key": "cloud.google.com/gke-gpu-sharing-strategy", "operator": "DoesNotExist"},
+    ]
     assert terms == [
-        {"matchExpressions": [term["matchExpressions"][0], ours]},
-        {"matchFields": [], "matchExpressions": [ours]},
+        {"matchExpressions": [term["matchExpressions"][0], *ours]},
+        {"matchFields": [], "matchExpressions": ours},
     ]

@@ -101,6 +101,20 @@ def _container_faults(pod: Pod, volumes: set[str], claims: set[str]) -> Iterator
             names.add(name)
             yield from requirement_faults(container.requests, container.limits, f"{where}.resources")
             yield from _one_container_faults(container, where, pod.spec, volumes, claims)
+    yield from _host_port_faults(pod.containers)
+
+
+def _host_port_faults(containers: Iterable[Container]) -> Iterator[str]:
+    """A port of the node can be taken once; init containers may take it again, because they run before."""
+    taken: set[str] = set()
+    for index, container in enumerate(containers):
+        where = f"spec.containers[{index}].ports"
+        for number, port in enumerate(read_maps(container.manifest.get("ports"), where)):
+            if port.get("hostPort"):
+                place = f"{port.get('protocol') or 'TCP'}/{port.get('hostIP') or ''}/{port['hostPort']}"
+                if place in taken:
+                    yield duplicate(f"{where}[{number}].hostPort", place)
+                taken.add(place)
 
 
 def _one_container_faults(

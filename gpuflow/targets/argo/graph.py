@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 from gpuflow.errors import fail
@@ -15,6 +16,7 @@ from gpuflow.spec.rules import condition_types, output_types, reference_type
 from gpuflow.spec.step import Range, Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.targets.argo.spelling import (
+    PLAIN_TYPES,
     Inputs,
     argument,
     carried,
@@ -23,12 +25,11 @@ from gpuflow.targets.argo.spelling import (
     hidden_json,
     safe,
     text_value,
+    unquoted_item,
     without_tags,
 )
 from gpuflow.targets.argo.templates import approval_template, step_template
 
-PLAIN_TYPES = ("int", "float", "bool")
-"""Types whose text needs no protection."""
 MAIN, EXIT = "main", "exit"
 
 
@@ -160,7 +161,9 @@ def _arguments(pipeline: Pipeline, inputs: Inputs, step: Step, *, nested: bool, 
     parameters: dict[str, str] = {}
     for name, ref in sorted(inputs.used.items()):
         written = static and isinstance(ref, ItemRef)  # the list itself was written safely
-        if written or reference_type(pipeline, step, ref) in PLAIN_TYPES:
+        if isinstance(ref, ItemRef) and static and not single and _is_quoted(step, ref.name):
+            parameters[name] = unquoted_item(ref.name)
+        elif written or reference_type(pipeline, step, ref) in PLAIN_TYPES:
             parameters[name] = argument(ref, nested=nested, single_item=single)
         else:
             parameters[name] = safe(text_value(ref, nested=nested, single_item=single))
@@ -176,9 +179,15 @@ def _arguments(pipeline: Pipeline, inputs: Inputs, step: Step, *, nested: bool, 
     return {"parameters": pairs} if pairs else None
 
 
+def _is_quoted(step: Step, name: str) -> bool:
+    """Whether Argo hands an item of several variables on with JSON's escapes still in it."""
+    texts = (_hidden(text_of(value)) for value in _values((step.for_each or {})[name]))
+    return any(json.dumps(text)[1:-1] != text for text in texts)
+
+
 def _uses_item(value: str) -> bool:
     """Whether an argument's value is made from the loop's item."""
-    return "{{item" in value or "(item" in value
+    return "{{item" in value or "(item" in value or " item[" in value
 
 
 def _is_static(step: Step) -> bool:

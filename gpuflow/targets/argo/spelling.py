@@ -25,6 +25,8 @@ def input_name(ref: Ref) -> str:
     return f"item--{ref.name}"
 
 
+PLAIN_TYPES = ("int", "float", "bool")
+"""Types whose text needs no protection."""
 BRACE = "GPUFLOW_BRACE"
 BRACE_ENV = {"name": BRACE, "value": "{"}
 _TAG = re.compile(r"(\$*)(?:(?<=\{)\{|\{(?=$))")
@@ -73,6 +75,11 @@ def argument(ref: Ref, *, nested: bool, single_item: bool) -> str:
         return f"{{{{tasks.{ref.step}.outputs.parameters.{ref.name}}}}}"
     assert isinstance(ref, ItemRef)
     return "{{item}}" if single_item else f"{{{{item.{ref.name}}}}}"
+
+
+def unquoted_item(name: str) -> str:
+    """An item of several variables: Argo gives it as JSON text without the quotes around it, so they are put back."""
+    return f"{{{{=fromJSON('\"' + item['{name}'] + '\"')}}}}"
 
 
 def text_value(ref: Ref, *, nested: bool, single_item: bool = False) -> str:

@@ -13,9 +13,10 @@ from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules import reference_type
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.retries import retry_strategy
-from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, Inputs
+from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs
 
 ENGINE = Engine("argo", OUTPUTS)
 NATIVE = (
@@ -47,6 +48,7 @@ def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tupl
     init = spec.pop("initContainers", [])
     volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
     deadline = spec.pop("activeDeadlineSeconds", None)
+    texts = [name for name, ref in inputs.used.items() if reference_type(pipeline, step, ref) not in PLAIN_TYPES]
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": used} for used in sorted(inputs.used)]} if inputs.used else None,
@@ -55,23 +57,24 @@ def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tupl
         "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
-        "initContainers": [_with_brace(container) for container in init if "restartPolicy" not in container],
+        "initContainers": [_with_brace(container, texts) for container in init if "restartPolicy" not in container],
         "sidecars": [
-            _with_brace({key: value for key, value in container.items() if key != "restartPolicy"})
+            _with_brace({key: value for key, value in container.items() if key != "restartPolicy"}, texts)
             for container in init
             if "restartPolicy" in container
         ],
-        "container": _with_brace({key: value for key, value in main.items() if key != "name"}),
+        "container": _with_brace({key: value for key, value in main.items() if key != "name"}, texts),
         "volumes": volumes,
         "podSpecPatch": _patch(spec),
     }
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 
-def _with_brace(container: dict[str, Any]) -> dict[str, Any]:
+def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """The container with the variable that hidden braces are made of, where its text may need it."""
     words = [*container.get("command", []), *(entry.get("value", "") for entry in container.get("env", []))]
-    if not any(f"$({BRACE})" in word or "{{inputs." in word for word in words):
+    needles = [f"$({BRACE})", *(f"{{{{inputs.parameters.{name}}}}}" for name in texts)]
+    if not any(needle in word for word in words for needle in needles):
         return container
     return {**container, "env": [BRACE_ENV, *container.get("env", [])]}
 

@@ -144,6 +144,15 @@ def test_items_of_a_list_arrive_as_written(argo: Oracle, items: list[str]) -> No
 
 
 @SETTINGS
+@given(first=st.lists(PRINTABLE, min_size=1, max_size=3), second=st.lists(PRINTABLE, min_size=1, max_size=3))
+def test_combinations_arrive_as_written(argo: Oracle, first: list[str], second: list[str]) -> None:
+    loop = {"for_each": {"i": first, "j": second}, "parallel": 2}
+    steps = {"a": {**loop, "command": ["x", {"item": "i"}, {"item": "j"}]}}
+    found = [tuple(command[1:]) for command, _ in container(argo, {"steps": steps}, step="a", path=["a", "a"])]
+    assert found == [(one, two) for one in first for two in second]
+
+
+@SETTINGS
 @given(items=st.lists(PRINTABLE | st.integers() | st.booleans(), min_size=1, max_size=4))
 def test_items_known_at_run_time_arrive_as_written(argo: Oracle, items: list[Any]) -> None:
     import json
