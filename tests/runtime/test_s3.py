@@ -86,7 +86,13 @@ def test_over_a_bad_network_training_is_kept_and_restored_whole(
 
 
 def test_killed_at_random_moments_it_ends_as_if_undisturbed(s3: str, tmp_path: Path) -> None:
-    report = torture(tmp_path, f"{s3}/killed", kills=int(os.environ.get("KILLS", "12")), steps=400, seed=5)
+    report = torture(
+        tmp_path,
+        f"{s3}/killed",
+        kills=int(os.environ.get("KILLS", "12")),
+        steps=int(os.environ.get("STEPS", "400")),
+        seed=5,
+    )
     assert report.digest == report.expected
     assert report.corrupt == []
     assert report.false_green == []
