@@ -35,6 +35,19 @@ with DAG(
                 "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb"},
                 "affinity": {
                     "nodeAffinity": {
+                        "requiredDuringSchedulingIgnoredDuringExecution": {
+                            "nodeSelectorTerms": [
+                                {
+                                    "matchExpressions": [
+                                        {"key": "cloud.google.com/gke-gpu-partition-size", "operator": "DoesNotExist"},
+                                        {
+                                            "key": "cloud.google.com/gke-gpu-sharing-strategy",
+                                            "operator": "DoesNotExist",
+                                        },
+                                    ],
+                                },
+                            ],
+                        },
                         "preferredDuringSchedulingIgnoredDuringExecution": [
                             {
                                 "weight": 100,
@@ -115,6 +128,8 @@ with DAG(
                         "nodeSelectorTerms": [
                             {
                                 "matchExpressions": [
+                                    {"key": "cloud.google.com/gke-gpu-partition-size", "operator": "DoesNotExist"},
+                                    {"key": "cloud.google.com/gke-gpu-sharing-strategy", "operator": "DoesNotExist"},
                                     {"key": "cloud.google.com/gke-spot", "operator": "NotIn", "values": ["true"]},
                                 ],
                             },
