@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
@@ -275,6 +275,7 @@ class Step(Settings, metaclass=Alone):
     """What the step is for."""
 
     _name: str | None = PrivateAttr(default=None)
+    _references: tuple[tuple[tuple[str | int, ...], Ref], ...] | None = PrivateAttr(default=None)
 
     @property
     def name(self) -> str | None:
@@ -336,8 +337,19 @@ class Step(Settings, metaclass=Alone):
     def runs_container(self) -> bool:
         return self.pipeline is None and self.approval is None
 
-    def references(self) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
-        """Every reference in the step with the path where it stands."""
+    def references(self) -> tuple[tuple[tuple[str | int, ...], Ref], ...]:
+        """Every reference in the step with the path where it stands; looked up once, since many rules ask."""
+        if self._references is None:
+            self._references = tuple(self._find_references())
+        return self._references
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A copy with other fields, which may hold other references."""
+        copy = super().model_copy(update=update, deep=deep)
+        copy._references = None
+        return copy
+
+    def _find_references(self) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
         yield from _text_refs(("command",), self.command)
         yield from _text_refs(("args",), self.args)
         yield from _map_refs(("env",), self.env)

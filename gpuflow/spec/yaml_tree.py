@@ -7,6 +7,7 @@ recurse without limit. Scalars follow the YAML 1.2 core schema: only `true` and 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
@@ -98,6 +99,7 @@ def parse(text: str | bytes, file: str) -> Any:
 def parse_all(text: str, file: str, most: int | None = None) -> list[Any]:
     """All documents of a stream."""
     builder = _Builder(file)
+    text = _without_surrogates(text)
     try:
         for event in yaml.parse(text, Loader=Loader):
             builder.feed(event)
@@ -115,6 +117,25 @@ def parse_all(text: str, file: str, most: int | None = None) -> list[Any]:
             Finding("GF103", f"the character {shown} is not allowed in YAML", where, "remove it")
         ) from None
     return builder.documents
+
+
+_SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")
+
+
+def _without_surrogates(text: str) -> str:
+    """JSON writes an emoji as two escapes, which YAML does not read; in a JSON text they become the one it does."""
+    if not _SURROGATES.search(text):
+        return text
+    try:
+        json.loads(text)
+    except ValueError:
+        return text  # only JSON has no quotes in which the escapes would be plain text
+
+    def joined(pair: re.Match[str]) -> str:
+        high, low = int(pair[2], 16), int(pair[3], 16)
+        return f"{pair[1]}\\U{0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00):08x}"
+
+    return _SURROGATES.sub(joined, text)
 
 
 def decode(raw: bytes, file: str) -> str:
