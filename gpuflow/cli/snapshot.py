@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,79 +12,104 @@ from typing import Any
 from gpuflow.cli.inputs import namespace_of
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import show_findings
-from gpuflow.cluster.live import rbac, read_live
+from gpuflow.cluster.live import TIMEOUT, read_live
+from gpuflow.cluster.manifests import RECORD
 from gpuflow.cluster.model import Cluster
-from gpuflow.emit import emit_all
-from gpuflow.errors import Where, fail
+from gpuflow.cluster.sources import SOURCES, rbac
+from gpuflow.emit import emit, emit_all
+from gpuflow.errors import Finding, Where, fail
 from gpuflow.site import Site
 
 EXAMPLE = """gpuflow snapshot -o cluster/ --namespace team-a
-gpuflow snapshot --rbac --namespace team-a | kubectl apply -f -   # the least permissions it needs"""
-NOISE = ("managedFields", "resourceVersion", "uid", "generation", "selfLink")
-"""Metadata that changes without anything having changed; a committed snapshot should diff well."""
+gpuflow snapshot --rbac --service-account gpuflow --namespace team-a | kubectl apply -f -   # the least it needs"""
+RECORD_FILE = "snapshot.yaml"
+MANY = 2_000
+"""From so many objects on a kind is written as JSON, which is read forty times faster than YAML."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="where to write the manifests")
     parser.add_argument("--namespace", metavar="NS", help="namespace; the site's when not given")
     parser.add_argument("--site", default="nvidia", metavar="FILE|PRESET", help="site that names the namespace")
-    parser.add_argument("--context", help="context of the kubeconfig; the current one when not given")
+    add_live(parser)
     parser.add_argument(
         "--rbac", action="store_true", help="print the permissions that are needed, and do nothing else"
+    )
+    parser.add_argument(
+        "--service-account", metavar="NAME", help="with --rbac: also the account and its bindings, ready to apply"
+    )
+
+
+def add_live(parser: argparse.ArgumentParser) -> None:
+    """How to reach a live cluster."""
+    parser.add_argument("--context", help="context of the kubeconfig; the current one when not given")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; $KUBECONFIG or ~/.kube/config when not given")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="S",
+        help=f"seconds to wait for each answer of the cluster; {TIMEOUT} when not given",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     namespace = namespace_of(args, Site.load(args.site))
     if args.rbac:
-        sys.stdout.write(emit_all(rbac(namespace)))
+        sys.stdout.write(emit_all(rbac(namespace, args.service_account)))
         return 0
     if args.output is None:
         raise fail("GF903", "snapshot needs -o, the folder to write to", where=Where("gpuflow snapshot"))
-    cluster, findings = read_live(namespace, args.context)
-    files = snapshot_files(cluster)
-    write_files({Path(args.output) / name: text for name, text in files.items()})
-    show_findings(findings)
-    sys.stdout.write(f"{len(cluster.objects)} objects of {len(files)} kinds written to {args.output}\n")
+    cluster = read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
+    folder, files = Path(args.output), snapshot_files(cluster)
+    stale = _stale(folder, files)
+    write_files({folder / name: text for name, text in files.items()})
+    for path in stale:
+        path.unlink()
+    show_findings(_unread(cluster))
+    sys.stdout.write(f"{len(cluster.objects)} objects of {len(files) - 1} kinds written to {args.output}\n")
     return 0
+
+
+def _unread(cluster: Cluster) -> list[Finding]:
+    hint = "a check against this snapshot says unknown; gpuflow snapshot --rbac prints the permissions that are needed"
+    return [
+        Finding("GF413", f"{', '.join(kinds)} cannot be listed: {reason}", Where("live"), hint, severity="warning")
+        for reason, kinds in cluster.closed().items()
+    ]
 
 
 def snapshot_files(cluster: Cluster) -> dict[str, str]:
     """One file per kind, objects by namespace and name: two snapshots of an unchanged cluster are equal."""
-    kinds: dict[str, list[Any]] = {}
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
     for item in sorted(cluster.objects, key=lambda entry: (entry.kind, entry.namespace or "", entry.name)):
-        kinds.setdefault(item.kind, []).append(_tidied(item.body))
-    return {f"{kind.lower()}.yaml": emit_all(bodies) for kind, bodies in kinds.items()}
+        kinds.setdefault(item.kind, []).append(item.body)
+    files = {RECORD_FILE: emit(_record(cluster))}
+    for kind, bodies in kinds.items():
+        name = kind.lower()
+        if len(bodies) < MANY:
+            files[f"{name}.yaml"] = emit_all(bodies)
+        else:
+            whole = {"apiVersion": "v1", "kind": "List", "items": bodies}
+            files[f"{name}.json"] = json.dumps(whole, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
+    return files
 
 
-def _tidied(body: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = {key: value for key, value in body.get("metadata", {}).items() if key not in NOISE}
-    annotations = {
-        key: value
-        for key, value in (metadata.get("annotations") or {}).items()
-        if key != "kubectl.kubernetes.io/last-applied-configuration"
+def _record(cluster: Cluster) -> dict[str, Any]:
+    """What was looked at, so that none of a kind means that there are none, and a closed door is not forgotten."""
+    return {
+        "apiVersion": "gpuflow/v1",
+        "kind": RECORD,
+        "namespace": cluster.namespace,
+        "listed": sorted(cluster.listed),
+        "unread": dict(sorted(cluster.unread.items())),
     }
-    metadata.pop("annotations", None)
-    if annotations:
-        metadata["annotations"] = annotations
-    tidy: dict[str, Any] = {**body, "metadata": metadata}
-    if body.get("kind") == "Pod":
-        return _without_values(tidy)
-    if body.get("kind") == "Node":
-        tidy["status"] = {
-            key: value for key, value in body.get("status", {}).items() if key in ("allocatable", "capacity")
-        }
-    return tidy
 
 
-def _without_values(pod: dict[str, Any]) -> dict[str, Any]:
-    """A pod without commands and environment: they may hold secrets, and admission does not look at them."""
-    spec = dict(pod.get("spec", {}))
-    for field in ("containers", "initContainers", "ephemeralContainers"):
-        if field in spec:
-            spec[field] = [
-                {key: value for key, value in container.items() if key not in ("command", "args", "env", "envFrom")}
-                for container in spec[field]
-            ]
-    status = {key: value for key, value in pod.get("status", {}).items() if key in ("phase", "conditions", "reason")}
-    return {**pod, "spec": spec, "status": status}
+def _stale(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Files of an earlier snapshot in the same folder that this one does not write."""
+    if not (folder / RECORD_FILE).exists():
+        return []
+    kinds = [source.kind for source in SOURCES] + ["Configuration"]
+    names = {f"{kind.lower()}{suffix}" for kind in kinds for suffix in (".yaml", ".json")} - files.keys()
+    return sorted(folder / name for name in names if (folder / name).exists())

@@ -5,184 +5,173 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
 from gpuflow.cluster.model import Cluster, Manifest
-from gpuflow.errors import Finding, SurroundingsError, Where
+from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
+from gpuflow.cluster.tidy import tidied
+from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
+from gpuflow.spec import yaml_tree
 
 PAGE = 500
+TIMEOUT = 60
+LIVE = Where("live")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A list of objects the checker can use. Secrets are not among them, and never will be."""
+class Answer(NamedTuple):
+    """What the API server says to a question: an object, or a status and the reason."""
 
-    kind: str
-    group: str
-    """API group with version, as in `apiVersion`."""
-    plural: str
-    namespaced: bool
-    needed: bool
-    """Without it no verdict is possible; the others only make it sharper."""
-
-    def path(self, namespace: str) -> str:
-        root = f"/apis/{self.group}" if "/" in self.group else f"/api/{self.group}"
-        inside = f"/namespaces/{namespace}" if self.namespaced else ""
-        return f"{root}{inside}/{self.plural}"
-
-
-SOURCES = (
-    Source("ResourceQuota", "v1", "resourcequotas", True, True),
-    Source("LimitRange", "v1", "limitranges", True, True),
-    Source("Namespace", "v1", "namespaces", False, False),
-    Source("Pod", "v1", "pods", False, False),
-    Source("Node", "v1", "nodes", False, False),
-    Source("PriorityClass", "scheduling.k8s.io/v1", "priorityclasses", False, False),
-    Source("RuntimeClass", "node.k8s.io/v1", "runtimeclasses", False, False),
-    Source("StorageClass", "storage.k8s.io/v1", "storageclasses", False, False),
-    Source("ClusterQueue", "kueue.x-k8s.io/v1beta2", "clusterqueues", False, False),
-    Source("LocalQueue", "kueue.x-k8s.io/v1beta2", "localqueues", True, False),
-    Source("Cohort", "kueue.x-k8s.io/v1beta2", "cohorts", False, False),
-    Source("ResourceFlavor", "kueue.x-k8s.io/v1beta2", "resourceflavors", False, False),
-    Source("WorkloadPriorityClass", "kueue.x-k8s.io/v1beta2", "workloadpriorityclasses", False, False),
-    Source("Workload", "kueue.x-k8s.io/v1beta2", "workloads", False, False),
-    Source("Topology", "kueue.x-k8s.io/v1beta2", "topologies", False, False),
-    Source("AdmissionCheck", "kueue.x-k8s.io/v1beta2", "admissionchecks", False, False),
-)
-
-
-def rbac(namespace: str, name: str = "gpuflow-reader") -> list[dict[str, Any]]:
-    """The least permissions a snapshot needs: list, on these kinds, nothing else."""
-    roles = []
-    for kind, namespaced in (("Role", True), ("ClusterRole", False)):
-        rules: dict[str, list[str]] = {}
-        for source in SOURCES:
-            if source.namespaced == namespaced:
-                group = source.group.rpartition("/")[0]
-                rules.setdefault(group, []).append(source.plural)
-        metadata = {"name": name, **({"namespace": namespace} if namespaced else {})}
-        roles.append(
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": kind,
-                "metadata": metadata,
-                "rules": [
-                    {"apiGroups": [group], "resources": plurals, "verbs": ["list"]} for group, plurals in rules.items()
-                ],
-            }
-        )
-    return roles
+    status: int
+    body: Mapping[str, Any]
+    reason: str = ""
 
 
 class Reader:
-    """Lists objects through the Kubernetes client."""
+    """Asks the API server through the Kubernetes client."""
 
-    def __init__(self, context: str | None = None) -> None:
+    def __init__(self, context: str | None = None, kubeconfig: str | None = None, timeout: float = TIMEOUT) -> None:
         try:
             from kubernetes import client, config
         except ModuleNotFoundError:
-            raise SurroundingsError(
-                Finding(
-                    "GF901",
-                    "reading a live cluster needs the package kubernetes",
-                    Where("live"),
-                    'python -m pip install "gpuflow[cluster]"',
-                )
-            ) from None
+            message = "reading a live cluster needs the package kubernetes"
+            raise _surroundings("GF901", message, 'python -m pip install "gpuflow[cluster]"') from None
+        settings = client.Configuration()
+        settings.retries = 0
+        inside = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
         try:
-            if context is None and "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ:
-                config.load_incluster_config()
+            if context is None and kubeconfig is None and inside:
+                config.load_incluster_config(client_configuration=settings)
             else:
-                config.load_kube_config(context=context)
+                config.load_kube_config(kubeconfig, context, client_configuration=settings)
         except Exception as refusal:  # the client raises many kinds of errors for a missing or broken kubeconfig
-            words = str(refusal).strip().splitlines()
-            raise SurroundingsError(
-                Finding(
-                    "GF411",
-                    f"the kubeconfig cannot be used: {words[0] if words else type(refusal).__name__}",
-                    Where("live"),
-                    "set KUBECONFIG, or name a context with --context",
-                )
-            ) from None
-        self._client: Any = client.ApiClient()
+            hint = "set KUBECONFIG, or name a file with --kubeconfig and a context with --context"
+            raise _surroundings("GF411", f"the kubeconfig cannot be used: {_first_line(refusal)}", hint) from None
+        self._client: Any = client.ApiClient(settings)
         self._refused: type[Exception] = client.exceptions.ApiException
+        self._timeout = timeout
 
-    def list(self, source: Source, namespace: str) -> tuple[list[Mapping[str, Any]] | None, str | None]:
-        """The objects, or None and why they cannot be listed."""
-        items: list[Mapping[str, Any]] = []
-        token: str | None = None
-        while True:
-            query = [("limit", PAGE)] + ([("continue", token)] if token else [])
-            try:
-                page = self._get(source.path(namespace), query)
-            except self._refused as refusal:
-                status = getattr(refusal, "status", None)
-                if status == 404:
-                    return None, None  # this cluster does not have the kind
-                return None, f"{status} {getattr(refusal, 'reason', '')}".strip()
-            except Exception as refusal:  # no route, a bad certificate, a time-out: all of them mean "not reachable"
-                words = str(refusal).strip().splitlines()
-                raise SurroundingsError(
-                    Finding(
-                        "GF412",
-                        f"the cluster does not answer: {words[0] if words else type(refusal).__name__}",
-                        Where("live"),
-                        "check the network and the context",
-                    )
-                ) from None
-            items += page.get("items", [])
-            token = page.get("metadata", {}).get("continue")
-            if not token:
-                return items, None
-
-    def _get(self, path: str, query: Any) -> dict[str, Any]:
-        response = self._client.call_api(
-            path,
-            "GET",
-            query_params=query,
-            header_params={"Accept": "application/json"},
-            auth_settings=["BearerToken"],
-            response_type="object",
-            _preload_content=False,
-            _request_timeout=(10, 60),
-            _return_http_data_only=True,
-        )
-        page: dict[str, Any] = json.loads(response.data)
-        return page
+    def get(self, path: str, query: Mapping[str, object]) -> Answer:
+        """One question to the API server."""
+        try:
+            response = self._client.call_api(
+                path,
+                "GET",
+                query_params=list(query.items()),
+                header_params={"Accept": "application/json"},
+                auth_settings=["BearerToken"],
+                _preload_content=False,
+                _request_timeout=(min(10, self._timeout), self._timeout),
+                _return_http_data_only=True,
+            )
+            return Answer(200, json.loads(response.data))
+        except self._refused as refusal:
+            status = getattr(refusal, "status", None) or 0
+            return Answer(status, {}, f"{status} {getattr(refusal, 'reason', '')}".strip())
+        except Exception as refusal:  # no route, a bad certificate, a time-out, half an answer: it is not reachable
+            hint = "check the network and the context; --timeout gives it longer"
+            raise _surroundings("GF412", f"the cluster does not answer: {_first_line(refusal)}", hint) from None
 
 
 def read_live(
-    namespace: str, context: str | None = None, reader: Reader | None = None
-) -> tuple[Cluster, list[Finding]]:
-    """The cluster as it is now, and a finding for each kind that may not be listed."""
-    source = reader or Reader(context)
+    namespace: str,
+    context: str | None = None,
+    reader: Reader | None = None,
+    *,
+    kubeconfig: str | None = None,
+    timeout: float = TIMEOUT,
+) -> Cluster:
+    """The cluster as it is now. Kinds that may not be listed are named in it; without quotas it is an error."""
+    source = reader or Reader(context, kubeconfig, timeout)
     objects: list[Manifest] = []
-    findings: list[Finding] = []
+    unread: dict[str, str] = {}
+    refused: list[Finding] = []
+    served: set[str] = set()
     for wanted in SOURCES:
-        items, reason = source.list(wanted, namespace)
-        if reason is not None:
-            findings.append(_unreadable(wanted, reason))
-        objects += _manifests(items or [], wanted)
-    refused = [finding for finding in findings if finding.severity == "error"]
+        answer, version = _listed(source, wanted, namespace)
+        if answer.status == 200:
+            served.add(wanted.group)
+            objects += _manifests(answer.body["items"], wanted, version)
+        elif answer.status == 401:
+            message = "the cluster does not accept the credentials of the kubeconfig: 401 Unauthorized"
+            raise _surroundings("GF411", message, "log in again, or name another context with --context")
+        elif answer.status != 404:  # 404: this cluster does not have the kind
+            unread[wanted.kind] = answer.reason
+            refused += [_unreadable(wanted, answer.reason)] if wanted.needed else []
     if refused:
         raise SurroundingsError(refused)
-    return Cluster(f"live {context or 'cluster'}", tuple(objects)), findings
+    if KUEUE in served or any(wanted.kind in unread for wanted in SOURCES if wanted.group == KUEUE):
+        settings = _kueue_settings(source, unread)
+        objects += [settings] if settings else []
+    listed = frozenset(wanted.kind for wanted in SOURCES) - unread.keys()
+    return Cluster(f"live {context or 'cluster'}", tuple(objects), listed, unread, namespace)
+
+
+def _listed(reader: Reader, source: Source, namespace: str) -> tuple[Answer, str]:
+    """The whole list, in the newest version that the cluster serves."""
+    answer, version = Answer(404, {}), ""
+    for version in source.versions:
+        answer = _all_pages(reader, source, source.path(version, namespace))
+        if answer.status != 404:
+            break
+    return answer, version
+
+
+def _all_pages(reader: Reader, source: Source, path: str) -> Answer:
+    fields: dict[str, object] = {"fieldSelector": source.fields} if source.fields else {}
+    items: list[Any] = []
+    query = {**fields, "limit": PAGE}
+    while True:
+        answer = reader.get(path, query)
+        if answer.status == 410 and "continue" in query:
+            # The server has forgotten where we were: once more, all at once.
+            items, query = [], fields
+            continue
+        if answer.status != 200:
+            return answer
+        items += answer.body.get("items") or []
+        token = (answer.body.get("metadata") or {}).get("continue")
+        if not token:
+            return Answer(200, {"items": items})
+        query = {**fields, "limit": PAGE, "continue": token}
+
+
+def _kueue_settings(reader: Reader, unread: dict[str, str]) -> Manifest | None:
+    """Kueue's configuration, where it is kept as Kueue's own installation keeps it."""
+    answer = reader.get(f"/api/v1/namespaces/{KUEUE_NAMESPACE}/configmaps/{KUEUE_SETTINGS}", {})
+    text = (answer.body.get("data") or {}).get(KUEUE_SETTINGS_KEY)
+    if answer.status not in (200, 404):
+        unread["Configuration"] = answer.reason
+    if not isinstance(text, str):
+        return None
+    try:
+        body = yaml_tree.parse(text, KUEUE_SETTINGS)
+    except GpuflowError as refusal:
+        unread["Configuration"] = refusal.findings[0].message
+        return None
+    if not isinstance(body, Mapping):
+        return None
+    plain = {"apiVersion": f"{KUEUE_CONFIG}/v1beta2", "kind": "Configuration", **body}
+    return Manifest("Configuration", KUEUE_CONFIG, "", None, plain, LIVE)
 
 
 def _unreadable(source: Source, reason: str) -> Finding:
-    return Finding(
-        "GF413",
-        f"{source.plural} cannot be listed: {reason}",
-        Where("live"),
-        "gpuflow snapshot --rbac prints the permissions that are needed",
-        severity="error" if source.needed else "warning",
-    )
+    hint = "gpuflow snapshot --rbac prints the permissions that are needed"
+    return Finding("GF413", f"{source.plural} cannot be listed: {reason}", LIVE, hint)
 
 
-def _manifests(items: list[Mapping[str, Any]], source: Source) -> Iterator[Manifest]:
+def _manifests(items: list[Mapping[str, Any]], source: Source, version: str) -> Iterator[Manifest]:
+    api_version = f"{source.group}/{version}" if source.group else version
     for item in items:
-        metadata = item.get("metadata", {})
-        body = {"apiVersion": source.group, "kind": source.kind, **item}
-        group = source.group.rpartition("/")[0]
-        yield Manifest(source.kind, group, metadata.get("name", ""), metadata.get("namespace"), body, Where("live"))
+        body = tidied(source.kind, {"apiVersion": api_version, "kind": source.kind, **item})
+        metadata = body["metadata"]
+        yield Manifest(source.kind, source.group, metadata.get("name", ""), metadata.get("namespace"), body, LIVE)
+
+
+def _surroundings(code: str, message: str, hint: str) -> SurroundingsError:
+    return SurroundingsError(Finding(code, message, LIVE, hint))
+
+
+def _first_line(refusal: Exception) -> str:
+    words = str(refusal).strip().splitlines()
+    return words[0] if words else type(refusal).__name__

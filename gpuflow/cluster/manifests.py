@@ -2,86 +2,164 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpuflow.cluster.files import documents, files_in, must_be_rendered
+from gpuflow.cluster.kinds import BYSTANDERS, KUEUE_CONFIG, NATIVE, slip
 from gpuflow.cluster.model import Cluster, Manifest
+from gpuflow.cluster.places import place, with_entry
 from gpuflow.errors import Finding, GpuflowError, Where, fail
 from gpuflow.spec import yaml_tree
-from gpuflow.spec.loading import read_bytes
 
-SUFFIXES = (".yaml", ".yml", ".json")
+RECORD = "Snapshot"
+"""The kind of the document in which `gpuflow snapshot` says what it could list, and what it could not."""
+RENDERED = {
+    "kustomization": ("the file is a kustomization", "kubectl kustomize FOLDER > cluster.yaml"),
+    "chart": ("the file describes a Helm chart", "helm template CHART > cluster.yaml"),
+}
+"""Files that are no manifests because a tool makes manifests of them, by the name that the tool gives them."""
 
 
 def read_cluster(path: str) -> Cluster:
-    """The cluster in a file or a directory. Raises `GpuflowError` with every file that is not a manifest."""
+    """The cluster in a file or a directory. Raises `GpuflowError` with everything that is not a manifest."""
+    if not path:
+        raise fail("GF100", "no cluster is named", hint="name a file or a folder of manifests, or `live`")
     root = Path(path)
-    files = sorted(file for file in root.rglob("*") if file.suffix in SUFFIXES) if root.is_dir() else [root]
-    if not files:
-        raise fail(
-            "GF401",
-            f"{path} holds no manifests",
-            where=Where(path),
-            hint="put .yaml or .json files there, or name another folder",
-        )
+    try:
+        is_folder = root.is_dir()
+    except (OSError, ValueError):  # reading it says why
+        is_folder = False
+    files, findings = files_in(root) if is_folder else ([root], [])
+    if not files and not findings:
+        hint = "put .yaml or .json files there, or name another folder"
+        raise fail("GF401", f"{path} holds no manifests", where=Where(path), hint=hint)
     objects: list[Manifest] = []
-    findings: list[Finding] = []
     for file in files:
         try:
-            objects += _manifests(file)
+            for document in documents(file, piped=not is_folder):
+                if document is not None:
+                    _collect(document, str(file), objects, findings)
         except GpuflowError as refusal:
             findings += refusal.findings
-    seen: dict[tuple[str, str | None, str], Manifest] = {}
-    for item in objects:
-        first = seen.setdefault((item.kind, item.namespace, item.name), item)
-        if first is not item and item.name:
-            hint = f"the first stands in {first.where}; keep one"
-            findings.append(Finding("GF404", f"the {item.kind} {item.name} stands twice", item.where, hint))
+    findings += _twins(objects)
     if findings:
         raise GpuflowError(findings)
-    return Cluster(path, tuple(objects))
+    if not objects:
+        raise fail("GF401", f"{path} holds no manifests", where=Where(path), hint="is the file empty?")
+    records = [item for item in objects if item.kind == RECORD and item.group == "gpuflow"]
+    real = tuple(item for item in objects if item not in records)
+    return _with_records(Cluster(path, real), records)
 
 
-def _manifests(file: Path) -> Iterator[Manifest]:
-    text = yaml_tree.decode(read_bytes(file), str(file))
-    for document in yaml_tree.parse_all(text, str(file)):
-        if document is not None:
-            yield from _objects(document, str(file))
+def _collect(document: Any, file: str, objects: list[Manifest], findings: list[Finding]) -> None:
+    """Take the objects out of a document; each that cannot be taken is a finding of its own."""
+    for part in _parts(document, file):
+        if isinstance(part, Finding):
+            findings.append(part)
+            continue
+        try:
+            objects.append(_manifest(part, file))
+        except GpuflowError as refusal:
+            findings += refusal.findings
 
 
-def _objects(document: Any, file: str) -> Iterator[Manifest]:
-    where = Where(file, *_spot(document))
-    if not isinstance(document, yaml_tree.Map):
-        raise fail("GF402", "a manifest is a mapping with apiVersion, kind and metadata", where=where)
-    kind, version = document.get("kind"), document.get("apiVersion")
-    if not isinstance(kind, str) or not isinstance(version, str):
-        raise fail("GF402", "the manifest has no kind or no apiVersion", where=where, hint="is the file complete?")
-    if version.startswith("gpuflow/"):
-        raise fail(
-            "GF402",
-            f"this is a gpuflow {kind}, not a manifest of the cluster",
-            where=where,
-            hint="name a folder of manifests",
-        )
-    if kind.endswith("List") and "items" in document:
-        items = document["items"]
-        if not isinstance(items, yaml_tree.Seq):
-            raise fail("GF402", f"the items of the {kind} are not a list", where=where)
-        for item in items:
-            if isinstance(item, yaml_tree.Map):
-                # Items of a typed list (PodList) do not repeat their kind.
-                item.setdefault("kind", kind.removesuffix("List"))
-                item.setdefault("apiVersion", version)
-            yield from _objects(item, file)
+def _parts(document: Any, file: str) -> Iterator[Mapping[str, Any] | Finding]:
+    """The document itself, or the items of a list."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and "items" in document):
+        yield document
         return
+    items = document["items"]
+    if items is None:
+        return
+    if not isinstance(items, list):
+        yield Finding("GF402", f"the items of the {kind} are not a list", place(document, Where(file), ("items",)))
+        return
+    for item in items:
+        # Items of a typed list (PodList) do not repeat their kind.
+        if isinstance(item, dict) and kind != "List":
+            for key, value in (("kind", kind.removesuffix("List")), ("apiVersion", document.get("apiVersion"))):
+                item = item if key in item else with_entry(item, key, value)
+        yield from _parts(item, file)
+
+
+def _manifest(document: Any, file: str) -> Manifest:
+    where = Where(file, *_spot(document))
+    if not isinstance(document, dict):
+        raise fail("GF402", "a manifest is a mapping with apiVersion, kind and metadata", where=where)
+    _require_rendered(document, file, where)
+    for key in ("apiVersion", "kind"):
+        value = document.get(key)
+        if not isinstance(value, str) or not value:
+            said = "the manifest has no" if value in (None, "") else f"{value!r} is not text: the manifest needs a"
+            raise fail("GF402", f"{said} {key}", where=place(document, where, (key,)), hint="is the file complete?")
+    kind, version = document["kind"], document["apiVersion"]
+    if version.startswith("gpuflow/") and kind != RECORD:
+        message = f"this is a gpuflow {kind}, not a manifest of the cluster"
+        raise fail("GF402", message, where=where, hint="name a folder of manifests")
+    slipped = slip(kind, version)
+    if slipped is not None:
+        raise fail("GF405", slipped.message, where=place(document, where, ("kind",)), hint=slipped.hint)
+    name, namespace = _identity(document, kind, where)
+    return Manifest(kind, version.rpartition("/")[0], name, namespace, document, where)
+
+
+def _require_rendered(document: Mapping[str, Any], file: str, where: Where) -> None:
+    tool = Path(file).stem.lower() if "kind" not in document else ""
+    if str(document.get("apiVersion")).startswith("kustomize.config.k8s.io/"):
+        tool = "kustomization"
+    if tool in RENDERED:
+        what, command = RENDERED[tool]
+        raise must_be_rendered(what, where, command)
+
+
+def _identity(document: Mapping[str, Any], kind: str, where: Where) -> tuple[str, str | None]:
+    """Name and namespace. What Kubernetes will name itself (`generateName`), and what is no object, has no name."""
     metadata = document.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, yaml_tree.Map) else None
-    if not isinstance(name, str) and kind != "Configuration":
-        raise fail("GF402", f"the {kind} has no metadata.name", where=where, hint="is the file complete?")
-    namespace = metadata.get("namespace") if isinstance(metadata, yaml_tree.Map) else None
-    group = version.rpartition("/")[0]
-    yield Manifest(kind, group, name or "", namespace if isinstance(namespace, str) else None, document, where)
+    if metadata is not None and not isinstance(metadata, dict):
+        at = place(document, where, ("metadata",))
+        raise fail("GF402", f"metadata of the {kind} is not a mapping", where=at, hint="give it at least a name")
+    metadata = metadata or {}
+    for key in ("name", "namespace", "generateName"):
+        value = metadata.get(key)
+        if value is not None and not isinstance(value, str):
+            at = place(document, where, ("metadata", key))
+            raise fail("GF402", f"metadata.{key} of the {kind} is not text: {value!r}", where=at, hint="quote it")
+    group = str(document.get("apiVersion")).rpartition("/")[0]
+    needs_name = (kind, group) in NATIVE | BYSTANDERS and group != KUEUE_CONFIG
+    if needs_name and not metadata.get("name") and not metadata.get("generateName"):
+        at = place(document, where, ("metadata",))
+        raise fail("GF402", f"the {kind} has no metadata.name", where=at, hint="is the file complete?")
+    return metadata.get("name") or "", metadata.get("namespace") or None
+
+
+def _twins(objects: list[Manifest]) -> Iterator[Finding]:
+    seen: dict[tuple[str, str, str | None, str], Manifest] = {}
+    for item in objects:
+        is_settings = item.kind == "Configuration" and item.group == KUEUE_CONFIG
+        if not item.name and not is_settings:
+            continue
+        first = seen.setdefault((item.kind, item.group, item.namespace, item.name), item)
+        if first is not item:
+            hint = f"the first stands in {first.where}; keep one"
+            yield Finding("GF404", f"the {item.kind} {item.name} stands twice".replace("  ", " "), item.where, hint)
+
+
+def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
+    """The cluster with what its snapshot says of itself."""
+    for record in records:
+        namespace, listed, unread = (record.body.get(key) for key in ("namespace", "listed", "unread"))
+        if not isinstance(namespace, str) or not isinstance(listed, list) or not isinstance(unread, Mapping):
+            hint = "it is written by gpuflow snapshot; take a new one"
+            raise fail("GF402", "the record of the snapshot cannot be understood", where=record.where, hint=hint)
+        kinds, reasons = frozenset(map(str, listed)), {str(kind): str(reason) for kind, reason in unread.items()}
+        cluster = replace(
+            cluster, listed=cluster.listed | kinds, unread={**cluster.unread, **reasons}, namespace=namespace
+        )
+    return cluster
 
 
 def _spot(document: Any) -> tuple[int, int]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
+from gpuflow.cluster.kinds import NAMESPACED, is_at_home, title
+from gpuflow.cluster.places import place, spoken, with_entry
 from gpuflow.errors import Where
 
 
@@ -20,33 +23,87 @@ class Manifest:
     body: Mapping[str, Any]
     where: Where
 
+    @property
+    def title(self) -> str:
+        """Its kind; with the apiVersion when it is another thing than what gpuflow calls by that name."""
+        return title(self.kind, self._api_version)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its kind, in its API group and version, is one that gpuflow knows."""
+        return is_at_home(self.kind, self._api_version)
+
+    @property
+    def _api_version(self) -> str:
+        return str(self.body.get("apiVersion", self.group))
+
     def in_namespace(self, namespace: str) -> bool:
         """Whether it counts there. A manifest without a namespace is applied to the one in question."""
         return self.namespace is None or self.namespace == namespace
 
+    def at(self, *path: str | int, key: bool = False) -> Where:
+        """Where a value of it (or its key) stands; the nearest thing above when it is not there."""
+        return place(self.body, self.where, path, key=key)
 
-@dataclass(frozen=True, slots=True)
+    def spoken_of(self, sentence: str) -> Where:
+        """The place that a sentence about it names by a path such as `spec.limits[0].max`."""
+        return self.at(*spoken(self.body, sentence))
+
+
+@dataclass(frozen=True)
 class Cluster:
     """All objects of a snapshot, in the order they were read."""
 
     source: str
     objects: tuple[Manifest, ...]
+    listed: frozenset[str] = frozenset()
+    """Kinds that were listed in whole: none of them here means that there are none."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Kinds that the cluster has and would not show, each with the reason."""
+    namespace: str | None = None
+    """The one namespace whose own objects were listed; None when nobody said so."""
 
     def of(self, kind: str, namespace: str | None = None) -> list[Manifest]:
-        """The objects of a kind, in a namespace when one is given."""
-        return [
-            item for item in self.objects if item.kind == kind and (namespace is None or item.in_namespace(namespace))
-        ]
+        """The objects of a kind, in a namespace when one is given. Namesakes of other API groups are not among them."""
+        found = self._by_kind.get(kind, ())
+        return [item for item in found if namespace is None or item.in_namespace(namespace)]
+
+    @cached_property
+    def _by_kind(self) -> dict[str, list[Manifest]]:
+        found: dict[str, list[Manifest]] = {}
+        for item in self.objects:
+            if item.is_known:
+                found.setdefault(item.kind, []).append(item)
+        return found
 
     def bodies(self, kind: str, namespace: str | None = None) -> list[Mapping[str, Any]] | None:
-        """The plain manifests of a kind; None when the snapshot holds none, which means: not known."""
-        return [item.body for item in self.of(kind, namespace)] or None
+        """The plain manifests of a kind; None when the snapshot holds none and nobody looked: not known."""
+        found = [item.body for item in self.of(kind, namespace)]
+        return found if found or kind in self.listed else None
 
     def kinds(self) -> list[str]:
-        """Every kind there is, once."""
-        return list(dict.fromkeys(item.kind for item in self.objects))
+        """Every kind there is, once; foreign ones with their apiVersion."""
+        return list(dict.fromkeys(item.title for item in self.objects))
 
-    def missing(self, kinds: Iterable[str]) -> list[str]:
-        """Which of these kinds the snapshot has, in its order."""
-        wanted = set(kinds)
-        return [kind for kind in self.kinds() if kind in wanted]
+    def closed(self) -> dict[str, list[str]]:
+        """The kinds that could not be read, by the reason."""
+        found: dict[str, list[str]] = {}
+        for kind, reason in sorted(self.unread.items()):
+            found.setdefault(reason, []).append(kind)
+        return found
+
+    def settled(self, namespace: str) -> Cluster:
+        """The cluster with every manifest that names no namespace, though its kind needs one, put into this one."""
+        objects = tuple(_settled(item, namespace) for item in self.objects)
+        elsewhere = self.namespace not in (None, namespace)
+        return replace(self, objects=objects, listed=self.listed.difference(NAMESPACED if elsewhere else ()))
+
+
+def _settled(item: Manifest, namespace: str) -> Manifest:
+    if item.namespace is not None or item.kind not in NAMESPACED or not item.is_known:
+        return item
+    metadata = item.body.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return item
+    body = with_entry(item.body, "metadata", with_entry(metadata, "namespace", namespace))
+    return replace(item, namespace=namespace, body=body)

@@ -1,0 +1,140 @@
+"""The files that a cluster is read from: which they are, how large they may be, and their documents."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from gpuflow.errors import Finding, GpuflowError, Where, fail
+from gpuflow.spec import yaml_tree
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MOST_JSON = 256 * 1024 * 1024
+QUICK_JSON = 1024 * 1024
+"""From this size on JSON is read without the place of every value, forty times faster."""
+_TEMPLATE = re.compile(r"\{\{-?\s*[.$\w]")
+
+
+def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
+    """Every manifest file below a folder, sorted, each once however many links lead to it; and what is closed to us.
+
+    Hidden files and folders are passed over: they are the tools', not the cluster's.
+    """
+    found: dict[tuple[int, int], Path] = {}
+    closed: list[Finding] = []
+    seen: set[tuple[int, int]] = set()
+
+    def refused(refusal: OSError) -> None:
+        closed.append(_unreadable(refusal.filename, refusal))
+
+    for folder, folders, names in os.walk(root, onerror=refused, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        identity = _identity(Path(folder))
+        if identity in seen:
+            folders[:] = []  # a link that leads back
+            continue
+        seen.add(identity)
+        for name in sorted(names):
+            path = Path(folder) / name
+            if path.suffix.lower() in SUFFIXES and not name.startswith("."):
+                try:
+                    found.setdefault(_identity(path), path)
+                except OSError as refusal:
+                    closed.append(_unreadable(str(path), refusal))
+    return sorted(found.values()), closed
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def _unreadable(file: str | None, refusal: OSError) -> Finding:
+    hint = "every file below the folder counts: make it readable, mend the link, or name another folder"
+    return Finding("GF100", f"{file} cannot be read: {refusal.strerror}", Where(file), hint)
+
+
+def documents(file: Path, *, piped: bool = False) -> list[Any]:
+    """The documents of a file; `piped` allows one that is not an ordinary file, such as `/dev/stdin`."""
+    raw = _bytes(file, piped)
+    if len(raw) >= QUICK_JSON and _is_json(raw):
+        return [_json(raw, str(file))]
+    text = yaml_tree.decode(raw, str(file))
+    try:
+        return yaml_tree.parse_all(text, str(file))
+    except GpuflowError:
+        template = _TEMPLATE.search(text)
+        if template is None:
+            raise
+        line = text.count("\n", 0, template.start()) + 1
+        where = Where(str(file), line, template.start() - text.rfind("\n", 0, template.start()))
+        raise must_be_rendered("the file is a template", where, "helm template CHART > cluster.yaml") from None
+
+
+def must_be_rendered(what: str, where: Where, command: str) -> GpuflowError:
+    """GF406: the cluster will hold what a tool makes of the file, not what stands in it."""
+    return fail(
+        "GF406", f"{what}, not a manifest", where=where, hint=f"render it first ({command}) and name the result"
+    )
+
+
+def _bytes(file: Path, piped: bool) -> bytes:
+    try:
+        mode = file.stat().st_mode
+        if not stat.S_ISREG(mode) and not (piped and not stat.S_ISDIR(mode)):
+            raise fail("GF100", f"{file} is not an ordinary file", where=Where(str(file)), hint="remove it from there")
+        with file.open("rb") as stream:
+            raw = stream.read(yaml_tree.MAX_BYTES + 1)
+            if len(raw) > yaml_tree.MAX_BYTES and _is_json(raw):
+                raw += stream.read(MOST_JSON + 1 - len(raw))
+    except (OSError, ValueError) as refusal:
+        reason = getattr(refusal, "strerror", None) or str(refusal)
+        hint = "name a file or a folder of manifests, or `live`"
+        raise fail("GF100", f"{file} cannot be read: {reason}", where=Where(str(file)), hint=hint) from None
+    if len(raw) > (MOST_JSON if _is_json(raw) else yaml_tree.MAX_BYTES):
+        raise _too_large(max(file.stat().st_size, len(raw)), str(file))
+    return raw
+
+
+def _is_json(raw: bytes) -> bool:
+    return raw[:64].lstrip()[:1] == b"{"
+
+
+def _too_large(size: int, file: str) -> GpuflowError:
+    return fail(
+        "GF102",
+        f"the file has {size:,} bytes; YAML manifests are read up to {yaml_tree.MAX_BYTES:,} bytes, JSON up to "
+        f"{MOST_JSON:,}",
+        where=Where(file, 1, 1),
+        hint="use kubectl get -o json, split it by kind, or let gpuflow snapshot write what a check needs and no more",
+    )
+
+
+def _json(raw: bytes, file: str) -> Any:
+    def pairs(entries: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(entries)
+        if len(found) != len(entries):
+            names = [name for name, _ in entries]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise fail("GF109", f'the key "{twice}" stands twice in one mapping', where=Where(file), hint="keep one")
+        return found
+
+    def constant(word: str) -> Any:
+        raise fail("GF101", f"not valid JSON: {word} is not a number", where=Where(file), hint="write a number")
+
+    try:
+        return json.loads(raw, object_pairs_hook=pairs, parse_constant=constant)
+    except json.JSONDecodeError as problem:
+        where = Where(file, problem.lineno, problem.colno)
+        raise fail("GF101", f"not valid JSON: {problem.msg}", where=where, hint="fix the syntax there") from None
+    except UnicodeDecodeError:
+        yaml_tree.decode(raw, file)  # says where
+        raise
+    except RecursionError:
+        raise fail("GF105", "nested far too deeply", where=Where(file, 1, 1), hint="is it a manifest?") from None
+    except ValueError as problem:  # a number of thousands of digits
+        raise fail("GF101", f"not valid JSON: {problem}", where=Where(file), hint="write a number") from None

@@ -1,0 +1,122 @@
+"""Which API group each kind belongs to, and which kinds can never hold a pod back.
+
+A kind is only itself in its own group: Volcano's `Queue` is not Kueue's, and a `Node` of `foo/v1` is no node. What is
+not listed here is foreign: it is carried by name, and never judged.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gpuflow.cluster.spelling import nearest
+from gpuflow.errors import did_you_mean
+
+KUEUE: Final = "kueue.x-k8s.io"
+KUEUE_CONFIG: Final = "config.kueue.x-k8s.io"
+
+MODELLED: Final[dict[str, str]] = {
+    "": "Namespace Node PersistentVolume PersistentVolumeClaim Pod ResourceQuota LimitRange",
+    "scheduling.k8s.io": "PriorityClass",
+    "node.k8s.io": "RuntimeClass",
+    "storage.k8s.io": "StorageClass",
+    KUEUE: "AdmissionCheck ClusterQueue Cohort LocalQueue ResourceFlavor Topology Workload WorkloadPriorityClass",
+    KUEUE_CONFIG: "Configuration",
+}
+"""The kinds that a check reads, by API group."""
+
+HARMLESS: Final[dict[str, str]] = {
+    "": (
+        "Binding ComponentStatus ConfigMap Endpoints Event PodTemplate ReplicationController Secret Service "
+        "ServiceAccount"
+    ),
+    "apps": "ControllerRevision Deployment ReplicaSet StatefulSet",
+    "batch": "CronJob Job",
+    "apiextensions.k8s.io": "CustomResourceDefinition",
+    "apiregistration.k8s.io": "APIService",
+    "autoscaling": "HorizontalPodAutoscaler Scale",
+    "certificates.k8s.io": "CertificateSigningRequest",
+    "coordination.k8s.io": "Lease",
+    "discovery.k8s.io": "EndpointSlice",
+    "events.k8s.io": "Event",
+    "flowcontrol.apiserver.k8s.io": "FlowSchema PriorityLevelConfiguration",
+    "networking.k8s.io": "Ingress IngressClass IPAddress NetworkPolicy ServiceCIDR",
+    "policy": "Eviction PodDisruptionBudget",
+    "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding Role RoleBinding",
+    # What starts pods of its own. It may grow, which no verdict speaks of; it does not hold others back.
+    "argoproj.io": "ClusterWorkflowTemplate CronWorkflow Workflow WorkflowTemplate",
+    "jobset.x-k8s.io": "JobSet",
+    "kubeflow.org": "JAXJob MPIJob PaddleJob PyTorchJob TFJob XGBoostJob",
+    "leaderworkerset.x-k8s.io": "LeaderWorkerSet",
+    "ray.io": "RayCluster RayJob RayService",
+    "sparkoperator.k8s.io": "ScheduledSparkApplication SparkApplication",
+    "tekton.dev": "Pipeline PipelineRun Task TaskRun",
+    "trainer.kubeflow.org": "ClusterTrainingRuntime TrainJob TrainingRuntime",
+    "workload.codeflare.dev": "AppWrapper",
+}
+"""Kinds that a check need not read, because none of them can keep a pod from being admitted, by API group."""
+
+VERSIONS: Final[dict[str, tuple[str, ...]]] = {
+    "": ("v1",),
+    "scheduling.k8s.io": ("v1",),
+    "node.k8s.io": ("v1",),
+    "storage.k8s.io": ("v1",),
+    KUEUE: ("v1beta2", "v1beta1", "v1alpha1"),
+    KUEUE_CONFIG: ("v1beta2", "v1beta1"),
+}
+"""The versions in which modelled kinds are understood, the newest first."""
+
+ALPHA: Final = ("Cohort", "Topology")
+"""The kinds of Kueue that are read the same in v1alpha1."""
+
+NATIVE: Final = frozenset((kind, group) for group, kinds in MODELLED.items() for kind in kinds.split())
+BYSTANDERS: Final = frozenset((kind, group) for group, kinds in HARMLESS.items() for kind in kinds.split())
+HOME: Final[dict[str, str]] = dict(sorted(BYSTANDERS) + sorted(NATIVE))
+"""The group that is meant when only the kind is said."""
+
+NAMESPACED: Final = ("LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod", "ResourceQuota", "Workload")
+"""Modelled kinds whose objects live in a namespace."""
+
+CLOSED: Final = (*MODELLED, "apps", "batch")
+"""Groups in which a kind that is not known, yet spelled like one that is, is a slip of the pen."""
+
+NEWCOMERS: Final = {("Workload", "scheduling.k8s.io")}
+"""Kinds of these groups that share their name with another."""
+
+
+class Slip(NamedTuple):
+    """Why an apiVersion and kind cannot belong together, and what was probably meant."""
+
+    message: str
+    hint: str | None
+
+
+@lru_cache(maxsize=4096)
+def is_at_home(kind: str, api_version: str) -> bool:
+    """Whether the kind, in this group and version, is the one that gpuflow knows by that name."""
+    group, _, version = api_version.rpartition("/")
+    if (kind, group) not in NATIVE:
+        return (kind, group) in BYSTANDERS
+    return version in VERSIONS[group] and (version != "v1alpha1" or kind in ALPHA)
+
+
+@lru_cache(maxsize=4096)
+def title(kind: str, api_version: str) -> str:
+    """What to call a kind: its bare name where that says enough, else with the apiVersion it came with."""
+    return kind if is_at_home(kind, api_version) else f"{kind} ({api_version})"
+
+
+def slip(kind: str, api_version: str) -> Slip | None:
+    """A kind that its API group does not have, as far as that can be known: misspelt, or in the wrong group."""
+    group = api_version.rpartition("/")[0]
+    if group not in CLOSED or (kind, group) in NATIVE | BYSTANDERS | NEWCOMERS:
+        return None
+    message, home = f"{api_version} has no kind {kind}", HOME.get(kind)
+    if home is not None:
+        best = "v1" if home == "" else f"{home}/{VERSIONS[home][0]}" if home in VERSIONS else None
+        return Slip(message, f"write apiVersion: {best}" if best else f"{kind} is of the group {home}")
+    here = [name for name, place in NATIVE | BYSTANDERS if place == group]
+    near = nearest(kind, here)
+    if near is not None or group == "":
+        return Slip(message, f'did you mean "{near}"?' if near else did_you_mean(kind, here))
+    return None

@@ -1,0 +1,1 @@
+"""What goes into the model of a cluster, and what bad input becomes."""

@@ -1,0 +1,250 @@
+"""A live cluster, played by a reader that answers as an API server does; the real one is asked in tests/cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuflow.cli import snapshot
+from gpuflow.cli.main import main
+from gpuflow.cluster import live, read_cluster
+from gpuflow.cluster.live import Answer, Reader, read_live
+from gpuflow.cluster.model import Cluster
+from gpuflow.cluster.sources import KUEUE_SETTINGS, SOURCES, rbac
+from gpuflow.cluster.tidy import tidied
+from gpuflow.errors import SurroundingsError
+
+SECRET = "s3cr3t"
+
+
+class Played(Reader):
+    """An API server with some lists; a path that is not among them is not served."""
+
+    def __init__(self, lists: Mapping[str, list[dict[str, Any]]], refused: Mapping[str, int] | None = None) -> None:
+        self.lists = lists
+        self.refused = refused or {}
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.forgets = False
+
+    def get(self, path: str, query: Mapping[str, object]) -> Answer:
+        self.asked.append((path, dict(query)))
+        plural = path.rsplit("/", 1)[1]
+        if plural in self.refused:
+            return Answer(self.refused[plural], {}, f"{self.refused[plural]} Refused")
+        if path not in self.lists:
+            return Answer(404, {}, "404 Not Found")
+        items = self.lists[path]
+        if "limit" not in query:
+            return Answer(200, {"items": items})
+        start, size = int(str(query.get("continue", "0"))), int(str(query["limit"]))
+        if start and self.forgets:
+            return Answer(410, {}, "410 Gone")
+        more = str(start + size) if start + size < len(items) else ""
+        return Answer(200, {"items": items[start : start + size], "metadata": {"continue": more}})
+
+
+OWN = ("resourcequotas", "limitranges", "persistentvolumeclaims")
+SHARED = ("namespaces", "nodes", "pods", "persistentvolumes")
+CORE: dict[str, list[dict[str, Any]]] = {
+    path: []
+    for path in (
+        *(f"/api/v1/namespaces/ns/{plural}" for plural in OWN),
+        *(f"/api/v1/{plural}" for plural in SHARED),
+    )
+}
+
+
+def named(name: str, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, **more}
+
+
+def test_a_long_list_is_read_page_by_page() -> None:
+    nodes = [named(f"n{number}") for number in range(live.PAGE * 2 + 3)]
+    reader = Played({**CORE, "/api/v1/nodes": nodes})
+    cluster = read_live("ns", reader=reader)
+    assert len(cluster.of("Node")) == len(nodes)
+    pages = [query for path, query in reader.asked if path == "/api/v1/nodes"]
+    assert [query.get("continue") for query in pages] == [None, str(live.PAGE), str(live.PAGE * 2)]
+
+
+def test_a_server_that_forgets_where_it_was_is_asked_again_in_one_go() -> None:
+    nodes = [named(f"n{number}") for number in range(live.PAGE + 1)]
+    reader = Played({**CORE, "/api/v1/nodes": nodes})
+    reader.forgets = True
+    assert len(read_live("ns", reader=reader).of("Node")) == len(nodes)
+
+
+def test_a_kind_that_the_cluster_does_not_have_is_none_and_one_that_is_closed_is_unknown() -> None:
+    cluster = read_live("ns", reader=Played(CORE, {"nodes": 403, "priorityclasses": 500}))
+    assert cluster.unread == {"Node": "403 Refused", "PriorityClass": "500 Refused"}
+    assert (cluster.bodies("ClusterQueue"), cluster.bodies("Node")) == ([], None)
+
+
+def test_no_quotas_no_verdict() -> None:
+    with pytest.raises(SurroundingsError) as refused:
+        read_live("ns", reader=Played(CORE, {"resourcequotas": 403, "limitranges": 403, "nodes": 403}))
+    assert refused.value.exit_code == 3
+    messages = [finding.message for finding in refused.value.findings]
+    assert messages == ["resourcequotas cannot be listed: 403 Refused", "limitranges cannot be listed: 403 Refused"]
+
+
+def test_credentials_that_are_not_accepted_end_at_once() -> None:
+    with pytest.raises(SurroundingsError, match="401 Unauthorized"):
+        read_live("ns", reader=Played(CORE, {"resourcequotas": 401}))
+
+
+def test_an_older_kueue_is_read_in_the_version_it_serves() -> None:
+    queues = "/apis/kueue.x-k8s.io/v1beta1/clusterqueues"
+    cluster = read_live("ns", reader=Played({**CORE, queues: [named("cq", spec={"cohort": "c"})]}))
+    (item,) = cluster.of("ClusterQueue")
+    assert item.body["apiVersion"] == "kueue.x-k8s.io/v1beta1"
+
+
+SETTINGS = "/api/v1/namespaces/kueue-system/configmaps/kueue-manager-config"
+
+
+class Configured(Played):
+    """The same with Kueue's configuration."""
+
+    def get(self, path: str, query: Mapping[str, object]) -> Answer:
+        if path != SETTINGS or KUEUE_SETTINGS in self.refused:
+            return super().get(path, query)
+        text = "apiVersion: config.kueue.x-k8s.io/v1beta1\nkind: Configuration\nfairSharing: {enable: true}\n"
+        return Answer(200, {"data": {"controller_manager_config.yaml": text}})
+
+
+def test_the_configuration_of_kueue_is_read_by_its_name_where_kueue_is() -> None:
+    served = {**CORE, "/apis/kueue.x-k8s.io/v1beta2/clusterqueues": []}
+    (settings,) = read_live("ns", reader=Configured(served)).of("Configuration")
+    assert settings.body["fairSharing"] == {"enable": True}
+    assert read_live("ns", reader=Configured(CORE)).of("Configuration") == []
+    closed = read_live("ns", reader=Configured(served, {KUEUE_SETTINGS: 403}))
+    assert closed.unread == {"Configuration": "403 Refused"}
+
+
+def test_everything_that_is_asked_for_is_permitted_by_the_printed_roles() -> None:
+    reader = Configured({**CORE, "/apis/kueue.x-k8s.io/v1beta2/clusterqueues": []})
+    read_live("ns", reader=reader)
+    rules = [(role["kind"], rule) for role in rbac("ns") for rule in role["rules"]]
+    for path, _ in reader.asked:
+        words = path.strip("/").split("/")
+        group = "" if words[0] == "api" else words[1]
+        inside = "namespaces" in words and words[-1] != "namespaces"
+        name = words[-1] if path == SETTINGS else None
+        plural = words[-2] if name else words[-1]
+        kind, verb = ("Role", "list") if inside and not name else ("ClusterRole", "get" if name else "list")
+        assert any(
+            role == kind and group in rule["apiGroups"] and plural in rule["resources"] and verb in rule["verbs"]
+            and rule.get("resourceNames", [name]) == [name]
+            for role, rule in rules
+        ), path  # fmt: skip
+    assert {verb for _, rule in rules for verb in rule["verbs"]} == {"get", "list"}
+    assert not any("secrets" in rule["resources"] or "*" in rule["resources"] for _, rule in rules)
+
+
+def container(**more: Any) -> dict[str, Any]:
+    hidden = {"command": [SECRET], "args": [SECRET], "env": [{"name": "A", "value": SECRET}]}
+    probe = {"livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Authorization", "value": SECRET}]}}}
+    return {"name": "main", "image": "i", "resources": {"requests": {"cpu": "1"}}, **hidden, **probe, **more}
+
+
+SPEC = {"containers": [container()], "initContainers": [container(restartPolicy="Always")], "nodeName": "n"}
+WITH_SECRETS: dict[str, dict[str, Any]] = {
+    "Pod": {"metadata": {"name": "p", "annotations": {"token": SECRET}}, "spec": SPEC, "status": {"phase": "Running"}},
+    "Workload": {"metadata": {"name": "w"}, "spec": {"podSets": [{"name": "main", "template": {"spec": SPEC}}]}},
+    "Node": {"metadata": {"name": "n", "annotations": {"token": SECRET}}, "status": {"allocatable": {"cpu": "1"}}},
+    "StorageClass": {"metadata": {"name": "s"}, "parameters": {"key": SECRET}},
+    "PersistentVolume": {"metadata": {"name": "v"}, "spec": {"csi": {"volumeAttributes": {"key": SECRET}}}},
+    "ValidatingWebhookConfiguration": {
+        "metadata": {"name": "h"},
+        "webhooks": [{"name": "a", "clientConfig": {"url": f"https://{SECRET}@example.com"}}],
+    },
+}
+
+
+@pytest.mark.parametrize("kind", WITH_SECRETS)
+def test_nothing_that_may_be_a_secret_is_kept(kind: str) -> None:
+    body = WITH_SECRETS[kind]
+    assert SECRET in str(body)
+    assert SECRET not in str(tidied(kind, body))
+
+
+def test_what_a_check_reads_of_a_pod_is_kept() -> None:
+    states = [{"name": "main", "resources": {"requests": {"cpu": "2"}}, "image": "i", "imageID": "sha256:0"}]
+    body = {**WITH_SECRETS["Pod"], "status": {"phase": "Running", "containerStatuses": states, "podIP": "10.0.0.1"}}
+    tidy = tidied("Pod", body)
+    assert tidy["spec"]["nodeName"] == "n"
+    assert [each["resources"] for each in tidy["spec"]["containers"]] == [{"requests": {"cpu": "1"}}]
+    assert tidy["spec"]["initContainers"][0]["restartPolicy"] == "Always"
+    sizes = [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]
+    assert tidy["status"] == {"phase": "Running", "containerStatuses": sizes}
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[dict[str, Any]]]:
+    """`gpuflow snapshot` against lists that the test fills."""
+    lists: dict[str, list[dict[str, Any]]] = dict(CORE)
+    real = read_live
+
+    def read(namespace: str, *_: object, **__: object) -> Cluster:
+        return real(namespace, reader=Played(lists))
+
+    monkeypatch.setattr(snapshot, "read_live", read)
+    return lists
+
+
+def test_a_snapshot_is_what_was_read(played: dict[str, list[dict[str, Any]]], tmp_path: Path) -> None:
+    played["/api/v1/nodes"] = [named("b"), named("a")]
+    assert main(["snapshot", "-o", str(tmp_path), "--namespace", "ns"]) == 0
+    cluster = read_cluster(str(tmp_path))
+    assert [item.name for item in cluster.of("Node")] == ["a", "b"]
+    assert cluster.listed == {source.kind for source in SOURCES}
+    assert (cluster.namespace, cluster.unread) == ("ns", {})
+
+
+def test_a_kind_of_thousands_is_written_as_json_and_read_back(
+    played: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    names = [f"n{number:05}" for number in range(snapshot.MANY)]
+    played["/api/v1/nodes"] = [named(name) for name in names]
+    assert main(["snapshot", "-o", str(tmp_path), "--namespace", "ns"]) == 0
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["node.json", "snapshot.yaml"]
+    assert [item.name for item in read_cluster(str(tmp_path)).of("Node")] == names
+
+
+def test_a_new_snapshot_takes_the_place_of_the_old_one_and_of_nothing_else(
+    played: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    played["/api/v1/nodes"] = [named("a")]
+    (tmp_path / "mine.yaml").write_text("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine}\n")
+    (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: mine}\n")
+    assert main(["snapshot", "-o", str(tmp_path), "--namespace", "ns"]) == 0
+    assert (tmp_path / "pod.yaml").exists()
+    played["/api/v1/nodes"] = []
+    assert main(["snapshot", "-o", str(tmp_path), "--namespace", "ns"]) == 0
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["mine.yaml", "snapshot.yaml"]
+
+
+def test_the_permissions_are_printed_with_an_account_to_apply_them_to(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["snapshot", "--rbac", "--namespace", "ns"]) == 0
+    roles = capsys.readouterr().out
+    assert [line for line in roles.splitlines() if line.startswith("kind:")] == ["kind: Role", "kind: ClusterRole"]
+    assert main(["snapshot", "--rbac", "--service-account", "reader", "--namespace", "ns"]) == 0
+    kinds = [line for line in capsys.readouterr().out.splitlines() if line.startswith("kind:")]
+    assert kinds == [f"kind: {kind}" for kind in ("ServiceAccount", "Role", "ClusterRole", *BINDINGS)]
+
+
+BINDINGS = ("RoleBinding", "ClusterRoleBinding")
+
+
+def test_without_a_folder_and_without_a_kubeconfig_it_says_what_is_missing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["snapshot", "--namespace", "ns"]) == 2
+    assert "GF903" in capsys.readouterr().err
+    code = main(["snapshot", "-o", str(tmp_path), "--namespace", "ns", "--kubeconfig", str(tmp_path / "none")])
+    # GF901 where the client is not installed, GF411 where it is.
+    assert (code, any(word in capsys.readouterr().err for word in ("GF901", "GF411"))) == (3, True)
