@@ -134,14 +134,18 @@ def aggregate(
     sidecars: dict[str, Quantity] = {}
     starting: dict[str, Quantity] = {}
     for resources, is_sidecar in init_containers:
+        running = resources
         if is_sidecar:
             _add(total, resources)
             _add(sidecars, resources)
-            _keep_greater(starting, sidecars)
-        else:
+            running = sidecars
+        elif sidecars:
             running = dict(resources)
             _add(running, sidecars)
+        if starting:
             _keep_greater(starting, running)
+        else:
+            starting = dict(running)
     _keep_greater(total, starting)
     return total
 
@@ -291,5 +295,5 @@ def _add(total: dict[str, Quantity], more: ResourceList) -> None:
 def _keep_greater(total: dict[str, Quantity], other: ResourceList) -> None:
     for name, quantity in other.items():
         present = total.get(name)
-        if present is None or quantity > present:
+        if present is None or quantity.nano > present.nano:
             total[name] = quantity

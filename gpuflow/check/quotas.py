@@ -6,21 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.check.admission import Admission, Quota, admit, is_tracked_for_pods, read_quota
+from gpuflow.check.admission import Admission, Quota, admit, read_quota
+from gpuflow.check.advice.waiting import waiting
 from gpuflow.check.report import Scope, Verdict
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demand import ALIASES, Bound, Demand, StepDemand, claims_of, peaks_of, tree_of
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import safe_parallel
 from gpuflow.quantity import Quantity
-
-WAITING = {
-    "none": "What happens then depends on the engine.",
-    "argo": "Argo keeps the pod pending and tries again until there is room or the workflow's deadline passes.",
-    "kubeflow": "Kubeflow runs on Argo: the pod stays pending until there is room or the run's deadline passes.",
-    "airflow": "Airflow's own operator does not wait: the API server answers 403 and the task fails at once.",
-}
-"""What being refused for now means on each engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,11 @@ class Surroundings:
         """Ask the API server's rules about a step's pod."""
         pod = {"metadata": {"name": step.name.replace(".", "-"), **step.pod["metadata"]}, "spec": step.pod["spec"]}
         real = [quota for _, quota in self.quotas]
-        return Judged(step, self._admit(pod, real), self._admit(pod, [emptied(quota) for quota in real]))
+        return Judged(step, self._admit(pod, real), self.admit_alone(pod))
+
+    def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
+        """What the API server says to a pod when nothing else runs in the namespace."""
+        return self._admit(pod, [emptied(quota) for _, quota in self.quotas])
 
     def _admit(self, pod: Mapping[str, Any], quotas: Sequence[Quota]) -> Admission:
         return admit(
@@ -78,7 +75,7 @@ def _read(item: Manifest) -> Quota:
     try:
         return read_quota(item.body)
     except ValueError as refusal:
-        raise GpuflowError(Finding("GF403", str(refusal), item.where, "fix the manifest")) from None
+        raise GpuflowError(Finding("GF403", str(refusal), item.spoken_of(str(refusal)), "fix the manifest")) from None
 
 
 def emptied(quota: Quota) -> Quota:
@@ -91,18 +88,27 @@ def scopes(
 ) -> Iterator[tuple[Scope, Bound, Manifest]]:
     """Each line of each quota that the pipeline touches."""
     for item, quota in around.quotas:
-        charges = {one.step.name: _charge(one, quota) for one in judged}
+        charges = {
+            one.step.name: {_counted(key): amount for key, amount in charge_of(one, quota).items()} for one in judged
+        }
         tree = tree_of(demand.pipeline, demand.steps, charges)
         peaks = peaks_of(demand.pipeline, demand.steps, charges)
         for key, amount in claims_of(demand.pipeline).items():
             if key in quota.hard:
                 peaks[key] = Bound("exact", amount)
         peaks |= {key: bound for key, bound in _objects(demand).items() if key in quota.hard}
-        for key in sorted(set(peaks) & set(quota.hard)):
-            bound = peaks[key]
-            if bound.value is None or bound.value:
-                alone = max((charge[key] for charge in charges.values() if key in charge), default=Quantity.zero)
+        for key in sorted(quota.hard):
+            bound = peaks.get(_counted(key))
+            if bound is not None and (bound.value is None or bound.value):
+                # A gang runs whole or not at all.
+                wholes = (charges[one.step.name].get(_counted(key), Quantity.zero) * one.step.pods for one in judged)
+                alone = max(wholes, default=Quantity.zero)
                 yield _scope(quota, key, bound, tree, runs, alone), bound, item
+
+
+def _counted(key: str) -> str:
+    """The name under which a demand counts a key: `cpu` in a quota is `requests.cpu`."""
+    return f"requests.{key}" if key in ALIASES else key
 
 
 def _objects(demand: Demand) -> dict[str, Bound]:
@@ -127,10 +133,10 @@ def _own_object(demand: Demand) -> dict[str, Bound]:
     return {"count/workflows.argoproj.io": Bound("exact", Quantity.from_units(1))}
 
 
-def _charge(one: Judged, quota: Quota) -> dict[str, Quantity]:
+def charge_of(one: Judged, quota: Quota) -> dict[str, Quantity]:
     """What the step's pod costs this quota: its totals after the pod when it was empty before."""
     totals = one.ever.used.get(quota.name) if one.ever.allowed else one.ever.usage
-    return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard and key not in ALIASES}
+    return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard}
 
 
 def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity) -> Scope:
@@ -145,7 +151,7 @@ def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Qu
         verdict = "always" if used + peak <= hard else "may-queue"
     safe = None
     if verdict != "always" and used is not None and runs == 1 and not key.startswith("count/"):
-        safe = safe_parallel(tree, key, (hard - used).milli)
+        safe = safe_parallel(tree, _counted(key), (hard - used).milli)
     return Scope("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
 
 
@@ -178,7 +184,7 @@ def quota_findings(
         (one.now.message for one in judged if not one.now.allowed and scope.resource in (one.now.message or "")), None
     )
     together = f"{steps} together ask" if len(scope.witness) > 1 else f"{steps} asks"
-    hint = WAITING[demand.engine]
+    hint = waiting(demand.engine, "objects" if scope.resource == "count/pods" else "quota")
     if scope.safe_parallelism is not None:
         hint += f"\nalways admitted with parallel: {scope.safe_parallelism}"
     yield Finding(
@@ -189,23 +195,3 @@ def quota_findings(
         severity="warning",
         kubernetes=words,
     )
-
-
-def dead_keys(around: Surroundings) -> Iterator[Finding]:
-    """Quota keys that look like limits and are never enforced."""
-    for item, quota in around.quotas:
-        for key in quota.hard:
-            if (
-                "/" in key
-                and not key.startswith(("requests.", "count/"))
-                and not is_tracked_for_pods(key)
-                and "storageclass" not in key
-            ):
-                bare = key.removeprefix("limits.")
-                yield Finding(
-                    "GF521",
-                    f'quota {quota.name}: the key "{key}" is accepted and never enforced',
-                    item.where,
-                    f'write "requests.{bare}" instead',
-                    severity="warning",
-                )

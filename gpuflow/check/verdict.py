@@ -5,31 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gpuflow.check.queueing import stuck
-from gpuflow.check.quotas import Judged, Surroundings, dead_keys, quota_findings, scopes, surroundings
+from gpuflow.check.advice.refusals import refusal_hint
+from gpuflow.check.advice.whole import advice
+from gpuflow.check.claims import pending_claims
+from gpuflow.check.deadlines import with_deadline
+from gpuflow.check.gaps import assumptions, gaps
+from gpuflow.check.quota_keys import dead_keys
+from gpuflow.check.quotas import Judged, Surroundings, quota_findings, scopes, surroundings
+from gpuflow.check.readable import require_readable
 from gpuflow.check.report import Report, Verdict, worst
-from gpuflow.check.rooms import homeless
+from gpuflow.check.strangers import strangers
 from gpuflow.check.survival import survival
-from gpuflow.cluster import Cluster
+from gpuflow.check.whole.placing import placing
+from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demand import Demand
 from gpuflow.errors import Finding, Where, did_you_mean
 
-JUDGED = {"Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass"}
-IRRELEVANT = {
-    "ConfigMap", "Secret", "Service", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding",
-    "CustomResourceDefinition", "StorageClass", "PersistentVolumeClaim", "PersistentVolume", "NetworkPolicy", "Event",
+JUDGED = {
+    "Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass", "StorageClass",
+    "PersistentVolumeClaim", "PersistentVolume", "Node", "Pod",
+    "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Workload", "WorkloadPriorityClass",
+    "AdmissionCheck", "Topology", "Configuration",
 }  # fmt: skip
-"""Kinds that do not decide whether a pod is admitted here."""
+
+SEVERITIES = ("error", "warning", "note")
+"""In this order findings are read."""
 
 
 def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) -> Report:
     """What the cluster will say to the pipeline, against this snapshot."""
+    require_readable(cluster)
+    demand, cluster = with_deadline(demand), cluster.settled(namespace)
     around = surroundings(cluster, namespace)
     judged = [around.judge(step) for step in demand.steps]
     findings: list[Finding] = [
         *_refused(demand, judged),
-        *_limit_range_gpus(demand, around, judged),
-        *dead_keys(around),
+        *_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged),
+        *dead_keys(around.quotas, cluster, _asked(judged)),
     ]
     lines = []
     for scope, bound, item in scopes(demand, around, judged, runs):
@@ -37,26 +49,35 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
         findings += quota_findings(demand, scope, bound, item, judged)
     verdicts: list[Verdict] = [scope.verdict for scope in lines]
     verdicts += ["never" for one in judged if not one.ever.allowed]
-    hopeless = [*homeless(demand, cluster, judged), *stuck(demand, cluster, namespace, judged)]
+    placed = placing(demand, cluster, namespace, around, judged, runs)
+    lines += placed.scopes
+    findings += placed.findings
+    verdicts.append(placed.verdict)
+    hopeless = list(pending_claims(demand, cluster, namespace, judged))
     findings += hopeless
     verdicts += ["never" for _ in hopeless]
     findings += survival(demand.pipeline, demand.site)
-    findings += _assumed(around)
-    strange = list(_strange(cluster, namespace, around))
+    counsel = list(advice(demand, around, judged, lines, runs))
+    findings += counsel
+    verdicts += ["never" for finding in counsel if finding.severity == "error"]
+    findings += [*_assumed(around), *assumptions(cluster, judged)]
+    strange = [*_strange(cluster, namespace, around), *gaps(cluster, namespace)]
     findings += strange
     verdicts += ["unknown" for _ in strange]
-    unjudged = [kind for kind in cluster.kinds() if kind not in JUDGED and kind not in IRRELEVANT]
+    unjudged = strangers(cluster, namespace, JUDGED)
     if unjudged:
         verdicts.append("unknown")
         findings.append(
             Finding(
                 "GF531",
-                f"the snapshot holds kinds that may hold pods back and are not judged in full: {', '.join(unjudged)}",
+                f"the snapshot holds kinds that may hold pods back and are not judged: {', '.join(unjudged)}",
                 Where(cluster.source),
-                "exact for quotas, limit ranges and classes; for nodes and queues only *never* is decided",
+                "judged are quotas, limit ranges, classes, Kueue's queues and nodes: the verdict is about them alone.\n"
+                "If you know that they let these pods pass, --fail-on never accepts the rest",
                 severity="warning",
             )
         )
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.pipeline.name, namespace, demand.engine, cluster.source, worst(verdicts), tuple(lines), tuple(findings)
     )
@@ -78,12 +99,11 @@ def _refused(demand: Demand, judged: Sequence[Judged]) -> Iterator[Finding]:
             _STAGES.get(stage, "GF501"),
             f"{who} can never be admitted",
             _where(demand, names[0]),
-            MUST_SPECIFY if "must specify" in (first.ever.message or "") else _HINTS.get(stage),
+            refusal_hint(first.ever.message, demand.site, demand.engine) or _HINTS.get(stage),
             kubernetes=first.ever.message,
         )
 
 
-MUST_SPECIFY = "say these amounts in the step or in defaults; for an engine's containers, in its own configuration"
 _STAGES = {
     "quota": "GF501",
     "limitrange": "GF502",
@@ -107,9 +127,9 @@ def _where(demand: Demand, name: str) -> Where:
     return demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True)
 
 
-def _limit_range_gpus(demand: Demand, around: Surroundings, judged: Sequence[Judged]) -> Iterator[Finding]:
+def _limit_range_gpus(demand: Demand, limit_ranges: Sequence[Manifest], judged: Sequence[Judged]) -> Iterator[Finding]:
     """GPUs that a LimitRange hands to containers which asked for none."""
-    if not around.limit_ranges:
+    if not limit_ranges:
         return
     given: dict[tuple[str, str], dict[str, list[str]]] = {}
     for one in judged:
@@ -126,11 +146,26 @@ def _limit_range_gpus(demand: Demand, around: Surroundings, judged: Sequence[Jud
         yield Finding(
             "GF513",
             f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
-            _where(demand, next(iter(steps))),
+            _giver(limit_ranges, key) or _where(demand, next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
             severity="warning",
         )
+
+
+def _giver(limit_ranges: Sequence[Manifest], key: str) -> Where | None:
+    """The line of the LimitRange that names a resource for containers."""
+    for item in limit_ranges:
+        for index, bounds in enumerate(item.body["spec"].get("limits") or ()):
+            for field in ("default", "max", "defaultRequest", "min"):
+                if bounds.get("type") == "Container" and key in (bounds.get(field) or {}):
+                    return item.at("spec", "limits", index, field, key, key=True)
+    return None
+
+
+def _asked(judged: Sequence[Judged]) -> set[str]:
+    """The extended resources that the steps ask for."""
+    return {key for one in judged for _, resources in _containers(one.step.pod) for key in resources if "/" in key}
 
 
 def _containers(pod: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -154,7 +189,9 @@ def _strange(cluster: Cluster, namespace: str, around: Surroundings) -> Iterator
         )
     for item, quota in around.quotas:
         if not quota.hard:
-            yield Finding("GF534", f"quota {quota.name} limits nothing: it has no hard", item.where, "is it misspelt?")
+            section = "spec" if quota.assumed else "status"
+            message = f"quota {quota.name} limits nothing: its {section} has no hard"
+            yield Finding("GF534", message, item.at(section), "is it misspelt?")
 
 
 def _assumed(around: Surroundings) -> Iterator[Finding]:

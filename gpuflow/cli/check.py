@@ -9,10 +9,11 @@ from gpuflow.check.report import Report
 from gpuflow.check.verdict import check
 from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site, with_params
 from gpuflow.cli.revisions import earlier
-from gpuflow.cli.terminal import paint, show_findings, show_json
+from gpuflow.cli.snapshot import add_live
+from gpuflow.cli.terminal import paint, show_json
 from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.cluster.live import read_live
 from gpuflow.demand import demand_of
-from gpuflow.errors import Finding
 from gpuflow.pod.injected import ENGINES
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", required=True, metavar="DIR|FILE|live", help="manifests of the cluster, or the live one"
     )
-    parser.add_argument("--context", help="with --cluster live: context of the kubeconfig")
+    add_live(parser)
     parser.add_argument(
         "--engine", choices=ENGINES, default="none", help="whose containers and pods are added; none when not given"
     )
@@ -60,23 +61,20 @@ def run(args: argparse.Namespace) -> int:
     site = read_site(args)
     namespace = namespace_of(args, site)
     pipelines = read_pipelines(args)
-    cluster, unreadable = _cluster(args, namespace)
+    cluster = _cluster(args, namespace)
     if args.compare:
         return _compare(args, pipelines, site, cluster, namespace)
     reports = [
         check(demand_of(pipeline, site, args.engine), cluster, namespace, runs=args.runs) for pipeline in pipelines
     ]
-    show_findings(unreadable)
     _show(reports, args.format, FAILS[args.fail_on])
     return 1 if any(report.verdict in FAILS[args.fail_on] for report in reports) else 0
 
 
-def _cluster(args: argparse.Namespace, namespace: str) -> tuple[Cluster, list[Finding]]:
+def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     if args.cluster != "live":
-        return read_cluster(args.cluster), []
-    from gpuflow.cluster.live import read_live  # loads the Kubernetes client
-
-    return read_live(namespace, args.context)
+        return read_cluster(args.cluster)
+    return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
 
 
 def _show(reports: list[Report], format: str, failing: set[str]) -> None:

@@ -5,6 +5,8 @@ its members. No transitive closure is needed.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
+from math import gcd
 
 from gpuflow.graph.flow import Flow
 from gpuflow.graph.shape import Shape
@@ -17,7 +19,9 @@ def heaviest(shape: Shape, weights: Sequence[int]) -> list[int]:
     for merge in shape.merges:
         first, second = value[merge.first], value[merge.second]
         value.append(first + second if merge.together else max(first, second))
-    stack = [shape.core[node] for node in _cut(shape.edges, [value[term] for term in shape.core])]
+    weighed = [value[term] for term in shape.core]
+    unit = gcd(*weighed) or 1
+    stack = [shape.core[node] for node in _cut(shape.edges, tuple(weight // unit for weight in weighed))]
     chosen: list[int] = []
     while stack:
         term = stack.pop()
@@ -32,9 +36,13 @@ def heaviest(shape: Shape, weights: Sequence[int]) -> list[int]:
     return sorted(node for node in chosen if value[node])
 
 
-def _cut(edges: Sequence[Sequence[int]], weights: Sequence[int]) -> list[int]:
-    """The members of a heaviest antichain of the core: offers reach their leaving but not their entering side."""
+@lru_cache(maxsize=16)
+def _cut(edges: tuple[tuple[int, ...], ...], weights: tuple[int, ...]) -> tuple[int, ...]:
+    """The members of a heaviest antichain of the core: offers reach their leaving but not their entering side.
+
+    Quotas, queues and nodes ask the same of the same pipeline, so the latest answers are kept.
+    """
     if not any(edges):
-        return list(range(len(weights)))
-    level = Flow(edges, weights).maximise()
-    return [node for node in range(len(weights)) if level[2 * node] and not level[2 * node + 1]]
+        return tuple(range(len(weights)))
+    reached = Flow(edges, weights).maximise()
+    return tuple(node for node in range(len(weights)) if reached[2 * node] and not reached[2 * node + 1])

@@ -5,15 +5,15 @@ number of nodes, to serve what a later node asks. Pure Python; ten thousand node
 """
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from itertools import pairwise
 
-# Where few offers are left open and the way to an ask is long, the fattest paths are pushed first: that saves
-# thousands of thin pushes. With many open offers plain Dinic serves more of them per search.
-NODES_PER_OPEN_OFFER = 32
+# A search that passes more than this part of the graph shows that its distances have aged: they are measured anew.
+STALE = 16
 
 
 class Flow:
-    """Dinic's algorithm with the residual graph kept implicit.
+    """Augmenting paths, the fattest first, with the residual graph kept implicit.
 
     Node `v` is split in two sides: `2v`, where it offers and things leave, and `2v + 1`, where it asks and things
     enter. Arcs along dependencies and from entering to leaving side have no limit: only the flow on them is kept.
@@ -31,17 +31,18 @@ class Flow:
         self.inflow: list[dict[int, int]] = [{} for _ in weights]
 
     def maximise(self) -> list[int]:
-        """Push all that can be; the sides that an open offer still reaches then have a level above 0."""
+        """Push all that can be; the sides that an open offer still reaches then have a distance above 0."""
         self._serve_from_nearest()
-        least = self._first_step()
+        least = 1 << max(0, min(max(self.offered), max(self.asked)).bit_length() - 1)
         while True:
-            level, met = self._levels(least)
-            if met:
-                self._augment(level, met, least)
-            elif least == 1:
-                return level
-            else:
+            distance = self._distances(least)
+            if self._serve(distance, least):
+                continue
+            if least > 1:
+                distance = self._distances(1)
                 least //= 2
+            if not self._reached_asks(distance, 1):
+                return distance
 
     def _serve_from_nearest(self) -> None:
         """A first flow without detours: each node, in order, is served by the nearest ancestors that still offer.
@@ -73,90 +74,83 @@ class Flow:
                     ordered.append(target)
         return ordered
 
-    def _first_step(self) -> int:
-        """The smallest push to look for at first, a power of two; 1 is plain Dinic."""
-        still = sum(map(bool, self.offered))
-        if still * NODES_PER_OPEN_OFFER > len(self.offered):
-            return 1
-        return 1 << max(0, min(max(self.offered), max(self.asked)).bit_length() - 1)
+    def _distances(self, least: int) -> list[int]:
+        """How far (from 1) every side is from an open offer, 0 where none reaches it.
 
-    def _levels(self, least: int) -> tuple[list[int], list[int]]:
-        """Distance (from 1) of every side from an open offer, 0 where none reaches, and the nearest open asks.
-
-        Arcs, offers and asks below `least` do not count. Sides farther than the nearest asks are left at 0.
+        Arcs and offers below `least` do not count.
         """
-        after, through, inflow, asked = self.after, self.through, self.inflow, self.asked
-        level = [0] * (2 * len(after))
-        frontier = [2 * node for node, amount in enumerate(self.offered) if amount >= least]
-        for side in frontier:
-            level[side] = 1
-        depth = 1
-        met: list[int] = []
-        while frontier and not met:
-            depth += 1
-            reached: list[int] = []
-            for side in frontier:
-                node = side >> 1
-                if side & 1:
-                    targets = [2 * source for source, amount in inflow[node].items() if amount >= least]
-                    targets.append(side - 1)
-                else:
-                    targets = [2 * target + 1 for target in after[node]]
-                    if through[node] >= least:
-                        targets.append(side + 1)
-                for target in targets:
-                    if not level[target]:
-                        level[target] = depth
-                        reached.append(target)
-                        if target & 1 and asked[target >> 1] >= least:
-                            met.append(target)
-            frontier = reached
-        return level, met
+        after, through, inflow = self.after, self.through, self.inflow
+        distance = [0] * (2 * len(after))
+        queue = [2 * node for node, amount in enumerate(self.offered) if amount >= least]
+        for side in queue:
+            distance[side] = 1
+        for side in queue:
+            node, farther = side >> 1, distance[side] + 1
+            if side & 1:
+                targets = [2 * source for source, amount in inflow[node].items() if amount >= least]
+                targets.append(side - 1)
+            else:
+                targets = [2 * target + 1 for target in after[node]]
+                if through[node] >= least:
+                    targets.append(side + 1)
+            for target in targets:
+                if not distance[target]:
+                    distance[target] = farther
+                    queue.append(target)
+        return distance
 
-    def _augment(self, level: list[int], met: list[int], least: int) -> None:
-        """Push along shortest paths until none is left. Searched from the asks: each lies on such a path."""
-        arcs: dict[int, list[int]] = {}
-        for ask in met:
-            path = [ask]
-            while path and self.asked[ask >> 1] >= least:
-                side = path[-1]
-                if level[side] == 1 and self.offered[side >> 1] >= least:
-                    self._push(path[::-1])
-                    steps = pairwise(path)
-                    worn = (place for place, (to, by) in enumerate(steps, 1) if not self._passes(by, to, least))
-                    del path[next(worn, len(path)) :]
-                    continue
-                if side not in arcs:
-                    arcs[side] = self._sources(side, level, least)
-                while arcs[side] and not self._passes(arcs[side][-1], side, least):
-                    arcs[side].pop()
-                if arcs[side]:
-                    path.append(arcs[side][-1])
-                else:
-                    path.pop()
-                    if path:
-                        arcs[path[-1]].pop()
+    def _reached_asks(self, distance: list[int], least: int) -> list[int]:
+        """The nodes that still ask and that an open offer reaches, the nearest first."""
+        asks = [node for node, amount in enumerate(self.asked) if amount >= least and distance[2 * node + 1]]
+        return sorted(asks, key=lambda node: distance[2 * node + 1])
 
-    def _sources(self, side: int, level: list[int], least: int) -> list[int]:
-        """The sides one level nearer to the offers from which an arc leads to `side`."""
-        node, nearer = side >> 1, level[side] - 1
-        if side & 1:
-            sources = [2 * source for source in self.before[node] if level[2 * source] == nearer]
-            own = self.through[node] >= least
-        else:
-            sources = [
-                2 * target + 1
-                for target in self.after[node]
-                if level[2 * target + 1] == nearer and self.inflow[target].get(node, 0) >= least
-            ]
-            own = True
-        if own and level[side ^ 1] == nearer:
-            sources.append(side ^ 1)
-        return sources if nearer else []
+    def _serve(self, distance: list[int], least: int) -> bool:
+        """Serve asks from open offers until no path bears `least` or the distances have aged; whether any was."""
+        served = False
+        dead: set[int] = set()
+        for ask in self._reached_asks(distance, least):
+            while self.asked[ask] >= least:
+                path, passed = self._search(2 * ask + 1, distance, dead, least)
+                if not path:
+                    break
+                self._push(path)
+                served = True
+                if passed * STALE > len(distance):
+                    return True
+        return served
 
-    def _passes(self, side: int, target: int, least: int) -> bool:
-        limit = self._limit(side, target)
-        return limit is None or limit >= least
+    def _search(self, ask: int, distance: list[int], dead: set[int], least: int) -> tuple[list[int], int]:
+        """A path from an open offer to the side `ask`, and how many sides the search passed; no path where none is.
+
+        Searched from the ask, always on from the side that was nearest to an offer when distances were measured.
+        Where a search ends without an offer no later one finds any: what it passed is `dead`.
+        """
+        next_of: dict[int, int] = {} if ask in dead else {ask: -1}
+        heap = [(distance[side], side) for side in next_of]
+        passed = 0
+        while heap:
+            _, side = heappop(heap)
+            passed += 1
+            node = side >> 1
+            if side & 1:
+                sources = [2 * source for source in self.before[node]]
+                if self.through[node] >= least:
+                    sources.append(side - 1)
+            elif self.offered[node] >= least:
+                path = [side]
+                while path[-1] != ask:
+                    path.append(next_of[path[-1]])
+                return path, passed
+            else:
+                inflow = self.inflow
+                sources = [2 * target + 1 for target in self.after[node] if inflow[target].get(node, 0) >= least]
+                sources.append(side + 1)
+            for source in sources:
+                if distance[source] and source not in next_of and source not in dead:
+                    next_of[source] = side
+                    heappush(heap, (distance[source], source))
+        dead.update(next_of)
+        return [], passed
 
     def _limit(self, side: int, target: int) -> int | None:
         """What may be taken back on a backward arc; `None` on a forward arc."""

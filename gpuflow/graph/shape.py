@@ -13,6 +13,7 @@ Series-parallel pipelines vanish into one node this way. What does not is the *c
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,12 @@ class Shape:
 
 def reduce(successors: Sequence[Iterable[int]]) -> Shape:
     """The shape of the acyclic graph in which node `i` precedes the nodes `successors[i]`."""
+    return _reduce(tuple(map(tuple, successors)))
+
+
+@lru_cache(maxsize=16)
+def _reduce(successors: tuple[tuple[int, ...], ...]) -> Shape:
+    """The same pipeline is asked about with many weights, and its shape has none: the latest shapes are kept."""
     size = len(successors)
     after = [set(targets) for targets in successors]
     before: list[set[int]] = [set() for _ in after]

@@ -10,6 +10,8 @@ from gpuflow.errors import Finding
 Paint = Callable[..., str]
 COLOUR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
 BAR = 10
+WORDS = {"ResourceQuota": "quota", "ClusterQueue": "queue", "Nodes": "nodes"}
+"""What the kinds of scopes are called in a line."""
 
 
 def plain(text: str, *styles: str) -> str:
@@ -35,7 +37,7 @@ def render(report: Report, paint: Paint = plain) -> str:
 def _scopes(scopes: tuple[Scope, ...], paint: Paint) -> list[str]:
     rows = [
         (
-            f"{'quota' if scope.kind == 'ResourceQuota' else scope.kind} {scope.name}",
+            f"{WORDS.get(scope.kind, scope.kind)} {scope.name}",
             scope.resource,
             f"used {scope.used if scope.used is not None else '?'}",
             f"peak {scope.peak if scope.peak is not None else '?'}",

@@ -127,10 +127,12 @@ def test_a_step_that_no_node_can_hold_is_told_with_the_schedulers_sentence() -> 
     assert report.findings[0].kubernetes == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
-def test_nodes_never_make_a_verdict_always_while_packing_is_not_judged() -> None:
+def test_a_step_that_a_node_has_room_for_is_always_admitted() -> None:
     report = judged("steps: {a: {command: [x], gpu: a100-80gb}}", node(gpu="8"))
-    assert report.verdict == "unknown"
-    assert codes(report) == ["GF531"]
+    assert report.verdict == "always"
+    assert [(scope.kind, scope.resource, str(scope.hard)) for scope in report.scopes] == [
+        ("Nodes", "nvidia.com/gpu", "8")
+    ]
 
 
 QUEUES = (
@@ -184,5 +186,5 @@ def test_a_last_checkpoint_that_does_not_fit_is_warned_about() -> None:
 
 
 def test_a_queued_step_without_an_interruption_budget_is_noted() -> None:
-    assert codes(judged("steps: {a: {command: [x], queue: research}}")) == ["GF542"]
-    assert codes(judged("steps: {a: {command: [x], queue: research, retry: {interruptions: 1}}}")) == []
+    assert codes(judged("steps: {a: {command: [x], queue: research}}")) == ["GF542", "GF573"]
+    assert codes(judged("steps: {a: {command: [x], queue: research, retry: {interruptions: 1}}}")) == ["GF573"]

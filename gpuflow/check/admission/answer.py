@@ -30,7 +30,7 @@ class Admission:
     assumed: tuple[str, ...]
     _pod: Pod = field(repr=False)
     _prepared: bool = field(repr=False)
-    _totals: Mapping[str, ResourceList] = field(repr=False)
+    _totals: Callable[[], Mapping[str, ResourceList]] = field(repr=False)
     _others: Callable[[Admission], tuple[Admission, ...]] = field(repr=False)
 
     @property
@@ -53,7 +53,7 @@ class Admission:
     @cached_property
     def used(self) -> dict[str, dict[str, str]]:
         """All totals of each quota after the creation; empty when the pod is refused."""
-        return {name: _texts(totals) for name, totals in self._totals.items()}
+        return {name: _texts(totals) for name, totals in self._totals().items()}
 
     @cached_property
     def alternatives(self) -> tuple[Admission, ...]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpuflow.check.admission.clauses import quoted
-from gpuflow.check.admission.pod import Manifest, Pod, read_integer, read_object, read_text, rounded
-from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
+from gpuflow.check.admission.pod import Manifest, Pod, read_integer, read_object, read_text
+from gpuflow.check.admission.recall import read_stored
+from gpuflow.resources import ResourceList, read_map, read_maps
 
 
 class Refused(Exception):
@@ -93,7 +94,7 @@ def read_runtime_class(manifest: Manifest | RuntimeClass) -> RuntimeClass:
     return RuntimeClass(
         name,
         manifest.get("overhead") is not None,
-        rounded(read_resource_list(overhead, f"{where}: overhead.podFixed")),
+        read_stored(overhead, f"{where}: overhead.podFixed"),
         read_map(scheduling.get("nodeSelector"), f"{where}: scheduling.nodeSelector"),
         tuple(read_maps(scheduling.get("tolerations"), f"{where}: scheduling.tolerations")),
     )

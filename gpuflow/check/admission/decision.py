@@ -8,6 +8,7 @@ refuses is what the user sees.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice, permutations
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,7 +25,7 @@ from gpuflow.check.admission.clauses import joined, quoted
 from gpuflow.check.admission.limit_range import LimitRange, broken_bounds, read_limit_range, with_defaults
 from gpuflow.check.admission.pod import Manifest, Pod, read_object, read_pod, read_text
 from gpuflow.check.admission.pod_rules import pod_faults
-from gpuflow.check.admission.quota import Quota, judge, read_quota
+from gpuflow.check.admission.quota import Quota, judge, new_totals, read_quota
 from gpuflow.check.admission.security import PRIVILEGED, Policy, read_policy, violation
 from gpuflow.resources import read_map
 
@@ -72,7 +73,10 @@ def admit(
         _policy_of(namespace),
         tuple(each.name for each in local_quotas if each.assumed),
     )
-    return next(_answers(decoded, surroundings))
+    defaulted = decoded
+    for limit_range in surroundings.limit_ranges:
+        defaulted = with_defaults(defaulted, limit_range)
+    return _judged(defaulted, surroundings, partial(_others, decoded, surroundings))[0]
 
 
 Item = TypeVar("Item")
@@ -108,18 +112,18 @@ def _policy_of(namespace: Manifest | str | None) -> Policy:
     return read_policy(read_map(labels, "Namespace metadata.labels")) if labels else PRIVILEGED
 
 
-def _answers(decoded: Pod, surroundings: Surroundings) -> Iterator[Admission]:
-    """Every answer that some order of LimitRanges and quotas leads to; first that of the given order."""
+Others = Callable[[Admission], tuple[Admission, ...]]
 
-    def others(answer: Admission) -> tuple[Admission, ...]:
-        found = [answer]
-        for other in _answers(decoded, surroundings):
+
+def _others(decoded: Pod, surroundings: Surroundings, answer: Admission) -> tuple[Admission, ...]:
+    """Every other answer that some order of LimitRanges and quotas leads to."""
+    others = partial(_others, decoded, surroundings)
+    found = [answer]
+    for pod in _defaulted(decoded, surroundings.limit_ranges):
+        for other in _judged(pod, surroundings, others):
             if not any(other.is_same(known) for known in found):
                 found.append(other)
-        return tuple(found[1:])
-
-    for pod in _defaulted(decoded, surroundings.limit_ranges):
-        yield from _judged(pod, surroundings, others)
+    return tuple(found[1:])
 
 
 def _defaulted(decoded: Pod, limit_ranges: Sequence[LimitRange]) -> Iterator[Pod]:
@@ -148,47 +152,40 @@ def _spelled(pod: Pod) -> Spelling:
     ]
 
 
-Others = Callable[[Admission], tuple[Admission, ...]]
-
-
-def _judged(pod: Pod, surroundings: Surroundings, others: Others) -> Iterator[Admission]:
+def _judged(pod: Pod, surroundings: Surroundings, others: Others) -> list[Admission]:
     """The answers for one defaulted pod: one, or as many as there are LimitRanges or quotas that refuse it."""
+    quotas, limit_ranges, priority_classes, runtime_classes, policy, assumed = surroundings
 
     def refused(stage: str, reason: str, clauses: tuple[str, ...] = (), *, prepared: bool = True) -> Admission:
         message = f"pods {quoted(pod.name or 'Unknown')} is forbidden: {reason}"
-        return Admission(403, stage, message, clauses, surroundings.assumed, pod, prepared, {}, others)
+        return Admission(403, stage, message, clauses, assumed, pod, prepared, dict, others)
 
     stage = "priority"
     try:
-        if surroundings.priority_classes is not None:
-            pod = with_priority(pod, surroundings.priority_classes)
+        if priority_classes is not None:
+            pod = with_priority(pod, priority_classes)
         stage = "runtimeclass"
-        if surroundings.runtime_classes is not None:
-            pod = with_runtime(pod, surroundings.runtime_classes)
+        if runtime_classes is not None:
+            pod = with_runtime(pod, runtime_classes)
     except Refused as refusal:
         pod = refusal.pod
-        yield refused(stage, str(refusal), prepared=False)
-        return
+        return [refused(stage, str(refusal), prepared=False)]
     faults = pod_faults(pod)
     if faults:
         message = f"Pod {quoted(pod.name)} is invalid: {joined(faults)}"
-        yield Admission(422, "validation", message, faults, surroundings.assumed, pod, True, {}, others)
-        return
-    broken = [clauses for each in surroundings.limit_ranges if (clauses := broken_bounds(pod, each))]
+        return [Admission(422, "validation", message, faults, assumed, pod, True, dict, others)]
+    broken = [clauses for each in limit_ranges if (clauses := broken_bounds(pod, each))]
     if broken:
-        yield from (refused("limitrange", joined(clauses), clauses) for clauses in broken)
-        return
-    violated = violation(pod.metadata, pod.spec, surroundings.policy)
+        return [refused("limitrange", joined(clauses), clauses) for clauses in broken]
+    violated = violation(pod.metadata, pod.spec, policy)
     if violated:
-        yield refused("podsecurity", violated)
-        return
+        return [refused("podsecurity", violated)]
     try:
-        if surroundings.runtime_classes is not None:
-            check_overhead(pod, surroundings.runtime_classes)
+        if runtime_classes is not None:
+            check_overhead(pod, runtime_classes)
     except Refused as refusal:
-        yield refused("runtimeclass", str(refusal))
-        return
-    verdict = judge(pod, surroundings.quotas)
-    yield from (refused("quota", reason) for reason in verdict.refusals)
-    if not verdict.refusals:
-        yield Admission(201, "created", None, (), surroundings.assumed, pod, True, verdict.used, others)
+        return [refused("runtimeclass", str(refusal))]
+    verdict = judge(pod, quotas)
+    if verdict.refusals:
+        return [refused("quota", reason) for reason in verdict.refusals]
+    return [Admission(201, "created", None, (), assumed, pod, True, partial(new_totals, verdict, quotas), others)]

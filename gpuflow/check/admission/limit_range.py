@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from gpuflow.check.admission.clauses import ordered
-from gpuflow.check.admission.pod import Container, Manifest, Pod, read_object, read_text, rounded
+from gpuflow.check.admission.pod import Container, Manifest, Pod, read_object, read_text
+from gpuflow.check.admission.recall import read_stored, recalled
 from gpuflow.quantity import MAX_INT64, Quantity
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
 
@@ -33,8 +33,10 @@ class LimitRange(NamedTuple):
 def read_limit_range(manifest: Manifest | LimitRange) -> LimitRange:
     """A LimitRange as the server stores it: for containers `max` gives a default limit, and that or `min` a
     default request."""
-    if isinstance(manifest, LimitRange):
-        return manifest
+    return manifest if isinstance(manifest, LimitRange) else recalled(_read_limit_range, manifest)
+
+
+def _read_limit_range(manifest: Manifest) -> LimitRange:
     metadata = read_map(read_object(manifest, "LimitRange").get("metadata"), "LimitRange metadata")
     name = read_text(metadata, "name", "LimitRange metadata") or ""
     where = f"LimitRange {name}: spec.limits"
@@ -44,7 +46,7 @@ def read_limit_range(manifest: Manifest | LimitRange) -> LimitRange:
     limits = read_map(manifest.get("spec"), f"LimitRange {name}: spec").get("limits")
     for index, item in enumerate(read_maps(limits, where)):
         minimum, maximum, ratio, limit, request = (
-            rounded(read_resource_list(item.get(field), f"{where}[{index}].{field}"))
+            read_stored(item.get(field), f"{where}[{index}].{field}")
             for field in ("min", "max", "maxLimitRequestRatio", "default", "defaultRequest")
         )
         kind = read_text(item, "type", f"{where}[{index}]") or ""
@@ -64,26 +66,28 @@ def read_limit_range(manifest: Manifest | LimitRange) -> LimitRange:
 
 def with_defaults(pod: Pod, limit_range: LimitRange) -> Pod:
     """The pod with the default requests and limits given to every container that lacks them."""
-    if not limit_range.default_requests and not limit_range.default_limits:
+    default_requests, default_limits = limit_range.default_requests.keys(), limit_range.default_limits.keys()
+    for each in pod.every_container:
+        if not (default_requests <= each.requests.keys() and default_limits <= each.limits.keys()):
+            break
+    else:
         return pod
     notes: list[str] = []
     containers = tuple(_fill(each, "container", limit_range, notes) for each in pod.containers)
     init_containers = tuple(_fill(each, "init container", limit_range, notes) for each in pod.init_containers)
-    if not notes:
-        return pod
     note = f"LimitRanger plugin set: {'; '.join(notes)}"
     return pod._replace(containers=containers, init_containers=init_containers, limit_ranger_note=note)
 
 
 def _fill(container: Container, kind: str, limit_range: LimitRange, notes: list[str]) -> Container:
-    limits = limit_range.default_limits.keys() - container.limits.keys()
     requests = limit_range.default_requests.keys() - container.requests.keys()
+    limits = limit_range.default_limits.keys() - container.limits.keys()
+    if not requests and not limits:
+        return container
     if requests:
         notes.append(f"{', '.join(sorted(requests))} request for {kind} {container.name}")
     if limits:
         notes.append(f"{', '.join(sorted(limits))} limit for {kind} {container.name}")
-    if not limits and not requests:
-        return container
     return container._replace(
         requests={**limit_range.default_requests, **container.requests},
         limits={**limit_range.default_limits, **container.limits},
@@ -96,9 +100,9 @@ def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[str, ...]:
     for bounds in limit_range.bounds:
         if bounds.kind == "Container":
             for container in pod.every_container:
-                broken.extend(_broken(bounds, container.requests, container.limits))
+                broken += _broken(bounds, container.requests, container.limits)
         elif bounds.kind == "Pod":
-            broken.extend(_broken(bounds, _pod_total(pod, "requests"), _pod_total(pod, "limits")))
+            broken += _broken(bounds, _pod_total(pod, "requests"), _pod_total(pod, "limits"))
     return ordered(broken) if broken else ()
 
 
@@ -110,7 +114,7 @@ def broken_claim_bounds(claim: Manifest, limit_range: LimitRange) -> tuple[str, 
     for kind, minimum, maximum, _ in limit_range.bounds:
         if kind != "PersistentVolumeClaim":
             continue
-        broken.extend(_broken(Bounds(kind, minimum, {}, {}), requests, {}))
+        broken += _broken(Bounds(kind, minimum, {}, {}), requests, {})
         for name, bound in maximum.items():
             request = requests.get(name)
             text = f"maximum {name} usage per {kind} is {bound.text}"
@@ -121,44 +125,44 @@ def broken_claim_bounds(claim: Manifest, limit_range: LimitRange) -> tuple[str, 
     return ordered(broken)
 
 
-def _pod_total(pod: Pod, side: str) -> dict[str, Quantity]:
+def _pod_total(pod: Pod, side: str) -> ResourceList:
     """The pod as a LimitRange sees it: without overhead, and only cpu and memory from the pod level."""
-    total = pod.container_requests() if side == "requests" else pod.container_limits()
-    if pod.level is not None:
-        level: ResourceList = getattr(pod.level, side)
-        for name in ("cpu", "memory"):
-            if name in level:
-                total[name] = level[name]
-    return total
+    total = pod.container_requests if side == "requests" else pod.container_limits
+    if pod.level is None:
+        return total
+    level: ResourceList = getattr(pod.level, side)
+    return {**total, **{name: level[name] for name in ("cpu", "memory") if name in level}}
 
 
-def _broken(bounds: Bounds, requests: ResourceList, limits: ResourceList) -> Iterator[str]:
+def _broken(bounds: Bounds, requests: ResourceList, limits: ResourceList) -> list[str]:
+    broken: list[str] = []
     for name, bound in bounds.minimum.items():
         request, limit = requests.get(name), limits.get(name)
         if request is None:
             fault = ".  No request is specified"
-        elif _less(request, bound, limit):
+        elif request.nano < bound.nano and _less(request, bound, limit):
             fault = f", but request is {request.text}"
-        elif limit is not None and _less(limit, bound, request):
+        elif limit is not None and limit.nano < bound.nano and _less(limit, bound, request):
             fault = f", but limit is {limit.text}"
         else:
             continue
-        yield f"minimum {name} usage per {bounds.kind} is {bound.text}{fault}"
+        broken.append(f"minimum {name} usage per {bounds.kind} is {bound.text}{fault}")
     for name, bound in bounds.maximum.items():
         request, limit = requests.get(name), limits.get(name)
         if limit is None:
             fault = ".  No limit is specified"
-        elif _less(bound, limit, request):
+        elif bound.nano < limit.nano and _less(bound, limit, request):
             fault = f", but limit is {limit.text}"
-        elif request is not None and _less(bound, request, limit):
+        elif request is not None and bound.nano < request.nano and _less(bound, request, limit):
             fault = f", but request is {request.text}"
         else:
             continue
-        yield f"maximum {name} usage per {bounds.kind} is {bound.text}{fault}"
+        broken.append(f"maximum {name} usage per {bounds.kind} is {bound.text}{fault}")
     for name, bound in bounds.ratio.items():
-        broken = _broken_ratio(bound, requests.get(name), limits.get(name))
-        if broken:
-            yield f"{name} max limit to request ratio per {bounds.kind} is {bound.text}, but {broken}"
+        fault = _broken_ratio(bound, requests.get(name), limits.get(name)) or ""
+        if fault:
+            broken.append(f"{name} max limit to request ratio per {bounds.kind} is {bound.text}, but {fault}")
+    return broken
 
 
 def _broken_ratio(bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str | None:

@@ -6,10 +6,11 @@ shared, not copied, with the pod that comes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from gpuflow.quantity import MICRO, Quantity
+from gpuflow.check.admission.recall import EMPTY, read_stored, recalled, rounded
 from gpuflow.resources import (
     ResourceList,
     aggregate,
@@ -24,8 +25,6 @@ from gpuflow.resources import (
 
 Manifest = Mapping[str, Any]
 
-EMPTY: Mapping[str, Quantity] = {}
-
 
 class Container(NamedTuple):
     name: str
@@ -35,14 +34,17 @@ class Container(NamedTuple):
     manifest: Manifest
 
 
-class PodLevel(NamedTuple):
-    """`spec.resources`: cpu, memory and huge pages of the pod as a whole."""
+class Requirements(NamedTuple):
+    """The `resources` of a container; or of a pod as a whole, which names cpu, memory and huge pages only."""
 
     requests: ResourceList
     limits: ResourceList
 
 
-class Pod(NamedTuple):
+NOTHING = Requirements(EMPTY, EMPTY)
+
+
+class PodFields(NamedTuple):
     """A pod after decoding and defaulting. `None` where the manifest says nothing, as far as that matters."""
 
     manifest: Manifest
@@ -50,7 +52,7 @@ class Pod(NamedTuple):
     spec: Manifest
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...]
-    level: PodLevel | None
+    level: Requirements | None
     overhead: ResourceList | None
     priority_class: str
     priority: int | None
@@ -61,6 +63,10 @@ class Pod(NamedTuple):
     tolerations: tuple[Manifest, ...] | None = None
     limit_ranger_note: str | None = None
 
+
+class Pod(PodFields):
+    """The fields and what follows from them, worked out when it is first asked for."""
+
     @property
     def name(self) -> str:
         """What refusals call the pod: the server has not yet made a name out of `generateName`."""
@@ -70,25 +76,35 @@ class Pod(NamedTuple):
     def every_container(self) -> tuple[Container, ...]:
         return self.containers + self.init_containers
 
-    def container_requests(self) -> dict[str, Quantity]:
+    @cached_property
+    def container_requests(self) -> ResourceList:
+        if not self.init_containers and len(self.containers) == 1:
+            return self.containers[0].requests
         return aggregate(
-            (each.requests for each in self.containers),
-            ((each.requests, each.is_sidecar) for each in self.init_containers),
+            [each.requests for each in self.containers],
+            [(each.requests, each.is_sidecar) for each in self.init_containers],
         )
 
-    def container_limits(self) -> dict[str, Quantity]:
+    @cached_property
+    def container_limits(self) -> ResourceList:
+        if not self.init_containers and len(self.containers) == 1:
+            return self.containers[0].limits
         return aggregate(
-            (each.limits for each in self.containers),
-            ((each.limits, each.is_sidecar) for each in self.init_containers),
+            [each.limits for each in self.containers],
+            [(each.limits, each.is_sidecar) for each in self.init_containers],
         )
 
-    def requests(self) -> dict[str, Quantity]:
+    def requests(self) -> ResourceList:
+        if self.level is None and not self.overhead:
+            return self.container_requests
         level = self.level.requests if self.level else EMPTY
-        return combine_requests(self.container_requests(), level, self.overhead or EMPTY)
+        return combine_requests(dict(self.container_requests), level, self.overhead or EMPTY)
 
-    def limits(self) -> dict[str, Quantity]:
+    def limits(self) -> ResourceList:
+        if self.level is None and not self.overhead:
+            return self.container_limits
         level = self.level.limits if self.level else EMPTY
-        return combine_limits(self.container_limits(), level, self.overhead or EMPTY)
+        return combine_limits(dict(self.container_limits), level, self.overhead or EMPTY)
 
 
 def read_pod(manifest: object) -> Pod:
@@ -101,19 +117,28 @@ def read_pod(manifest: object) -> Pod:
     spec = read_map(manifest.get("spec"), "spec")
     for field in ("name", "generateName", "namespace"):
         read_text(metadata, field, "metadata")
-    for field in ("labels", "annotations"):
-        read_map(metadata.get(field), f"metadata.{field}")
-    containers = _read_containers(spec, "containers")
-    init_containers = _read_containers(spec, "initContainers")
+    read_map(metadata.get("labels"), "metadata.labels")
+    read_map(metadata.get("annotations"), "metadata.annotations")
+    level = None
+    if spec.get("resources") is None:
+        containers = _read_containers(spec, "containers", _read_stored)
+        init_containers = _read_containers(spec, "initContainers", _read_stored)
+    else:
+        # Pod-level resources are filled in from what the containers say, before anything is rounded.
+        containers = _read_containers(spec, "containers", _read_requirements)
+        init_containers = _read_containers(spec, "initContainers", _read_requirements)
+        level = _rounded(default_level(containers, init_containers, _read_level(spec)))
+        containers = tuple(map(_rounded_container, containers))
+        init_containers = tuple(map(_rounded_container, init_containers))
     overhead = spec.get("overhead")
     return Pod(
         manifest=manifest,
         metadata=metadata,
         spec=spec,
-        containers=tuple(map(_rounded_container, containers)),
-        init_containers=tuple(map(_rounded_container, init_containers)),
-        level=_rounded_level(default_level(containers, init_containers, _read_level(spec))),
-        overhead=None if overhead is None else rounded(read_resource_list(overhead, "spec.overhead")),
+        containers=containers,
+        init_containers=init_containers,
+        level=level,
+        overhead=None if overhead is None else read_stored(overhead, "spec.overhead"),
         priority_class=read_text(spec, "priorityClassName", "spec") or "",
         priority=read_integer(spec, "priority", "spec"),
         preemption_policy=read_text(spec, "preemptionPolicy", "spec"),
@@ -145,38 +170,62 @@ def read_integer(holder: Manifest, field: str, where: str) -> int | None:
     return value
 
 
-def _read_containers(spec: Manifest, field: str) -> tuple[Container, ...]:
+Reader = Callable[[object, str], Requirements]
+
+
+def _read_containers(spec: Manifest, field: str, read: Reader) -> tuple[Container, ...]:
+    listed = spec.get(field)
+    if listed is None:
+        return ()
     return tuple(
-        _read_container(container, f"spec.{field}[{index}]")
-        for index, container in enumerate(read_maps(spec.get(field), f"spec.{field}"))
+        [
+            _read_container(container, f"spec.{field}[{index}]", read)
+            for index, container in enumerate(read_maps(listed, f"spec.{field}"))
+        ]
     )
 
 
-def _read_container(manifest: Manifest, where: str) -> Container:
-    resources = read_map(manifest.get("resources"), f"{where}.resources")
-    limits = read_resource_list(resources.get("limits"), f"{where}.resources.limits")
-    requests = read_resource_list(resources.get("requests"), f"{where}.resources.requests")
-    for name, quantity in limits.items():
-        requests.setdefault(name, quantity)
+def _read_container(manifest: Manifest, where: str, read: Reader) -> Container:
+    requests, limits = read(manifest.get("resources"), where)
     is_sidecar = read_text(manifest, "restartPolicy", where) == "Always"
     return Container(read_text(manifest, "name", where) or "", requests, limits, is_sidecar, manifest)
 
 
-def _read_level(spec: Manifest) -> PodLevel | None:
-    if spec.get("resources") is None:
-        return None
+def _read_stored(resources: object, where: str) -> Requirements:
+    """Requests and limits as the server stores them: many containers say the same."""
+    if resources is None:
+        return NOTHING
+    try:
+        return recalled(_stored, resources)
+    except ValueError:
+        return _read_requirements(resources, where)  # again, for the words that say where it stands
+
+
+def _stored(resources: object) -> Requirements:
+    return _rounded(_read_requirements(resources, ""))
+
+
+def _read_requirements(resources: object, where: str) -> Requirements:
+    """Requests and limits as written; what only the limits name is asked for too."""
+    named = read_map(resources, f"{where}.resources")
+    limits = read_resource_list(named.get("limits"), f"{where}.resources.limits")
+    requests = read_resource_list(named.get("requests"), f"{where}.resources.requests")
+    return Requirements({**requests, **limits, **requests}, limits)
+
+
+def _read_level(spec: Manifest) -> Requirements:
     resources = read_map(spec["resources"], "spec.resources")
-    return PodLevel(
+    return Requirements(
         read_resource_list(resources.get("requests"), "spec.resources.requests"),
         read_resource_list(resources.get("limits"), "spec.resources.limits"),
     )
 
 
 def default_level(
-    containers: Iterable[Container], init_containers: Iterable[Container], level: PodLevel | None
-) -> PodLevel | None:
+    containers: Iterable[Container], init_containers: Iterable[Container], level: Requirements
+) -> Requirements:
     """Fill the gaps of pod-level resources from the containers, and of its requests from its limits."""
-    if level is None or not (level.requests or level.limits):
+    if not (level.requests or level.limits):
         return level
     limits = dict(level.limits)
     requests = dict(level.requests)
@@ -197,19 +246,11 @@ def default_level(
         for name, quantity in limits.items():
             if is_pod_level(name):
                 requests.setdefault(name, quantity)
-    return PodLevel(requests, limits)
+    return Requirements(requests, limits)
 
 
-def rounded(resources: ResourceList) -> ResourceList:
-    """Nothing finer than a thousandth is stored."""
-    for quantity in resources.values():
-        if quantity.nano % MICRO:
-            return {name: each.rounded_to_milli() for name, each in resources.items()}
-    return resources
-
-
-def _rounded_level(level: PodLevel | None) -> PodLevel | None:
-    return level and PodLevel(rounded(level.requests), rounded(level.limits))
+def _rounded(written: Requirements) -> Requirements:
+    return Requirements(rounded(written.requests), rounded(written.limits))
 
 
 def _rounded_container(container: Container) -> Container:

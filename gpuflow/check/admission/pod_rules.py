@@ -26,7 +26,7 @@ from gpuflow.check.admission.names import (
     qualified_name_faults,
 )
 from gpuflow.check.admission.pod import Container, Manifest, Pod, read_integer, read_text
-from gpuflow.check.admission.resource_rules import overhead_faults, pod_level_faults, requirement_faults
+from gpuflow.check.admission.resource_rules import pod_level_faults, requirement_faults
 from gpuflow.resources import read_map, read_maps
 
 MAX_INT32: Final = 2**31 - 1
@@ -38,31 +38,34 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def pod_faults(pod: Pod) -> tuple[str, ...]:
     """Every clause of the 422 that this pod would get; none when it is valid."""
-    faults: list[str] = []
-    faults.extend(_metadata_faults(pod.metadata))
-    volumes = _volumes(pod.spec, faults)
-    claims = _resource_claims(pod.spec, faults)
-    faults.extend(_container_faults(pod, volumes, claims))
+    spec = pod.spec
+    faults = [*_metadata_faults(pod.metadata)]
+    volumes = _volumes(spec["volumes"], faults) if spec.get("volumes") is not None else set()
+    claims = _resource_claims(spec["resourceClaims"], faults) if spec.get("resourceClaims") is not None else set()
+    _judge_containers(pod, volumes, claims, faults)
     if pod.level is not None:
         faults.extend(pod_level_faults(pod))
-        wanted = read_map(pod.spec.get("resources"), "spec.resources").get("claims")
+        wanted = read_map(spec.get("resources"), "spec.resources").get("claims")
         if wanted is not None:
             field = "spec.resources.claims"
             faults.append(forbidden(field, "claims may not be set for Resources at pod-level"))
             faults.extend(_claim_faults(wanted, field, claims))
-    faults.extend(overhead_faults(pod))
+    if pod.overhead:
+        faults.extend(requirement_faults({}, pod.overhead, "spec.overhead"))
     faults.extend(_spec_faults(pod))
     return ordered(faults) if faults else ()
 
 
 def _metadata_faults(metadata: Manifest) -> Iterator[str]:
-    name = metadata.get("name")
+    name, namespace = metadata.get("name"), metadata.get("namespace")
     if name:
-        yield from _named("metadata.name", name, dns_subdomain_faults)
+        for fault in dns_subdomain_faults(name):
+            yield invalid("metadata.name", name, fault)
     elif not metadata.get("generateName"):
         yield required("metadata.name", "name or generateName is required")
-    if metadata.get("namespace"):
-        yield from _named("metadata.namespace", metadata["namespace"], dns_label_faults)
+    if namespace:
+        for fault in dns_label_faults(namespace):
+            yield invalid("metadata.namespace", namespace, fault)
     if metadata.get("labels"):
         yield from _label_faults(metadata["labels"], "metadata.labels")
     if metadata.get("annotations"):
@@ -73,10 +76,12 @@ def _metadata_faults(metadata: Manifest) -> Iterator[str]:
 
 def _label_faults(labels: object, field: str) -> Iterator[str]:
     for key, value in read_map(labels, field).items():
-        if not isinstance(key, str) or not isinstance(value, str | None):
+        if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise ValueError(f"{field}: {key!r}: {value!r} must be a string and have a string as its key")
-        yield from _named(field, key, qualified_name_faults)
-        yield from _named(field, value or "", label_value_faults)
+        for fault in qualified_name_faults(key):
+            yield invalid(field, key, fault)
+        for fault in label_value_faults(value or ""):
+            yield invalid(field, value or "", fault)
 
 
 def _named(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -> Iterator[str]:
@@ -84,34 +89,43 @@ def _named(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -
         yield invalid(field, name, fault)
 
 
-def _container_faults(pod: Pod, volumes: set[str], claims: set[str]) -> Iterator[str]:
+def _judge_containers(pod: Pod, volumes: set[str], claims: set[str], faults: list[str]) -> None:
     if not pod.containers:
-        yield required("spec.containers")
+        faults.append(required("spec.containers"))
     names: set[str] = set()
     for field, containers in (("containers", pod.containers), ("initContainers", pod.init_containers)):
         for index, container in enumerate(containers):
             where = f"spec.{field}[{index}]"
             name = container.name
             if not name:
-                yield required(f"{where}.name")
+                faults.append(required(f"{where}.name"))
             elif dns_label_faults(name):
-                yield from _named(f"{where}.name", name, dns_label_faults)
-            if name in names and (name or field == "containers" or "" in names):
-                yield duplicate(f"{where}.name", name)
+                faults.extend(_named(f"{where}.name", name, dns_label_faults))
+            if name in names:
+                faults.append(duplicate(f"{where}.name", name))
             names.add(name)
-            yield from requirement_faults(container.requests, container.limits, f"{where}.resources")
-            yield from _one_container_faults(container, where, pod.spec, volumes, claims)
-    yield from _host_port_faults(pod.containers)
+            faults.extend(requirement_faults(container.requests, container.limits, f"{where}.resources"))
+            faults.extend(_one_container_faults(container, where, pod.spec, volumes, claims))
+    if any(container.manifest.get("ports") is not None for container in pod.containers):
+        faults.extend(_host_port_faults(pod.containers, pod.spec.get("hostNetwork") is True))
 
 
-def _host_port_faults(containers: Iterable[Container]) -> Iterator[str]:
-    """A port of the node can be taken once; init containers may take it again, because they run before."""
+def _host_port_faults(containers: Iterable[Container], on_host: bool) -> Iterator[str]:
+    """A port of the node can be taken once; init containers may take it again, because they run before.
+
+    On the network of its node every port of a pod is a port of the node, and no other number can be given to it.
+    """
     taken: set[str] = set()
     for index, container in enumerate(containers):
         where = f"spec.containers[{index}].ports"
         for number, port in enumerate(read_maps(container.manifest.get("ports"), where)):
-            if port.get("hostPort"):
-                place = f"{port.get('protocol') or 'TCP'}/{port.get('hostIP') or ''}/{port['hostPort']}"
+            wanted, own = port.get("hostPort"), port.get("containerPort")
+            if on_host and wanted and wanted != own:
+                detail = "must match `containerPort` when `hostNetwork` is true"
+                yield invalid_number(f"{where}[{number}].hostPort", wanted, detail)
+            taken_there = wanted or (own if on_host else None)
+            if taken_there:
+                place = f"{port.get('protocol') or 'TCP'}/{port.get('hostIP') or ''}/{taken_there}"
                 if place in taken:
                     yield duplicate(f"{where}[{number}].hostPort", place)
                 taken.add(place)
@@ -131,14 +145,16 @@ def _one_container_faults(
         yield unsupported(f"{where}.restartPolicy", policy, CONTAINER_RESTART_POLICIES)
     if manifest.get("volumeMounts"):
         yield from _mount_faults(read_maps(manifest["volumeMounts"], f"{where}.volumeMounts"), where, volumes)
-    wanted = read_map(manifest.get("resources"), f"{where}.resources").get("claims")
+    wanted = (manifest.get("resources") or {}).get("claims")
     if wanted:
         yield from _claim_faults(wanted, f"{where}.resources.claims", claims)
     if manifest.get("securityContext"):
         yield from _security_faults(read_map(manifest["securityContext"], where), f"{where}.securityContext", spec)
-    for index, variable in enumerate(read_maps(manifest.get("env"), f"{where}.env")):
-        if not read_text(variable, "name", f"{where}.env[{index}]"):
-            yield required(f"{where}.env[{index}].name")
+    if manifest.get("env") is not None:
+        for index, variable in enumerate(read_maps(manifest["env"], f"{where}.env")):
+            name = variable.get("name")
+            if not (name and type(name) is str) and not read_text(variable, "name", f"{where}.env[{index}]"):
+                yield required(f"{where}.env[{index}].name")
 
 
 def _security_faults(context: Manifest, where: str, spec: Manifest) -> Iterator[str]:
@@ -156,6 +172,10 @@ def _security_faults(context: Manifest, where: str, spec: Manifest) -> Iterator[
 def _mount_faults(mounts: Iterable[Manifest], where: str, volumes: set[str]) -> Iterator[str]:
     paths: set[str] = set()
     for index, mount in enumerate(mounts):
+        name, path = mount.get("name"), mount.get("mountPath")
+        if path and type(path) is str and path not in paths and type(name) is str and name in volumes:
+            paths.add(path)
+            continue
         field = f"{where}.volumeMounts[{index}]"
         name = read_text(mount, "name", field) or ""
         path = read_text(mount, "mountPath", field) or ""
@@ -194,24 +214,25 @@ def _claim_faults(wanted: object, field: str, claims: set[str]) -> Iterator[str]
             yield not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{listed}")
 
 
-def _volumes(spec: Manifest, faults: list[str]) -> set[str]:
+def _volumes(listed: object, faults: list[str]) -> set[str]:
     """The names of the good volumes; what is wrong with the others goes to `faults`."""
     names: set[str] = set()
-    for index, volume in enumerate(read_maps(spec.get("volumes"), "spec.volumes")):
-        field = f"spec.volumes[{index}].name"
-        name = read_text(volume, "name", f"spec.volumes[{index}]") or ""
-        found = [invalid(field, name, fault) for fault in dns_label_faults(name)] if name else [required(field)]
-        if name in names:
-            found.append(duplicate(field, name))
-        if not found:
+    for index, volume in enumerate(read_maps(listed, "spec.volumes")):
+        name = volume.get("name")
+        if name and type(name) is str and name not in names and not dns_label_faults(name):
             names.add(name)
-        faults.extend(found)
+            continue
+        field = f"spec.volumes[{index}].name"
+        name = read_text(volume, "name", f"spec.volumes[{index}]")
+        faults.extend(_named(field, name, dns_label_faults) if name else [required(field)])
+        if name in names:
+            faults.append(duplicate(field, name or ""))
     return names
 
 
-def _resource_claims(spec: Manifest, faults: list[str]) -> set[str]:
+def _resource_claims(listed: object, faults: list[str]) -> set[str]:
     names: set[str] = set()
-    for index, claim in enumerate(read_maps(spec.get("resourceClaims"), "spec.resourceClaims")):
+    for index, claim in enumerate(read_maps(listed, "spec.resourceClaims")):
         field = f"spec.resourceClaims[{index}].name"
         name = read_text(claim, "name", f"spec.resourceClaims[{index}]") or ""
         if not name:
@@ -233,9 +254,10 @@ def _spec_faults(pod: Pod) -> Iterator[str]:
         detail = f"must be between 1 and {MAX_INT32}, inclusive"
         yield invalid_number("spec.activeDeadlineSeconds", pod.active_deadline, detail)
     for field, faults_of in SPEC_NAMES.items():
-        name = read_text(spec, field, "spec")
-        if name:
-            yield from _named(f"spec.{field}", name, faults_of)
+        if field in spec:
+            name = read_text(spec, field, "spec")
+            if name:
+                yield from _named(f"spec.{field}", name, faults_of)
     if pod.priority_class:
         yield from _named("spec.priorityClassName", pod.priority_class, dns_subdomain_faults)
     if pod.runtime_class is not None:
@@ -278,9 +300,10 @@ SPEC_NAMES: Final[Mapping[str, Callable[[str], tuple[str, ...]]]] = {
 
 
 def _toleration_faults(toleration: Manifest, field: str) -> Iterator[str]:
-    key, operator, value, effect = (
-        read_text(toleration, part, field) or "" for part in ("key", "operator", "value", "effect")
-    )
+    key = read_text(toleration, "key", field) or ""
+    operator = read_text(toleration, "operator", field) or ""
+    value = read_text(toleration, "value", field) or ""
+    effect = read_text(toleration, "effect", field) or ""
     if key:
         yield from _named(f"{field}.key", key, qualified_name_faults)
     elif operator != "Exists":

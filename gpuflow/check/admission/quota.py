@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpuflow.check.admission.pod import Manifest, Pod, read_object, read_text, rounded
+from gpuflow.check.admission.pod import Manifest, Pod, read_object, read_text
+from gpuflow.check.admission.recall import read_stored, recalled
 from gpuflow.check.admission.stored import quality_of_service
 from gpuflow.check.admission.usage import is_tracked_for_pods, pod_usage
 from gpuflow.quantity import Quantity
-from gpuflow.resources import ResourceList, has_pod_level, read_map, read_maps, read_resource_list, read_texts
+from gpuflow.resources import ResourceList, has_pod_level, read_map, read_maps, read_texts
 
 MUST_SPECIFY: Final = {
     "cpu": ("requests", "cpu"),
@@ -37,6 +39,8 @@ class Quota(NamedTuple):
     hard: ResourceList
     used: ResourceList
     tracked: tuple[str, ...]
+    wanted: tuple[frozenset[str], frozenset[str]]
+    """What every container must say for the quota to be counted: in its requests, in its limits."""
     assumed: bool
 
 
@@ -45,29 +49,40 @@ def read_quota(manifest: Manifest | Quota) -> Quota:
 
     One without a status, as kept in Git, is taken to be enforced as written and unused so far.
     """
-    if isinstance(manifest, Quota):
-        return manifest
+    return manifest if isinstance(manifest, Quota) else recalled(_read_quota, manifest)
+
+
+def _read_quota(manifest: Manifest) -> Quota:
     metadata = read_map(read_object(manifest, "ResourceQuota").get("metadata"), "ResourceQuota metadata")
     name = read_text(metadata, "name", "ResourceQuota metadata") or ""
     where = f"ResourceQuota {name}"
     spec = read_map(manifest.get("spec"), f"{where}: spec")
     assumed = manifest.get("status") is None
     if assumed:
-        hard = rounded(read_resource_list(spec.get("hard"), f"{where}: spec.hard"))
+        hard = read_stored(spec.get("hard"), f"{where}: spec.hard")
         used: ResourceList = dict.fromkeys(hard, Quantity.zero)
     else:
         status = read_map(manifest["status"], f"{where}: status")
-        hard = rounded(read_resource_list(status.get("hard"), f"{where}: status.hard"))
-        used = rounded(read_resource_list(status.get("used"), f"{where}: status.used"))
+        hard = read_stored(status.get("hard"), f"{where}: status.hard")
+        used = read_stored(status.get("used"), f"{where}: status.used")
     return Quota(
         name,
         read_text(metadata, "namespace", "ResourceQuota metadata"),
         tuple(_read_scopes(spec, where)),
         hard,
         used,
-        tuple(sorted(filter(is_tracked_for_pods, hard))),
+        *_tracked(tuple(hard)),
         assumed,
     )
+
+
+@lru_cache(maxsize=4096)
+def _tracked(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozenset[str], frozenset[str]]]:
+    """The keys of a quota that count for pods, and what they want every container to say."""
+    tracked = tuple(sorted(filter(is_tracked_for_pods, keys)))
+    wanted = [MUST_SPECIFY[key] for key in tracked if key in MUST_SPECIFY]
+    requests, limits = (frozenset(name for side, name in wanted if side == each) for each in ("requests", "limits"))
+    return tracked, (requests, limits)
 
 
 def _read_scopes(spec: Manifest, where: str) -> Iterable[Scope]:
@@ -80,36 +95,42 @@ def _read_scopes(spec: Manifest, where: str) -> Iterable[Scope]:
 
 
 class Verdict(NamedTuple):
-    """What the quotas say: every refusal that may be the first one, or the new totals."""
+    """What the quotas say: every refusal that may be the first one, or which of them are charged, and with what."""
 
     refusals: tuple[str, ...]
-    used: dict[str, ResourceList]
+    charged: Sequence[Quota] = ()
+    charge: Sequence[tuple[str, Quantity]] = ()
 
 
 def judge(pod: Pod, quotas: Sequence[Quota]) -> Verdict:
     """Ask all quotas. Missing requests and unknown usage are looked for in all of them before any total is."""
-    matching = [quota for quota in quotas if quota.tracked and _in_scopes(pod, quota.scopes)]
-    refusals = tuple(reason for quota in matching if (reason := _unready(pod, quota)))
-    if refusals:
-        return Verdict(refusals, {})
-    used = {quota.name: quota.used for quota in quotas}
-    if not matching:
-        return Verdict((), used)
-    charge = [(key, quantity) for key, quantity in pod_usage(pod).items() if quantity]
-    exceeded = []
+    matching = [quota for quota in quotas if quota.tracked and (not quota.scopes or _in_scopes(pod, quota.scopes))]
+    refusals = [reason for quota in matching if (reason := _unready(pod, quota))]
+    if refusals or not matching:
+        return Verdict(tuple(refusals))
+    charge = [(key, quantity) for key, quantity in pod_usage(pod).items() if quantity.nano]
     for quota in matching:
-        totals = dict(quota.used)
+        hard, used = quota.hard, quota.used
         over = []
         for key, quantity in charge:
-            limit = quota.hard.get(key)
+            limit = hard.get(key)
             if limit is not None:
-                totals[key] = total = totals[key] + quantity if key in totals else quantity
-                if total > limit:
+                before = used.get(key)
+                if (quantity.nano if before is None else before.nano + quantity.nano) > limit.nano:
                     over.append((key, quantity, limit))
         if over:
-            exceeded.append(_exceeded(quota, sorted(over)))
-        used[quota.name] = totals
-    return Verdict(tuple(exceeded), {} if exceeded else used)
+            refusals.append(_exceeded(quota, sorted(over)))
+    return Verdict(tuple(refusals), matching, charge)
+
+
+def new_totals(verdict: Verdict, quotas: Sequence[Quota]) -> dict[str, ResourceList]:
+    """What each quota has used once the pod is there, whether it is charged or not."""
+    totals = {quota.name: quota.used for quota in quotas}
+    for quota in verdict.charged:
+        added = {key: amount for key, amount in verdict.charge if key in quota.hard}
+        more = {key: quota.used[key] + amount if key in quota.used else amount for key, amount in added.items()}
+        totals[quota.name] = {**quota.used, **more}
+    return totals
 
 
 def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> str:
@@ -120,25 +141,30 @@ def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> s
 
 
 def _unready(pod: Pod, quota: Quota) -> str | None:
-    missing = _unspecified(pod, quota.tracked)
+    missing = _unspecified(pod, quota)
     if missing:
         listed = "; ".join(f"{key} for: {','.join(sorted(names))}" for key, names in sorted(missing.items()))
         return f"failed quota: {quota.name}: must specify {listed}"
-    if any(key not in quota.used for key in quota.tracked):
+    if not all(map(quota.used.__contains__, quota.tracked)):
         return f"status unknown for quota: {quota.name}, resources: {','.join(quota.tracked)}"
     return None
 
 
-def _unspecified(pod: Pod, keys: Iterable[str]) -> dict[str, set[str]]:
+def _unspecified(pod: Pod, quota: Quota) -> dict[str, set[str]]:
     """The containers that do not say what the quota counts, by key. Pod-level resources speak for all."""
-    wanted = [(key, *MUST_SPECIFY[key]) for key in keys if key in MUST_SPECIFY]
-    if not wanted or (pod.level is not None and any(map(has_pod_level, pod.level))):
+    requests, limits = quota.wanted
+    silent = [
+        each for each in pod.every_container if not (requests <= each.requests.keys() and limits <= each.limits.keys())
+    ]
+    if not silent or (pod.level is not None and any(map(has_pod_level, pod.level))):
         return {}
     missing: dict[str, set[str]] = {}
-    for container in pod.every_container:
-        for key, side, name in wanted:
-            if name not in (container.requests if side == "requests" else container.limits):
-                missing.setdefault(key, set()).add(container.name)
+    for key in quota.tracked:
+        if key in MUST_SPECIFY:
+            side, name = MUST_SPECIFY[key]
+            names = {each.name for each in silent if name not in (each.requests if side == "requests" else each.limits)}
+            if names:
+                missing[key] = names
     return missing
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from gpuflow.check.admission.clauses import forbidden, invalid, required, unsupported
 from gpuflow.check.admission.names import (
@@ -27,6 +27,12 @@ class Rule(NamedTuple):
     overcommit: bool
     hugepages: bool
     page: int | None
+    plain: bool
+    """Whether every whole amount of it is good."""
+
+
+BASIC: Final = frozenset({"cpu", "memory"})
+"""Allowed everywhere, in any amount that is not negative."""
 
 
 @lru_cache(maxsize=4096)
@@ -43,7 +49,8 @@ def pod_level_rule(name: str) -> Rule:
 def _rule(name: str, faults: tuple[str, ...], supported: bool) -> Rule:
     hugepages = is_hugepages(name)
     page = _page_size(name) if hugepages else None
-    return Rule(faults, supported, is_counted(name), allows_overcommit(name), hugepages, page)
+    plain = not faults and supported and not hugepages
+    return Rule(faults, supported, is_counted(name), allows_overcommit(name), hugepages, page, plain)
 
 
 def _page_size(name: str) -> int | None:
@@ -58,20 +65,22 @@ def requirement_faults(
     requests: ResourceList, limits: ResourceList, field: str, rule_of: Callable[[str], Rule] = container_rule
 ) -> Iterator[str]:
     """The faults of one pair of requests and limits at `field`."""
-    hugepages = computes = False
+    hugepages = False
     for name, quantity in limits.items():
+        if name in BASIC and quantity.nano >= 0:
+            continue
         rule = rule_of(name)
         hugepages = hugepages or rule.hugepages
-        computes = computes or name in ("cpu", "memory")
-        if rule.faults or not rule.supported or quantity.nano < 0 or rule.counted or rule.hugepages:
+        if not rule.plain or quantity.nano < 0 or quantity.nano % NANO:
             yield from _entry_faults(name, quantity, rule, f"{field}.limits[{name}]")
     for name, quantity in requests.items():
+        limit = limits.get(name)
+        if name in BASIC and quantity.nano >= 0 and (limit is None or quantity.nano <= limit.nano):
+            continue
         rule = rule_of(name)
         hugepages = hugepages or rule.hugepages
-        computes = computes or name in ("cpu", "memory")
-        if rule.faults or not rule.supported or quantity.nano < 0 or rule.counted or rule.hugepages:
+        if not rule.plain or quantity.nano < 0 or quantity.nano % NANO:
             yield from _entry_faults(name, quantity, rule, f"{field}.requests[{name}]")
-        limit = limits.get(name)
         if limit is None:
             if not rule.overcommit:
                 yield required(f"{field}.limits", "Limit must be set for non overcommitable resources")
@@ -82,7 +91,7 @@ def requirement_faults(
         elif quantity > limit:
             detail = f"must be less than or equal to {name} limit of {limit.text}"
             yield invalid(f"{field}.requests", quantity.text, detail)
-    if hugepages and not computes:
+    if hugepages and BASIC.isdisjoint(limits) and BASIC.isdisjoint(requests):
         yield forbidden(field, "HugePages require cpu or memory")
 
 
@@ -99,22 +108,17 @@ def _entry_faults(name: str, quantity: Quantity, rule: Rule, field: str) -> Iter
         yield invalid(field, quantity.text, f"{quantity.text} is not positive integer multiple of {name}")
 
 
-def overhead_faults(pod: Pod) -> Iterator[str]:
-    if pod.overhead:
-        yield from requirement_faults({}, pod.overhead, "spec.overhead")
-
-
 def pod_level_faults(pod: Pod) -> Iterator[str]:
     """Pod-level resources must make sense by themselves and leave room for the containers."""
     if pod.level is None:
         return
     requests, limits = pod.level
     yield from requirement_faults(requests, limits, "spec.resources", pod_level_rule)
-    for name, total in pod.container_requests().items():
+    for name, total in pod.container_requests.items():
         if name in requests and total > requests[name]:
             detail = f"must be greater than or equal to aggregate container requests of {total.text}"
             yield invalid(f"spec.resources.requests[{name}]", requests[name].text, detail)
-    for name, total in pod.container_limits().items():
+    for name, total in pod.container_limits.items():
         if is_hugepages(name) and name in limits and total > limits[name]:
             detail = f"must be greater than or equal to aggregate container limits of {total.text}"
             yield invalid(f"spec.resources.limits[{name}]", limits[name].text, detail)

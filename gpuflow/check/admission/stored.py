@@ -52,6 +52,8 @@ def read_back(pod: Pod) -> Pod:
     Pod-level requests may then show what the LimitRanges gave to the containers, which neither validation nor
     quota saw.
     """
+    if pod.level is None:
+        return pod
     level = default_level(pod.containers, pod.init_containers, pod.level)
     return pod if level == pod.level else pod._replace(level=level)
 

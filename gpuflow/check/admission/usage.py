@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from gpuflow.check.admission.names import is_extended, is_native
@@ -25,6 +26,7 @@ DEVICES_OF_ALL: Final = 32
 """What a claim of all devices is charged: the most results one claim can hold."""
 
 COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+LIMIT_KEYS: Final = tuple((name, f"limits.{name}") for name in COMPUTE)
 POD_KEYS: Final = frozenset(
     {"pods", "count/pods", *COMPUTE} | {f"requests.{name}" for name in COMPUTE} | {f"limits.{name}" for name in COMPUTE}
 )
@@ -47,14 +49,20 @@ def compute_usage(requests: ResourceList, limits: ResourceList) -> dict[str, Qua
     """The quota keys of one pair of requests and limits, with one pod."""
     usage = {"pods": ONE}
     for name, quantity in requests.items():
-        if name in COMPUTE or is_hugepages(name):
-            usage[name] = usage[f"requests.{name}"] = quantity
-        elif is_extended(name) or name.startswith(DEVICE_CLASS):
-            usage[f"requests.{name}"] = quantity
-    for name in COMPUTE:
+        for key in _request_keys(name):
+            usage[key] = quantity
+    for name, key in LIMIT_KEYS:
         if name in limits:
-            usage[f"limits.{name}"] = limits[name]
+            usage[key] = limits[name]
     return usage
+
+
+@lru_cache(maxsize=4096)
+def _request_keys(name: str) -> tuple[str, ...]:
+    """The quota keys that a request counts under."""
+    if name in COMPUTE or is_hugepages(name):
+        return name, f"requests.{name}"
+    return (f"requests.{name}",) if is_extended(name) or name.startswith(DEVICE_CLASS) else ()
 
 
 def pod_usage(pod: Pod) -> dict[str, Quantity]:

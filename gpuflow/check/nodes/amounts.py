@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from gpuflow.check.admission.names import is_extended
-from gpuflow.check.admission.pod import EMPTY, Container, Pod, read_pod, read_text
+from gpuflow.check.admission.pod import Container, Pod, read_pod, read_text
+from gpuflow.check.admission.recall import EMPTY
 from gpuflow.quantity import Format, Quantity
 from gpuflow.resources import (
     ResourceList,

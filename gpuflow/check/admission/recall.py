@@ -1,0 +1,49 @@
+"""What a cluster says over and over, read once.
+
+The same few quotas, LimitRanges and resource lists come with every question. What was read is found again by what the
+manifest says and never by which object says it, since a manifest may be changed between two questions. It is shared,
+so nobody changes it.
+"""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+from gpuflow.quantity import MICRO
+from gpuflow.resources import ResourceList, read_resource_list
+
+EMPTY: Final[ResourceList] = {}
+PLAIN: Final = 2
+"""The version of `marshal` that writes equal values as equal bytes, whoever else holds them."""
+
+Read = TypeVar("Read")
+
+
+def recalled(read: Callable[[Any], Read], manifest: Any) -> Read:
+    """What `read` makes of a manifest, which must be a value that keeps nothing of the manifest itself."""
+    try:
+        content = marshal.dumps(manifest, PLAIN)
+    except ValueError:
+        return read(manifest)  # not only plain maps, lists and scalars: whatever it is, it cannot be compared so
+    return _recalled(read, content)  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=4096)
+def _recalled(read: Callable[[Any], object], content: bytes) -> object:
+    return read(marshal.loads(content))
+
+
+def read_stored(raw: object, where: str) -> ResourceList:
+    """A resource list with nothing finer than a thousandth; an absent one is empty."""
+    return EMPTY if raw is None else rounded(read_resource_list(raw, where))
+
+
+def rounded(resources: ResourceList) -> ResourceList:
+    """Nothing finer than a thousandth is stored."""
+    for quantity in resources.values():
+        if quantity.nano % MICRO:
+            return {name: each.rounded_to_milli() for name, each in resources.items()}
+    return resources

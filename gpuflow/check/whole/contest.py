@@ -1,0 +1,86 @@
+"""One kind of pod among all that may take its place: is there always room for it?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuflow.check.report import Verdict
+from gpuflow.check.whole.blocking import Amounts, Bin, Question, refusing
+from gpuflow.check.whole.company import Gathering
+from gpuflow.check.whole.crowd import Crowd
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """A pod of one kind, its bins, and everything that may lie in them, its own kind included."""
+
+    steps: tuple[str, ...]
+    asked: Amounts
+    bins: Sequence[Bin]
+    company: Gathering
+    count: str
+    """The key under which every pod weighs one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Whether there is always room."""
+
+    verdict: Verdict
+    resources: tuple[str, ...] = ()
+    """Through which it may be refused; empty when the bins as they are have no room for it."""
+    because: str | None = None
+    """Why it is not known."""
+
+
+def settle(contest: Contest, crowd: Crowd, runs: int = 1) -> Settled:
+    """Decide with ever sharper bounds on what else is alive: everything at once, the worst moment, and the worst
+    moment of those that may be alive beside this kind."""
+    last = Settled("may-queue")
+    for company, budgets, because in _rounds(contest, crowd, runs):
+        refused = refusing(Question(contest.asked, contest.bins, company.others, budgets))
+        if refused is None:
+            return Settled("always")
+        if not refused:
+            return Settled("may-queue")
+        last = Settled("unknown" if because else "may-queue", refused, because)
+    return last
+
+
+def _rounds(contest: Contest, crowd: Crowd, runs: int) -> Iterator[tuple[Gathering, dict[str, int | None], str | None]]:
+    keys = list(dict.fromkeys((contest.count, *contest.asked)))
+    own = {**contest.asked, contest.count: 1}
+    everything = {key: contest.company.total(key, crowd) for key in keys}
+    if all(total is not None for total in everything.values()):
+        yield contest.company, _less(everything, everything, own, runs), None
+    whole, reasons = _moments(contest.company, keys, crowd)
+    yield contest.company, _less(whole, whole, own, runs), "; ".join(reasons) or None
+    near = crowd.beside(frozenset(contest.steps))
+    if near.issuperset(crowd.pods):
+        return
+    beside = contest.company.beside(near)
+    sharper, own_reasons = _moments(beside, keys, crowd)
+    if runs == 1:
+        yield beside, _less(sharper, whole, own, runs), "; ".join(own_reasons) or None
+    else:  # other runs go at their own pace: of them anything may be alive
+        yield contest.company, _less(sharper, whole, own, runs), "; ".join(reasons) or None
+
+
+def _moments(company: Gathering, keys: Sequence[str], crowd: Crowd) -> tuple[dict[str, int | None], list[str]]:
+    """The worst moment for each key, and what keeps it from being known."""
+    found = {key: company.worst(key, crowd) for key in keys}
+    reasons = dict.fromkeys(each.because for each in found.values() if each.because)
+    return {key: each.value for key, each in found.items()}, list(reasons)
+
+
+def _less(
+    first: Mapping[str, int | None], others: Mapping[str, int | None], own: Amounts, runs: int
+) -> dict[str, int | None]:
+    """What is alive besides one pod: the rest of its own run, and all of the other runs."""
+
+    def rest(key: str) -> int | None:
+        here, there = first[key], others[key] if runs > 1 else 0
+        return None if here is None or there is None else max(here - own[key] + (runs - 1) * there, 0)
+
+    return {key: rest(key) for key in first}

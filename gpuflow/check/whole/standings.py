@@ -1,0 +1,162 @@
+"""The pods of a pipeline in their Kueue queues: admitted always, after waiting, or never, in Kueue's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.check.kueue import Ahead, blocker_ahead
+from gpuflow.check.kueue.tree import Node
+from gpuflow.check.report import Verdict, worst
+from gpuflow.check.whole.company import Gathering
+from gpuflow.check.whole.contest import Settled, settle
+from gpuflow.check.whole.crowd import Crowd, largest_cap
+from gpuflow.check.whole.kinds import Kind
+from gpuflow.check.whole.lanes import DIRECT, Group, Lane, Route, contest_of, gathering_of, lane_of, root_of, routes_of
+from gpuflow.check.whole.queue_setup import Setup
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A lane with its verdict and what it rests on."""
+
+    lane: Lane
+    verdict: Verdict
+    settled: Settled | None = None
+    """How it fares among the pipeline's other pods, where only they can be in its way."""
+    unknown: tuple[str, ...] = ()
+    """What Kueue also looks at and could not be weighed."""
+    ahead: Ahead | None = None
+    """Who keeps it from being looked at."""
+    routes: tuple[Route, ...] = ()
+    """Where it may be sent when it is admitted."""
+
+
+class Standings:
+    """All kinds of pods that go through queues, judged against each other and what the queues hold."""
+
+    def __init__(self, setup: Setup, kinds: list[Kind], crowd: Crowd, runs: int) -> None:
+        self.setup, self.crowd, self.runs = setup, crowd, runs
+        self.kueue = setup.kueue
+        self.lanes: list[Lane] = []
+        for kind in kinds:
+            queue = setup.queue_of(kind)
+            if queue is not None:
+                self.lanes.append(lane_of(self.kueue, kind, queue, setup.workload(kind, queue)))
+        self._gatherings: dict[tuple[int, tuple[str, ...]], Gathering] = {}
+        self._waiting = self._pending_by_queue()
+        self.all = [self._standing(lane) for lane in self.lanes]
+
+    def routes(self, kind: Kind) -> tuple[Route, ...]:
+        """Where pods of this kind may be sent; nowhere when their queue never lets them go."""
+        return next((each.routes for each in self.all if each.lane.kind is kind), (DIRECT,))
+
+    def safe_parallelism(self, name: str) -> int | None:
+        """The largest cap on live pods with which everything in a ClusterQueue is always admitted at once."""
+        own = [each for each in self.all if each.lane.cluster_queue and each.lane.cluster_queue.name == name]
+        if self.runs != 1 or any(each.settled is None or each.ahead for each in own):
+            return None
+        lanes = [each.lane for each in own if each.verdict != "always"]
+        return largest_cap(self.crowd, lambda crowd: all(self._is_always(lane, crowd) for lane in lanes))
+
+    def gather(self, lane: Lane, flavors: tuple[str, ...]) -> Gathering:
+        """All that may be charged for these flavors in the tree of the lane's queue."""
+        root = root_of(self.kueue, lane)
+        key = id(root), flavors
+        if key not in self._gatherings:
+            self._gatherings[key] = gathering_of(self.kueue, root, flavors, self.lanes)
+        return self._gatherings[key]
+
+    def left(self, lane: Lane, flavor: str, resource: str) -> int:
+        """What the lane's queue can still have of a flavor, borrowing included."""
+        return max(0, self._node(lane).available((flavor, resource)))
+
+    def used(self, lane: Lane, flavor: str, resource: str) -> int:
+        """What its queue holds of a flavor now."""
+        return self._node(lane).usage.get((flavor, resource), 0)
+
+    def _node(self, lane: Lane) -> Node:
+        assert lane.cluster_queue is not None
+        return self.kueue.snapshot.nodes[lane.cluster_queue.name]
+
+    def _standing(self, lane: Lane) -> Standing:
+        if lane.is_hopeless:
+            return Standing(lane, "never")
+        unknown = tuple(self._unknown(lane))
+        fares = [self._fares(lane, group, self.crowd) for group in lane.groups]
+        routes = routes_of(self.kueue, [flavors for _, flavors in fares])
+        if routes is None:
+            unknown += (f"{len(lane.groups)} resource groups have too many combinations of flavors to follow",)
+        ahead = self._ahead(lane)
+        settled = _summed([answer for answer, _ in fares]) if lane.found.verdict == "fit" else None
+        verdict: Verdict = "may-queue" if settled is None or ahead else settled.verdict
+        if unknown:
+            verdict = "unknown"
+        return Standing(lane, verdict, settled, unknown, ahead, tuple(routes or ()))
+
+    def _fares(self, lane: Lane, group: Group, crowd: Crowd) -> tuple[Settled, tuple[str, ...]]:
+        """How the lane fares in one group when everything beside it holds quota as badly as it can, and the flavors
+        that it may get. Where the first always has room, no other is looked at."""
+        if len(group.flavors) > 1:
+            first = settle(contest_of(self.kueue, lane, group, self.gather, first=True), crowd, self.runs)
+            if first.verdict == "always":
+                return first, group.flavors[:1]
+        return settle(contest_of(self.kueue, lane, group, self.gather), crowd, self.runs), group.flavors
+
+    def _is_always(self, lane: Lane, crowd: Crowd) -> bool:
+        return all(self._fares(lane, group, crowd)[0].verdict == "always" for group in lane.groups)
+
+    def _unknown(self, lane: Lane) -> Iterator[str]:
+        yield from lane.found.unmodelled
+        queue = lane.cluster_queue
+        assert queue is not None
+        possible = {name for group in lane.groups for name in group.flavors}
+        for check in queue.checks:
+            words = f"AdmissionCheck {check.name} decides after quota is reserved"
+            if check.flavors & possible and words not in lane.found.unmodelled:
+                yield words
+        named = self.setup.workload_class(lane.kind)
+        if named is not None and self.setup.priorities is not None and named not in self.setup.priorities:
+            yield f"WorkloadPriorityClass {named} is not in the snapshot"
+
+    def _pending_by_queue(self) -> dict[str, list[Mapping[str, Any]]]:
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for workload in self.setup.pending:
+            metadata, spec = workload.get("metadata") or {}, workload.get("spec") or {}
+            home = metadata.get("namespace") or "default", spec.get("queueName") or ""
+            local_queue = self.kueue.local_queues.get(home)
+            if local_queue is not None and local_queue.cluster_queue in self.kueue.queues:
+                found.setdefault(local_queue.cluster_queue, []).append(workload)
+        return found
+
+    def _ahead(self, lane: Lane) -> Ahead | None:
+        """Who stands before it: in its own StrictFIFO queue, or at the head of one that shares its quota."""
+        own = lane.cluster_queue
+        assert own is not None
+        workload = self.setup.workload(lane.kind, lane.queue)
+        found = blocker_ahead(self.kueue, workload, self._waiting.get(own.name, ()))
+        if found is not None:
+            return found
+        flavors = {name for group in lane.groups for name in group.flavors}
+        for name, waiting in sorted(self._waiting.items()):
+            queue = self.kueue.queues[name]
+            if name == own.name or not queue.is_strict or flavors.isdisjoint(queue.flavors):
+                continue
+            if self.kueue.snapshot.nodes[name].path()[-1] is root_of(self.kueue, lane):
+                # A head that waits for quota of the cohort sets aside what there is, in every cycle.
+                stuck = [(each, self.kueue.assign(each)) for each in waiting]
+                for each, answer in stuck:
+                    if answer.verdict in ("wait", "preempt"):
+                        return Ahead(each["metadata"].get("namespace") or "default", each["metadata"]["name"], answer)
+        return None
+
+
+def _summed(answers: list[Settled]) -> Settled:
+    """What several resource groups come to together."""
+    because = [each.because for each in answers if each.because]
+    return Settled(
+        worst(each.verdict for each in answers),
+        tuple(name for each in answers for name in each.resources),
+        "; ".join(dict.fromkeys(because)) or None,
+    )
