@@ -1,31 +1,145 @@
-"""For Hera users: a pipeline as Hera objects, to go on with in Python."""
+"""For Hera users: a pipeline as Hera objects, and gpuflow steps inside a hand-written workflow.
+
+    train = gpuflow.argo.container(step, site="site.yaml", name="train")
+
+    with Workflow(generate_name="nightly-", entrypoint="main", arguments={"lr": "2e-5"}) as workflow:
+        with DAG(name="main"):
+            fetch() >> train(lr=workflow.get_parameter("lr"))
+
+`to_hera` gives the whole workflow, to go on with in Python. `container` gives one step as a template to call.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hera.workflows import CronWorkflow, WorkflowTemplate
+from hera.workflows import ClusterWorkflowTemplate, Container, Parameter, Workflow, WorkflowTemplate
+from hera.workflows import CronWorkflow as _CronWorkflow
+from hera.workflows import models as m
 
-from gpuflow.errors import GpuflowError
+from gpuflow.errors import GpuflowError, fail
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.targets.argo.alone import handed_over, template_alone
 from gpuflow.targets.argo.capabilities import CAPABILITIES
+from gpuflow.targets.argo.models import differences
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request, losses
 
-__all__ = ["to_hera"]
+__all__ = ["StepContainer", "container", "to_hera"]
 
 
-def to_hera(pipeline: Pipeline | str | Path, site: Site | str = "nvidia", *, namespace: str | None = None) -> Any:
-    """A Hera `WorkflowTemplate`, or a `CronWorkflow` when the pipeline has a schedule."""
+def to_hera(
+    pipeline: Pipeline | str | Path,
+    site: Site | str = "nvidia",
+    *,
+    namespace: str | None = None,
+    kind: str | None = None,
+) -> Any:
+    """A Hera `WorkflowTemplate`, or a `CronWorkflow` when the pipeline has a schedule; `kind` asks for another."""
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
-    where = site if isinstance(site, Site) else Site.load(site)
-    request = Request(checked, where, namespace or where.namespace, str(checked.source.file))
+    where = _site(site)
+    options = {"as": kind} if kind else {}
+    request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), options)
     missing = losses(checked, CAPABILITIES)
     if missing:
         raise GpuflowError(loss.finding("argo") for loss in missing)
     manifest = build(request)
-    kind = CronWorkflow if manifest["kind"] == "CronWorkflow" else WorkflowTemplate
-    return kind.from_dict(manifest)
+    made = _KINDS[manifest["kind"]].from_dict(manifest)
+    if isinstance(made, CronWorkflow):
+        made.run_metadata = m.WorkflowMetadata.model_validate(manifest["spec"]["workflowMetadata"])
+    return made
+
+
+class CronWorkflow(_CronWorkflow):  # type: ignore[misc]  # Hera is not installed where types are checked
+    """Hera's CronWorkflow drops the labels that its runs get; this one keeps them."""
+
+    run_metadata: Any = None
+
+    def build(self) -> Any:
+        model = super().build()
+        model.spec.workflow_metadata = self.run_metadata
+        return model
+
+
+_KINDS = {
+    "WorkflowTemplate": WorkflowTemplate,
+    "Workflow": Workflow,
+    "CronWorkflow": CronWorkflow,
+    "ClusterWorkflowTemplate": ClusterWorkflowTemplate,
+}
+
+
+class StepContainer(Container):  # type: ignore[misc]
+    """A step as Hera's `Container`. Called in a `DAG` or `Steps`, it makes a task of the step.
+
+    What the step refers to are keyword arguments: text, numbers, or anything of Hera's that stands for a value.
+    """
+
+    def __call__(self, **options: Any) -> Any:
+        takes = [parameter.name for parameter in self.inputs or ()]
+        given = {
+            **_named(options.pop("arguments", None)),
+            **{name: options.pop(name) for name in takes if name in options},
+        }
+        unknown, missing = sorted({*given} - {*takes}), sorted({*takes} - {*given})
+        if unknown or missing:
+            wrong = f'takes no "{unknown[0]}"' if unknown else f'needs "{missing[0]}"'
+            raise fail("GF301", f'container "{self.name}" {wrong}; it takes {", ".join(takes) or "nothing"}')
+        arguments = [{name: handed_over(_value(given[name])) for name in takes}] if takes else []
+        return super().__call__(arguments=arguments, **options)
+
+
+def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") -> StepContainer:
+    """One step for a hand-written workflow: everything it says, as a template to call."""
+    template = template_alone(step, _site(site), name)
+    model = m.Template.model_validate(template)
+    inner = model.container
+    metadata = model.metadata or m.Metadata()
+    made = StepContainer(
+        **{field: getattr(model, field) for field in _OF_TEMPLATE},
+        **{field: getattr(inner, field) for field in _OF_CONTAINER},
+        active_deadline_seconds=template.get("activeDeadlineSeconds"),
+        annotations=metadata.annotations,
+        labels=metadata.labels,
+        pod_security_context=model.security_context,
+        inputs=[Parameter(name=entry["name"]) for entry in template.get("inputs", {}).get("parameters", [])] or None,
+        outputs=[Parameter.from_model(entry) for entry in model.outputs.parameters] if model.outputs else None,
+    )
+    built = made._build_template().model_dump(mode="json", by_alias=True, exclude_none=True)
+    lost = differences(template, built)
+    if lost:
+        raise AssertionError(f"Hera's Container loses or changes {', '.join(lost[:5])}")
+    return made
+
+
+_OF_TEMPLATE = (
+    "affinity", "init_containers", "memoize", "name", "node_selector", "pod_spec_patch", "priority_class_name",
+    "retry_strategy", "scheduler_name", "service_account_name", "sidecars", "synchronization", "tolerations", "volumes",
+)  # fmt: skip
+_OF_CONTAINER = (
+    "command", "env", "env_from", "image", "image_pull_policy", "liveness_probe", "readiness_probe", "resources",
+    "security_context", "startup_probe", "volume_mounts", "working_dir",
+)  # fmt: skip
+
+
+def _named(arguments: Any) -> dict[str, Any]:
+    """Hera's `arguments`: a map, a parameter, or a list of these."""
+    entries = arguments if isinstance(arguments, list) else [] if arguments is None else [arguments]
+    found: dict[str, Any] = {}
+    for entry in entries:
+        found |= entry if isinstance(entry, Mapping) else {entry.name: entry}
+    return found
+
+
+def _value(value: Any) -> Any:
+    """What a Hera parameter or expression stands for, as text with Argo's tags."""
+    return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
+
+
+def _site(site: Site | str) -> Site:
+    return site if isinstance(site, Site) else Site.load(site)

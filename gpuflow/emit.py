@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 _PLAIN = re.compile(
@@ -28,7 +29,9 @@ def emit(data: Any) -> str:
     """One document, ending with a newline."""
     if _is_leaf(data):
         return _scalar(data, "") + "\n"
-    return "\n".join(_lines(data, "")) + "\n"
+    lines: list[str] = []
+    _write(data, "", lines.append)
+    return "\n".join(lines) + "\n"
 
 
 def emit_all(documents: list[Any]) -> str:
@@ -37,40 +40,41 @@ def emit_all(documents: list[Any]) -> str:
 
 
 def _is_leaf(value: Any) -> bool:
-    return not (isinstance(value, Mapping | list | tuple) and value)
+    # Most values are text; the exact types are asked first, since asking for Mapping is slow.
+    if type(value) is str:
+        return True
+    return not (isinstance(value, dict | list | tuple | Mapping) and value)
 
 
-def _lines(value: Any, indent: str) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            name = _text(str(key))
-            if len(name) <= LONGEST_KEY:
-                yield from _entry(f"{indent}{name}:", item, indent)
-            else:
-                yield f"{indent}? {name}"
-                yield from _entry(f"{indent}:", item, indent)
-    else:
+def _write(value: Any, indent: str, put: Callable[[str], None], start: str | None = None) -> None:
+    """Hand the lines of a map or list to `put`; `start` stands before the first instead of the indent (`- `)."""
+    if isinstance(value, list | tuple):
         for item in value:
+            dash = f"{indent if start is None else start}- "
+            start = None
             if _is_leaf(item):
-                yield f"{indent}- {_scalar(item, indent)}"
-                continue
-            inner = list(_lines(item, indent + "  "))
-            yield f"{indent}- {inner[0][len(indent) + 2 :]}"
-            yield from inner[1:]
-
-
-def _entry(head: str, item: Any, indent: str) -> Iterator[str]:
-    if _is_leaf(item):
-        yield f"{head} {_scalar(item, indent)}"
-    else:
-        yield head
-        # Sequences stand at the key's own column, as kubectl and most hand-written manifests have them.
-        yield from _lines(item, indent if isinstance(item, list | tuple) else indent + "  ")
+                put(dash + _scalar(item, indent))
+            else:
+                _write(item, indent + "  ", put, dash)
+        return
+    for key, item in value.items():
+        name = _key(str(key))
+        head = f"{indent if start is None else start}{name}:"
+        start = None
+        if len(name) > LONGEST_KEY:
+            put(f"{head[: -len(name) - 1]}? {name}")
+            head = f"{indent}:"
+        if _is_leaf(item):
+            put(f"{head} {_scalar(item, indent)}")
+        else:
+            put(head)
+            # Sequences stand at the key's own column, as kubectl and most hand-written manifests have them.
+            _write(item, indent if isinstance(item, list | tuple) else indent + "  ", put)
 
 
 def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, str):
-        return _literal(value, indent) or _text(value)
+        return ("\n" in value and _literal(value, indent)) or _text(value)
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -101,9 +105,15 @@ def _text(text: str) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
+@lru_cache(maxsize=4096)
+def _key(key: str) -> str:
+    """A key as text: manifests have few different ones, many times each."""
+    return _text(key)
+
+
 def _literal(text: str, indent: str) -> str | None:
     """A `|` block when it holds exactly this text, else None."""
-    if "\n" not in text or text[0] in " \n" or _LITERAL_UNSAFE.search(text) or not text.strip("\n"):
+    if text[0] in " \n" or _LITERAL_UNSAFE.search(text) or not text.strip("\n"):
         return None
     body = text.rstrip("\n")
     newlines = len(text) - len(body)

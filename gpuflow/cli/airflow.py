@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, read_pipelines, read_site
+from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site
 from gpuflow.cli.terminal import show_json
-from gpuflow.errors import Where, fail
 from gpuflow.targets.airflow.pools import pools
 
 EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --available nvidia.com/gpu=10 > pools.json
@@ -27,11 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    available: dict[str, int] = {}
-    for word in args.available:
-        resource, _, number = word.rpartition("=")
-        if not resource or not number.isdigit():
-            raise fail("GF903", f'--available "{word}" is not resource=number', where=Where("gpuflow airflow pools"))
-        available[resource] = int(number)
+    available = available_amounts(args.available, "gpuflow airflow pools")
     show_json(pools(read_pipelines(args), read_site(args), available or None))
     return 0

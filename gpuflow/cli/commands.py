@@ -20,6 +20,7 @@ COMMANDS: dict[str, Entry] = {
     ),
     "snapshot": Entry("Write what the checker needs of a live cluster to files, read-only", "gpuflow.cli.snapshot"),
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
+    "argo": Entry("Print the ConfigMap of GPU semaphores that pipelines need in Argo", "gpuflow.cli.argo"),
     "airflow": Entry("Print the GPU pools that pipelines need in Airflow", "gpuflow.cli.airflow"),
     "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
     "site": Entry("Show how a cluster spells things", "gpuflow.cli.site"),

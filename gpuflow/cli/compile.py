@@ -6,15 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
+from gpuflow.cli.fitting import fitted
 from gpuflow.cli.inputs import add_common, read_pipelines, read_site
 from gpuflow.cli.output import shown_source, stale, write_files
 from gpuflow.cli.terminal import paint, show_findings, show_json
-from gpuflow.errors import Finding, Where, fail
+from gpuflow.errors import Finding, GpuflowError, Where, fail
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
-from gpuflow.targets.frame import Artifact, Request, compile_with, site_notes, weaknesses
+from gpuflow.targets.frame import Artifact, Request, compile_with, engine_notes, site_notes, weaknesses
 
 EXAMPLE = """gpuflow compile pipeline.yaml --target argo -o argo_templates/
+gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --kustomization   # for kubectl apply -k, Argo CD
 gpuflow compile pipeline.yaml --target airflow -o dags/
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
 
@@ -35,6 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="KIND",
         help="argo: WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate; kubeflow: crd",
     )
+    parser.add_argument(
+        "--kustomization", action="store_true", help="argo: also write kustomization.yaml, which lists what is compiled"
+    )
+    parser.add_argument(
+        "--fit",
+        metavar="CLUSTER",
+        help="argo: cap the parallelism of the run so that it always fits the namespace's quotas (DIR|FILE|live)",
+    )
+    parser.add_argument(
+        "--semaphores",
+        metavar="CONFIGMAP",
+        help="argo: let GPU steps hold a semaphore of their size (gpuflow argo semaphores prints the ConfigMap)",
+    )
     parser.add_argument("--pools", action="store_true", help="airflow: put GPU tasks in pools (gpuflow airflow pools)")
     parser.add_argument("--standalone", action="store_true", help="airflow: a DAG file that imports nothing of gpuflow")
 
@@ -49,6 +64,8 @@ def run(args: argparse.Namespace) -> int:
     if args.check and output is None:
         raise fail("GF903", "--check compares with a file, so it needs -o", where=Where("gpuflow compile"))
     options = {"as": args.form} if args.form else {}
+    if args.semaphores:
+        options["semaphores"] = args.semaphores
     if args.pools:
         options["pools"] = "true"
     if args.standalone:
@@ -57,18 +74,23 @@ def run(args: argparse.Namespace) -> int:
     names: list[str] = []
     texts: list[str] = []
     notes: list[Finding] = []
-    for pipeline in pipelines:
-        request = Request(pipeline, site, namespace, shown_source(pipeline.source.file, output), (), options)
+    for pipeline, reason in fitted(args, site, pipelines):
+        source = shown_source(pipeline.source.file, output)
+        request = Request(pipeline, site, namespace, source, (), {**options, **reason})
         artifact, lost = compile_with(target, request, allow_lossy=args.allow_lossy)
         notes += [
             Finding("GF303", loss.sentence(args.target), loss.where, loss.why.instead, "warning") for loss in lost
         ]
         notes += weaknesses(pipeline, target.capabilities)
         notes += site_notes(pipeline, site)
+        notes += engine_notes(target, request)
+        notes += artifact.findings
         names.append(artifact.name)
         texts.append(artifact.text)
         if output is not None:
             _place(files, folder / artifact.name if folder else output, artifact, pipeline)
+    if args.kustomization:
+        notes += _add_kustomization(files, folder, namespace, args)
     if args.format == "json":
         return _report(names, texts, notes, files, args.check)
     show_findings(notes)
@@ -108,7 +130,43 @@ def _is_folder(output: str, count: int) -> bool:
     return output.endswith("/") or Path(output).is_dir() or (count > 1 and not Path(output).is_file())
 
 
+def _add_kustomization(
+    files: dict[Path, str], folder: Path | None, namespace: str | None, args: argparse.Namespace
+) -> list[Finding]:
+    """Put kustomization.yaml beside the compiled files; what somebody else wrote there is never written over."""
+    from gpuflow.targets.argo import kustomize  # loads Hera
+
+    where = Where("gpuflow compile")
+    if args.target != "argo" or folder is None:
+        raise fail("GF903", "--kustomization is for --target argo with a folder at -o", where=where)
+    if args.form == "Workflow":
+        hint = "compile WorkflowTemplates, and start runs with argo submit --from"
+        raise fail("GF903", "a Workflow has no name yet, so kustomize cannot list it", where=where, hint=hint)
+    path = folder / kustomize.NAME
+    if path in files:
+        hint = f'do not call a pipeline "{path.stem}"'
+        raise fail(
+            "GF304", f"a pipeline would be written to {path}, as would the kustomization", where=where, hint=hint
+        )
+    names = [file.name for file in files]
+    present = {file.name: file.read_text("utf-8", errors="replace") for file in folder.glob("*") if file.is_file()}
+    refusals = kustomize.refusals(folder, present)
+    if refusals:
+        raise GpuflowError(refusals)
+    # A cluster-wide template has no namespace, and kustomize would give it one.
+    files[path] = kustomize.kustomization(names, None if args.form == "ClusterWorkflowTemplate" else namespace)
+    return kustomize.left_over(folder, present, names)
+
+
 def _place(files: dict[Path, str], path: Path, artifact: Artifact, pipeline: Pipeline) -> None:
+    source = pipeline.source.file
+    if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
+        raise fail(
+            "GF903",
+            f"-o {path} is the pipeline itself, which would be written over",
+            where=Where(source),
+            hint="name another file, or a folder",
+        )
     if path in files:
         raise fail(
             "GF304",

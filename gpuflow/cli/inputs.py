@@ -98,3 +98,14 @@ def namespace_of(args: argparse.Namespace, site: Site) -> str:
             hint="use --namespace NS, or set namespace in the site",
         )
     return name
+
+
+def available_amounts(words: list[str], command: str) -> dict[str, int]:
+    """What `--available RESOURCE=N` says, by resource."""
+    available: dict[str, int] = {}
+    for word in words:
+        resource, _, number = word.rpartition("=")
+        if not resource or not number.isdigit():
+            raise fail("GF903", f'--available "{word}" is not resource=number', where=Where(command))
+        available[resource] = int(number)
+    return available

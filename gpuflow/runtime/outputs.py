@@ -84,11 +84,14 @@ def collect(outputs: Sequence[Output], folder: str, artifacts: Mapping[str, str]
 def deliver(marker: Mapping[str, Any], engine: str, folder: str, places: Mapping[str, str], xcom: str = XCOM) -> None:
     """Put the outputs where the engine looks. Works from the success marker alone, so that it can be done again."""
     values = {name: output["value"] for name, output in marker.items() if "value" in output}
+    uris = {name: output["uri"] for name, output in marker.items() if output.get("uri")}
     for name, text in values.items():
         _write(os.path.join(folder, name), text)
+    for name, uri in uris.items():
+        _write(os.path.join(folder, f"{name}.uri"), uri)  # beside the artifact, which may lie under its name
     for name, place in places.items():
-        if name in values:
-            _write(place, values[name])
+        if name in values or name in uris:
+            _write(place, values[name] if name in values else uris[name])
     if engine == "airflow":
         kinds = {name: typed(Output(name, marker[name]["type"], None), text) for name, text in values.items()}
         _write(xcom, json.dumps(kinds, sort_keys=True, ensure_ascii=False))

@@ -18,6 +18,7 @@ from gpuflow.runtime.outcomes import (
     EXIT_RUNTIME,
     FINAL,
     INTERRUPTED,
+    NEVER_STARTED,
     RETRYABLE,
     SUCCEEDED,
 )
@@ -91,7 +92,7 @@ class Attempt:
         self._best_effort(ledger.tidy)
         spent = self._spent(history)
         if spent is not None:
-            return self.close(Ending(INTERRUPTED, spent, final=True))
+            return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
         restored = self._restore(ledger, history)
         running = Running(
             options, self.environ, self.outputs_dir, self.directory, self.store, ledger, history, restored

@@ -24,9 +24,13 @@ def upstream(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
 
 def edges(pipeline: Pipeline) -> dict[str, list[str]]:
     """For each step, the steps that wait for it, in document order."""
-    after: dict[str, list[str]] = {name: [] for name in pipeline.steps}
-    for name, needs in upstream(pipeline).items():
-        for need in needs:
+    return _turned(upstream(pipeline))
+
+
+def _turned(needs: dict[str, tuple[str, ...]]) -> dict[str, list[str]]:
+    after: dict[str, list[str]] = {name: [] for name in needs}
+    for name in needs:
+        for need in needs[name]:
             after[need].append(name)
     return after
 
@@ -35,7 +39,7 @@ def may_be_skipped(pipeline: Pipeline) -> dict[str, str]:
     """The steps that may not run, each with the reason."""
     reasons: dict[str, str] = {}
     needs = upstream(pipeline)
-    for name in order(edges(pipeline)):
+    for name in order(_turned(needs)):
         step = pipeline.steps[name]
         if step.when is not None:
             reasons[name] = f"it runs only when {expression.render(step.when)}"

@@ -83,6 +83,9 @@ class Retry(Model):
     """When given, only these exit codes are tried again."""
     more_memory: MoreMemory | None = None
     """Retry with more memory after OOM."""
+    other_node: Bool = False
+    """Retry on another node, because the one that failed may be broken. When every node has failed once, the step waits
+    for a new one."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:

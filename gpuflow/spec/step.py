@@ -68,6 +68,8 @@ class Settings(Model):
     """Time between SIGTERM and SIGKILL."""
     queue: LabelValue | None = None
     """The Kueue LocalQueue the pod waits in."""
+    queue_timeout: DurationField | None = None
+    """Longest time a pod may wait for quota, queue or a node. For ever when not given."""
     priority: Priority | None = None
     """A PriorityClass, or {pod, queue}."""
     spot: Spot | None = None

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
@@ -25,13 +26,16 @@ Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_NULLS = {"", "~", "null", "Null", "NULL"}
-_BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_WORDS: dict[str, bool | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_NUMBERS_BEGIN = frozenset("0123456789+-.")
 _CORE = "tag:yaml.org,2002:"
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(NamedTuple):
     """A 1-based line and column."""
 
     line: int
@@ -124,7 +128,7 @@ _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u(
 
 def _without_surrogates(text: str) -> str:
     """JSON writes an emoji as two escapes, which YAML does not read; in a JSON text they become the one it does."""
-    if not _SURROGATES.search(text):
+    if "\\u" not in text or not _SURROGATES.search(text):
         return text
     try:
         json.loads(text)
@@ -200,25 +204,32 @@ class _Builder:
         self._anchors: dict[str, Any] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self._aliased = 0
+        self._takes: dict[type[yaml.Event], Callable[[Any], None]] = {
+            yaml.ScalarEvent: self._value,
+            yaml.MappingStartEvent: lambda event: self._open(Map(_spot(event)), event),
+            yaml.SequenceStartEvent: lambda event: self._open(Seq(_spot(event)), event),
+            yaml.MappingEndEvent: self._close,
+            yaml.SequenceEndEvent: self._close,
+            yaml.AliasEvent: lambda event: self._add(self._alias(event), _spot(event), None),
+            yaml.DocumentStartEvent: self._begin,
+        }
 
     def refuse(self, code: str, message: str, spot: Spot, hint: str | None = None) -> NoReturn:
         raise GpuflowError(Finding(code, message, Where(self.file, spot.line, spot.column), hint))
 
     def feed(self, event: yaml.Event) -> None:
-        if isinstance(event, yaml.ScalarEvent):
-            self._add(self._scalar(event), _spot(event), event.anchor)
-        elif isinstance(event, yaml.MappingStartEvent):
-            self._open(Map(_spot(event)), event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            self._open(Seq(_spot(event)), event)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._close()
-        elif isinstance(event, yaml.AliasEvent):
-            self._add(self._alias(event), _spot(event), None)
-        elif isinstance(event, yaml.DocumentStartEvent):
-            self.document_spot = _spot(event)
-            self._anchors.clear()
-            self._sizes.clear()
+        take = self._takes.get(type(event))
+        if take is not None:
+            take(event)
+
+    def _begin(self, event: yaml.DocumentStartEvent) -> None:
+        self.document_spot = _spot(event)
+        self._anchors.clear()
+        self._sizes.clear()
+
+    def _value(self, event: Any) -> None:
+        mark = event.start_mark
+        self._add(self._scalar(event), Spot(mark.line + 1, mark.column + 1), event.anchor)
 
     def _open(self, value: Map | Seq, event: Any) -> None:
         if len(self._stack) >= MAX_DEPTH:
@@ -231,7 +242,7 @@ class _Builder:
             self.refuse("GF107", "a key must be plain text", _spot(event), "write the key as a word")
         self._stack.append(_Open(value, event.anchor))
 
-    def _close(self) -> None:
+    def _close(self, _: yaml.Event) -> None:
         done = self._stack.pop()
         if isinstance(done.value, Map):
             for merged in done.merges:
@@ -326,24 +337,21 @@ class _Builder:
 
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         text: str = event.value
-        if event.tag is not None and event.tag != "!":
+        if event.tag is None:
+            return plain(text) if event.implicit[0] else text
+        if event.tag != "!":
             if event.tag == _CORE + "str":
                 return text
             if not event.tag.startswith(_CORE) or event.tag[len(_CORE) :] not in {"int", "float", "bool", "null"}:
                 self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
-        if (not event.implicit[0] and event.tag is None) or event.tag == "!":
-            return text
-        return plain(text)
+        return text if event.tag == "!" else plain(text)
 
 
 def plain(text: str) -> Any:
     """What an unquoted scalar means in the YAML 1.2 core schema."""
-    if text in _NULLS:
-        return None
-    if text in _BOOLS:
-        return _BOOLS[text]
-    first = text[0]
-    if first.isdigit() or first in "+-.":
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] in _NUMBERS_BEGIN:
         # Spelled-out numbers beyond what any field holds stay text, so that a huge literal cannot stall the reader.
         if len(text) <= 300 and _INT.fullmatch(text):
             number = Int(int(text, 0) if text[:2] in ("0o", "0x") else int(text))

@@ -93,6 +93,7 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "gang": lambda s: s.gang,
     "checkpoint": lambda s: s.checkpoint,
     "queue": lambda s: s.queue,
+    "queue_timeout": lambda s: s.queue_timeout,
     "priority.pod": lambda s: s.priority and s.priority.pod,
     "priority.queue": lambda s: s.priority and s.priority.queue,
     "spot": lambda s: s.spot,
@@ -107,6 +108,7 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "retry.final_exit_codes": lambda s: s.retry and s.retry.final_exit_codes,
     "retry.retryable_exit_codes": lambda s: s.retry and s.retry.retryable_exit_codes is not None,
     "retry.more_memory": lambda s: s.retry and s.retry.more_memory,
+    "retry.other_node": lambda s: s.retry and s.retry.other_node,
     "security.run_as_root": lambda s: s.security and s.security.run_as_root,
     "security.identity": lambda s: (
         s.security and any(value is not None for value in (s.security.user, s.security.group, s.security.fs_group))

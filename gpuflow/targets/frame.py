@@ -48,7 +48,7 @@ class Loss:
 
     def sentence(self, target: str) -> str:
         """For people: target, construct, steps, reason."""
-        whose = f" ({_steps(self.steps)})" if self.steps else ""
+        whose = f" ({named_steps(self.steps)})" if self.steps else ""
         return f"{target} does not carry {self.construct}{whose}: {self.why.reason}"
 
     def finding(self, target: str) -> Finding:
@@ -59,7 +59,8 @@ class Loss:
         return Finding("GF301", self.sentence(target), where, hint)
 
 
-def _steps(names: tuple[str, ...]) -> str:
+def named_steps(names: tuple[str, ...]) -> str:
+    """Steps by name in a sentence, the first few of them."""
     shown = ", ".join(f'"{name}"' for name in names[:4])
     more = f" and {len(names) - 4} more" if len(names) > 4 else ""
     return f"step{'s' if len(names) > 1 else ''} {shown}{more}"
@@ -101,16 +102,22 @@ def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
         name for name, step in steps if step.spot and step.spot.mode in ("allow", "prefer") and not site.spot.labels
     ]
     if vain:
-        text = f'spot has no effect ({_steps(tuple(vain))}): site "{site.name}" does not say what a spot node is'
+        text = f'spot has no effect ({named_steps(tuple(vain))}): site "{site.name}" does not say what a spot node is'
         notes.append(
             Finding("GF305", text, pipeline.where("steps", vain[0], "spot"), "set spot.labels in the site", "note")
         )
     kept = [name for name, step in steps if step.runs_container and is_supervised(step, site)]
     if kept and site.runtime.delivery == "image":
-        text = f"{_steps(tuple(kept))} need gpuflow-run in the image"
+        text = f"{named_steps(tuple(kept))} need gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
         notes.append(Finding("GF307", text, pipeline.where("steps", kept[0], key=True), hint, "note"))
     return notes
+
+
+def engine_notes(target: Target, request: Request) -> list[Finding]:
+    """What a target itself has to say about this pipeline, where it has a word for it."""
+    say = getattr(target, "notes", None)
+    return list(say(request)) if say is not None else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,8 @@ class Artifact:
 
     name: str
     text: str
+    findings: tuple[Finding, ...] = ()
+    """What only the finished artefact shows."""
 
 
 class Target(Protocol):

@@ -85,9 +85,9 @@ def test_the_long_example_uses_most_of_the_language() -> None:
     assert len(load(EXAMPLES / "finetune.yaml").steps) == 12
     assert left == {
         "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data", "if_skipped.run",
-        "for_each.dynamic_matrix", "inputs", "when.item", "security.privileged",
+        "for_each.dynamic_matrix", "inputs", "retry.other_node", "when.item", "security.privileged",
         "kubernetes.affinity", "kubernetes.scheduler", "kubernetes.runtime_class", "kubernetes.host_ipc",
-        "kubernetes.host_network",
+        "kubernetes.host_network", "queue_timeout",
     }  # fmt: skip
 
 

@@ -17,27 +17,31 @@ _GAPS: dict[str, Cannot | Weaker] = {
         "a suspend node with a duration goes on when the time is over, which is the opposite",
         "approve without a timeout",
     ),
-    "cache": Cannot("not yet", "memoization is not written", "leave cache out"),
     "gang": Cannot(
-        "not yet", "a gang needs a JobSet, which this target does not write", "use one pod with several GPUs"
+        "not yet",
+        "a gang needs a JobSet, and one Argo template is one pod",
+        "use one pod with several GPUs, or create the JobSet from a step of its own and wait for it",
+    ),
+    "queue_timeout": Cannot(
+        "upstream",
+        "Argo bounds the time a pod runs, or its waiting and running together, and not the waiting alone",
+        "bound the whole run with deadline, or let Kueue end what waits too long",
     ),
     "inputs": Cannot(
         "not yet", "artifacts are not placed in the container", "pass the URI: {output: step.name} in the command"
     ),
-    "exit.outputs": Cannot(
-        "not yet", "an exit handler does not see outputs of tasks", "write what it needs to storage"
-    ),
-    "retry.more_memory": Cannot("not yet", "more memory after OOM is not written", "ask for the larger amount at once"),
-    "spot.fallback_after": Cannot("not yet", "falling back to on-demand is not written", "use spot: prefer"),
-    "when.item": Cannot("not yet", "a condition on the fan-out item is not written", "put the condition into the list"),
-    "for_each.dynamic_matrix": Cannot(
-        "not yet", "combinations of lists that are known at run time are not written", "make one list of maps"
-    ),
 }
 
 _WEAKER: dict[str, Weaker] = {
+    "for_each.dynamic_matrix": Weaker(
+        "Argo reads the numbers of lists that it combines as floating point: whole numbers above 2^53 lose digits"
+    ),
     "params.range": Weaker(
         "Argo's parameters are text: min and max are checked when compiling, not when a run is started by hand"
+    ),
+    "retry.more_memory": Weaker(
+        "Argo sees the last attempt alone: after an OOM the memory grows by the number of attempts so far, and after "
+        "any other end the next attempt starts with what is written"
     ),
 }
 

@@ -29,6 +29,8 @@ def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | No
     }
     if retry.backoff is not None:
         strategy["backoff"] = _backoff(retry.backoff)
+    if retry.other_node:
+        strategy["affinity"] = {"nodeAntiAffinity": {}}
     return strategy
 
 

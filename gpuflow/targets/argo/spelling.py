@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 from gpuflow.spec import expression
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
@@ -79,7 +80,11 @@ def argument(ref: Ref, *, nested: bool, single_item: bool) -> str:
 
 def unquoted_item(name: str) -> str:
     """An item of several variables: Argo gives it as JSON text without the quotes around it, so they are put back."""
-    return f"{{{{=fromJSON('\"' + item['{name}'] + '\"')}}}}"
+    return f"{{{{={_unquoted(name)}}}}}"
+
+
+def _unquoted(name: str) -> str:
+    return f"fromJSON('\"' + item['{name}'] + '\"')"
 
 
 def text_value(ref: Ref, *, nested: bool, single_item: bool = False) -> str:
@@ -87,17 +92,34 @@ def text_value(ref: Ref, *, nested: bool, single_item: bool = False) -> str:
     if isinstance(ref, ParamRef):
         if not nested:
             return f"workflow.parameters['{ref.name}']"
-        return f"sprig.replace('%25', '%', sprig.replace('%7B', '{{', inputs.parameters['{ref.name}']))"
+        return uncarried(f"inputs.parameters['{ref.name}']")
     if isinstance(ref, OutputRef):
         return f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
     assert isinstance(ref, ItemRef)
-    return ITEM if single_item else f"string(item['{ref.name}'])"
+    return ITEM if single_item else f"string({_unquoted(ref.name)})"
 
 
 def handed_on(ref: Ref, *, nested: bool, single_item: bool) -> str:
     """Text for a sub-pipeline's parameter: it passes through Argo once more, so it travels without braces."""
-    value = text_value(ref, nested=nested, single_item=single_item)
+    return in_carriage(text_value(ref, nested=nested, single_item=single_item))
+
+
+def in_carriage(value: str) -> str:
+    """An expression's text without braces."""
     return f"{{{{=sprig.replace('{{', '%7B', sprig.replace('%', '%25', {value}))}}}}"
+
+
+def typed_list(value: str, kind: str) -> str:
+    """What a loop's copies wrote as a list of values: Argo reads JSON lists and maps, and makes texts of all else."""
+    if kind in PLAIN_TYPES:
+        return f"sprig.replace('\"', '', {value})"
+    read = "{type(#) == 'string' ? fromJSON(#) : #}"
+    return f"toJson(map(fromJSON({value}), {read}))" if kind == "json" else value
+
+
+def uncarried(value: str) -> str:
+    """The expression that reads back what was handed on."""
+    return f"sprig.replace('%25', '%', sprig.replace('%7B', '{{', {value}))"
 
 
 def carried(text: str) -> str:
@@ -105,45 +127,51 @@ def carried(text: str) -> str:
     return text.replace("%", "%25").replace("{", "%7B")
 
 
-def hidden_json(ref: Ref, *, nested: bool) -> str:
+def hidden_json(value: str) -> str:
     """A list that is only known at run time, for `withParam`: `{{` stands in no JSON but inside text, where it can be
     written as an escape that Argo decodes with the JSON."""
-    return f"{{{{=sprig.replace('{{' + '{{', '{{\\\\u007b', {text_value(ref, nested=nested)})}}}}"
+    return f"{{{{=sprig.replace('{{' + '{{', '{{\\\\u007b', {value})}}}}"
 
 
-def condition(tree: expression.Expression, type_of: dict[str, str], *, nested: bool) -> str:
-    """A condition as one `{{=…}}` expression. Argo's values are text, so each is read as its declared type."""
-    return "{{=" + _expression(tree, type_of, nested) + "}}"
+Reader = Callable[[Ref, str], str]
+"""The expression for what a reference stands for, given its type."""
 
 
-def _expression(tree: expression.Expression, type_of: dict[str, str], nested: bool) -> str:
+def reading(*, nested: bool, single_item: bool, written: bool = False) -> Reader:
+    """How a task of a DAG reads references. Numbers and truth values travel to a sub-pipeline as they are. `written`:
+    the loop's list stands in the manifest, so every item is text."""
+
+    def read(ref: Ref, kind: str) -> str:
+        if isinstance(ref, ItemRef) and single_item and written:
+            return "item"
+        if isinstance(ref, ParamRef) and kind in PLAIN_TYPES:
+            return f"{'inputs' if nested else 'workflow'}.parameters['{ref.name}']"
+        return text_value(ref, nested=nested, single_item=single_item)
+
+    return read
+
+
+def condition(tree: expression.Expression, type_of: dict[str, str], read: Reader) -> str:
+    """A condition as an expression. Argo's values are text, so each is read as its declared type."""
     if isinstance(tree, expression.Literal):
-        return _constant(tree.value)
+        return constant(tree.value)
     if isinstance(tree, expression.Reference):
-        return _value(tree, type_of, nested)
+        kind = type_of[expression.render(tree)]
+        text = read(tree.ref, kind)
+        typed = {"int": f"asInt({text})", "float": f"asFloat({text})", "bool": f"({text} == 'true')"}
+        return typed.get(kind, text)
     if isinstance(tree, expression.Not):
-        return f"!({_expression(tree.term, type_of, nested)})"
+        return f"!({condition(tree.term, type_of, read)})"
     if isinstance(tree, expression.Logic):
         joiner = " && " if tree.operator == "and" else " || "
-        return joiner.join(f"({_expression(term, type_of, nested)})" for term in tree.terms)
+        return joiner.join(f"({condition(term, type_of, read)})" for term in tree.terms)
     if isinstance(tree, expression.Member):
-        options = ", ".join(_constant(option.value) for option in tree.options)
-        inside = f"{_expression(tree.value, type_of, nested)} in [{options}]"
+        options = ", ".join(constant(option.value) for option in tree.options)
+        inside = f"{condition(tree.value, type_of, read)} in [{options}]"
         return f"!({inside})" if tree.negated else inside
-    return f"{_expression(tree.left, type_of, nested)} {tree.operator} {_expression(tree.right, type_of, nested)}"
+    return f"{condition(tree.left, type_of, read)} {tree.operator} {condition(tree.right, type_of, read)}"
 
 
-def _constant(value: object) -> str:
+def constant(value: object) -> str:
     """A literal of the expression language; braces as escapes, because `}}` would end Argo's tag."""
     return json.dumps(value, ensure_ascii=False).replace("{", "\\u007b").replace("}", "\\u007d")
-
-
-def _value(reference: expression.Reference, type_of: dict[str, str], nested: bool) -> str:
-    kind, ref = type_of[expression.render(reference)], reference.ref
-    if kind == "string":
-        return text_value(ref, nested=nested)
-    if isinstance(ref, OutputRef):
-        text = f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
-    else:
-        text = f"{'inputs' if nested else 'workflow'}.parameters['{ref.name}']"
-    return {"int": f"asInt({text})", "float": f"asFloat({text})", "bool": f"({text} == 'true')"}[kind]

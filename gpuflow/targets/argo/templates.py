@@ -15,7 +15,10 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules import reference_type
 from gpuflow.spec.step import Step
+from gpuflow.targets.argo.caching import memoize
+from gpuflow.targets.argo.patches import falls_back, growing_memory, on_demand, pod_patch, without_spot
 from gpuflow.targets.argo.retries import retry_strategy
+from gpuflow.targets.argo.semaphores import synchronization
 from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs
 
 ENGINE = Engine("argo", OUTPUTS)
@@ -37,13 +40,21 @@ PATCHED = (
 SET_BY_ARGO = ("restartPolicy",)
 
 
-def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tuple[dict[str, Any], Inputs]:
+def step_template(
+    pipeline: Pipeline,
+    name: str,
+    title: str,
+    site: Site,
+    semaphores: str | None = None,
+    inputs: Inputs | None = None,
+) -> tuple[dict[str, Any], Inputs]:
     """The template of a container step, and the inputs its caller must fill."""
-    inputs = Inputs()
+    inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
     pod = pod_for(pipeline, name, site, inputs, ENGINE)
     _refuse_stray_tags(pipeline, name, pod)
     spec = dict(pod["spec"])
+    later = _later(pipeline, name, site, pod["spec"])
     (main,) = spec.pop("containers")
     init = spec.pop("initContainers", [])
     volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
@@ -52,7 +63,7 @@ def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tupl
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": used} for used in sorted(inputs.used)]} if inputs.used else None,
-        "outputs": _outputs(step),
+        "outputs": _outputs(pipeline, name, step),
         "metadata": pod["metadata"],
         "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
         "activeDeadlineSeconds": deadline,
@@ -65,9 +76,23 @@ def step_template(pipeline: Pipeline, name: str, title: str, site: Site) -> tupl
         ],
         "container": _with_brace({key: value for key, value in main.items() if key != "name"}, texts),
         "volumes": volumes,
-        "podSpecPatch": _patch(spec),
+        "podSpecPatch": _patch(spec, later),
+        "synchronization": synchronization(step, site, semaphores),
     }
+    if step.cache:
+        template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
+
+
+def _later(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> dict[str, str]:
+    """What the pod of a later attempt has instead, by field of the pod's spec."""
+    step = pipeline.effective(name)
+    fields: dict[str, str] = {}
+    if falls_back(step):
+        assert step.spot is not None and step.spot.fallback_after is not None
+        plain = pod_for(without_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
+        fields |= on_demand(step.spot.fallback_after, spec, plain)
+    return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
 
 def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
@@ -81,6 +106,8 @@ def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
 
 def _refuse_stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> None:
     """Argo replaces tags in every field; outside commands and variables there is no way to hide them."""
+    if "{{" not in json.dumps(pod):
+        return
     where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
     for path, text in _strings(pod, ()):
         if "{{" in text and not {"command", "env"} & set(path):
@@ -103,13 +130,13 @@ def _strings(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[st
             yield from _strings(item, (*path, index))
 
 
-def _patch(rest: dict[str, Any]) -> str | None:
+def _patch(rest: dict[str, Any], later: dict[str, str]) -> str | None:
     for field in SET_BY_ARGO:
         rest.pop(field, None)
     patch = {field: rest.pop(field) for field in PATCHED if field in rest}
     if rest:
         raise AssertionError(f"pod fields without a place in an Argo template: {sorted(rest)}")
-    return json.dumps(patch, sort_keys=True, ensure_ascii=False) if patch else None
+    return pod_patch(patch, later)
 
 
 def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
@@ -117,13 +144,22 @@ def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
     return any(volume["name"] == run_claim_volume(claim) for claim in pipeline.claims)
 
 
-def _outputs(step: Step) -> dict[str, Any] | None:
+def _outputs(pipeline: Pipeline, name: str, step: Step) -> dict[str, Any] | None:
     parameters = []
-    for name, output in step.outputs.items():
-        source: dict[str, Any] = {"path": f"{OUTPUTS}/{name}"}
+    for output_name, output in step.outputs.items():
+        # Others read the URI of an artifact; the supervisor writes it beside the file or directory.
+        source: dict[str, Any] = {"path": f"{OUTPUTS}/{output_name}" + (".uri" if output.is_artifact else "")}
         if output.default is not None:
             source["default"] = text_of(output.default)
-        parameters.append({"name": name, "valueFrom": source})
+            if "{{" in source["default"]:
+                raise fail(
+                    "GF306",
+                    f'step "{name}": Argo would replace the tag in the default of {output_name}: '
+                    f"{source['default'][:60]!r}",
+                    where=pipeline.where("steps", name, "outputs", output_name, "default"),
+                    hint="write the default without {{, or let the step write it",
+                )
+        parameters.append({"name": output_name, "valueFrom": source})
     return {"parameters": parameters} if parameters else None
 
 

@@ -1,27 +1,26 @@
-"""The workflow object around the templates, and the check that Hera's models hold every field of it."""
+"""The workflow object around the templates."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from hera.workflows import models
-
 from gpuflow.emit import emit
-from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.errors import Finding, Where, did_you_mean, fail
 from gpuflow.pod.build import LABEL
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
+from gpuflow.targets.argo.models import KINDS, check_against_hera
+from gpuflow.targets.argo.notes import notes
+from gpuflow.targets.argo.semaphores import reason
+from gpuflow.targets.argo.sharing import shared
+from gpuflow.targets.argo.size import size_findings
+from gpuflow.targets.argo.versions import for_version
 from gpuflow.targets.frame import Artifact, Capabilities, Request, header
 
-KINDS: dict[str, Any] = {
-    "WorkflowTemplate": models.WorkflowTemplate,
-    "Workflow": models.Workflow,
-    "CronWorkflow": models.CronWorkflow,
-    "ClusterWorkflowTemplate": models.ClusterWorkflowTemplate,
-}
 POLICIES = {"allow": "Allow", "forbid": "Forbid", "replace": "Replace"}
 
 
@@ -31,10 +30,16 @@ class Argo:
     name = "argo"
     capabilities: Capabilities = CAPABILITIES
 
+    def notes(self, request: Request) -> Iterable[Finding]:
+        return notes(request.pipeline, request.site)
+
     def compile(self, request: Request) -> Artifact:
-        manifest = build(request)
-        comment = "".join(f"# {line}\n" for line in header(request, self.name))
-        return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest))
+        manifest = for_version(build(request), request.site)
+        fitted = [request.options["fit"]] if "fit" in request.options else []
+        waiting = reason(request.pipeline, request.site, request.options.get("semaphores"))
+        comment = "".join(f"# {line}\n" for line in (*header(request, self.name), *fitted, *waiting))
+        findings = size_findings(request.pipeline, manifest)
+        return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
 
 
 def build(request: Request) -> dict[str, Any]:
@@ -60,13 +65,13 @@ def build(request: Request) -> dict[str, Any]:
     if kind == "CronWorkflow":
         spec = _cron_spec(pipeline, spec, labels)
     manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
-    _check_against_hera(manifest)
+    check_against_hera(manifest)
     return manifest
 
 
 def _workflow_spec(request: Request) -> dict[str, Any]:
     pipeline = request.pipeline
-    templates = Templates(request.site)
+    templates = Templates(request.site, request.options.get("semaphores"))
     templates.dag(pipeline, MAIN, nested=False)
     if pipeline.exit:
         templates.exit(pipeline)
@@ -79,7 +84,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "serviceAccountName": request.site.engines.argo.service_account,
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
-        "templates": templates.found,
+        "templates": shared(templates.found, (MAIN, EXIT)),
     }
     return {key: value for key, value in spec.items() if value not in (None, [], {})}
 
@@ -126,25 +131,3 @@ def _cron_spec(pipeline: Pipeline, spec: dict[str, Any], labels: dict[str, str])
         "workflowSpec": spec,
     }
     return {key: value for key, value in cron.items() if value is not None}
-
-
-def _check_against_hera(manifest: dict[str, Any]) -> None:
-    """Hera drops fields it does not know in silence; what went in must come out."""
-    model = KINDS[manifest["kind"]].model_validate(manifest)
-    out = model.model_dump(mode="json", by_alias=True, exclude_none=True)
-    lost = list(_differences(manifest, out, ""))
-    if lost:
-        raise AssertionError(f"Hera's models lose or change {', '.join(lost[:5])}")
-
-
-def _differences(given: Any, kept: Any, path: str) -> list[str]:
-    """Paths at which Hera's model holds something else than was given."""
-    if isinstance(given, dict):
-        if not isinstance(kept, dict):
-            return [path]
-        return [found for key, value in given.items() for found in _differences(value, kept.get(key), f"{path}.{key}")]
-    if isinstance(given, list):
-        if not isinstance(kept, list) or len(given) != len(kept):
-            return [path]
-        return [found for i, value in enumerate(given) for found in _differences(value, kept[i], f"{path}[{i}]")]
-    return [] if given == kept else [f"{path}: {given!r} became {kept!r}"]

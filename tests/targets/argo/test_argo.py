@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuflow.cli.main import main
 from gpuflow.errors import GpuflowError
@@ -17,29 +16,10 @@ from gpuflow.spec.loading import load, loads
 from gpuflow.targets.argo import target
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
+from tests.targets.argo.manifests import HEAD, compiled, schema_errors, task, template
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[2] / "gpuflow" / "demo"
-HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
-
-
-def compiled(text: str, site: str = "nvidia", **options: str) -> dict[str, Any]:
-    """The manifest a pipeline compiles to, read back from its YAML."""
-    request = Request(loads(HEAD + text, "p.yaml"), Site.load(site), "team-a", "p.yaml", (), options)
-    artifact, _ = compile_with(target, request, allow_lossy=False)
-    document: dict[str, Any] = yaml.safe_load(artifact.text)
-    return document
-
-
-def template(manifest: dict[str, Any], name: str) -> dict[str, Any]:
-    spec = manifest["spec"].get("workflowSpec", manifest["spec"])
-    found: dict[str, Any] = next(entry for entry in spec["templates"] if entry["name"] == name)
-    return found
-
-
-def task(manifest: dict[str, Any], name: str, dag: str = "main") -> dict[str, Any]:
-    found: dict[str, Any] = next(entry for entry in template(manifest, dag)["dag"]["tasks"] if entry["name"] == name)
-    return found
 
 
 def test_the_demo_pipeline_compiles_to_the_committed_golden(golden: Callable[[Path, str], None]) -> None:
@@ -54,24 +34,8 @@ def test_every_construct_has_an_answer() -> None:
 
 
 def test_compiled_manifests_satisfy_argos_own_schema(corpora: Path) -> None:
-    """The corpus' schema is Argo's full one; unknown fields are errors, and IntOrString is widened as Argo reads it."""
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((corpora / "schemas" / "argo-workflows-jsonschema.json").read_text())
-    for name, definition in schema["definitions"].items():
-        if name.endswith("IntOrString"):
-            definition.pop("type", None)
-            definition["type"] = ["string", "integer"]
-        if "properties" in definition:
-            definition.setdefault("additionalProperties", False)
-    kind = "io.argoproj.workflow.v1alpha1.{}"
     for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"as": "Workflow"}), (SCHEDULED, {})):
-        manifest = compiled(text, **options)
-        root = {"$ref": f"#/definitions/{kind.format(manifest['kind'])}", "definitions": schema["definitions"]}
-        errors = [
-            f"{'/'.join(map(str, e.absolute_path))}: {e.message[:120]}"
-            for e in jsonschema.Draft7Validator(root).iter_errors(manifest)
-        ]
-        assert errors == []
+        assert schema_errors(compiled(text, **options), corpora) == []
 
 
 SCHEDULED = """
@@ -303,10 +267,10 @@ def test_what_argo_cannot_say_is_refused_by_name(construct: str, text: str) -> N
 
 def test_losses_are_written_into_the_artefact_when_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "p.yaml"
-    source.write_text(HEAD + "steps: {a: {command: [x], cache: true}, b: {command: [y], cache: true}}")
+    source.write_text(HEAD + "steps: {a: {command: [x], gang: 2}, b: {command: [y], gang: 2}}")
     assert main(["compile", str(source), "--target", "argo", "--allow-lossy"]) == 0
     out, err = capsys.readouterr()
-    assert '# LOST: argo does not carry cache (steps "a", "b")' in out
+    assert '# LOST: argo does not carry gang (steps "a", "b")' in out
     assert "GF303" in err
 
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	wfv1 "github.com/argoproj/argo-workflows/v4/pkg/apis/workflow/v1alpha1"
 	"github.com/argoproj/argo-workflows/v4/util/template"
@@ -17,12 +18,23 @@ import (
 
 // substitutionCase is a workflow, the parameters it is submitted with, and the way to a step: the task of the
 // entry point's DAG, the task of that task's DAG, and so on. Without a way the entry point is itself the step.
-// Scope holds what earlier tasks gave, by Argo's names: tasks.prepare.outputs.parameters.shards.
+// Scope holds what earlier tasks gave, by Argo's names: tasks.prepare.outputs.parameters.shards, or
+// workflow.outputs.parameters.shards for an exit handler.
+// With Attempt the pod is that of a later attempt, and the answer holds where it may run as well.
 type substitutionCase struct {
 	Workflow   wfv1.Workflow     `json:"workflow"`
 	Parameters map[string]string `json:"parameters"`
 	Path       []string          `json:"path"`
 	Scope      map[string]string `json:"scope"`
+	Attempt    *attempt          `json:"attempt"`
+}
+
+// attempt is what a retry knows: how many attempts there were, and how the last one ended.
+type attempt struct {
+	Retries  string `json:"retries"`
+	ExitCode string `json:"exitCode"`
+	Status   string `json:"status"`
+	Message  string `json:"message"`
 }
 
 // substitutionOutput has one pod, or one for each item of a loop, or the error that ends the step.
@@ -38,6 +50,7 @@ type podView struct {
 	Container    corev1.Container `json:"container"`
 	Source       string           `json:"source,omitempty"`
 	PodSpecPatch []string         `json:"podSpecPatch,omitempty"`
+	Spec         *corev1.PodSpec  `json:"spec,omitempty"`
 }
 
 // run is the state of a workflow that substitution reads.
@@ -46,6 +59,7 @@ type run struct {
 	wf      wfv1.Workflow
 	globals common.Parameters
 	scope   common.Parameters
+	attempt *attempt
 }
 
 func newSubstitutionAnswer() (lines.Answer, error) {
@@ -111,7 +125,7 @@ func (r *run) follow(name string, arguments wfv1.Arguments, path []string, at no
 // submit sets the parameters, then replaces globals in everything but the templates, as the controller does
 // when it first sees a workflow.
 func submit(ctx context.Context, c substitutionCase) (*run, error) {
-	r := &run{ctx: ctx, wf: c.Workflow, globals: common.Parameters{}, scope: c.Scope}
+	r := &run{ctx: ctx, wf: c.Workflow, globals: common.Parameters{}, scope: c.Scope, attempt: c.Attempt}
 	for i, parameter := range r.wf.Spec.Arguments.Parameters {
 		if value, given := c.Parameters[parameter.Name]; given {
 			r.wf.Spec.Arguments.Parameters[i].Value = wfv1.AnyStringPtr(value)
@@ -131,6 +145,12 @@ func submit(ctx context.Context, c substitutionCase) (*run, error) {
 			return nil, fmt.Errorf("either value or valueFrom must be specified in order to set global parameter %s", parameter.Name)
 		}
 		r.globals["workflow.parameters."+parameter.Name] = parameter.Value.String()
+	}
+	// How the run stands, and what its steps gave to all of it, are globals.
+	for name, value := range c.Scope {
+		if strings.HasPrefix(name, "workflow.") {
+			r.globals[name] = value
+		}
 	}
 
 	spec := r.wf.Spec
@@ -156,7 +176,12 @@ func (r *run) tasks(dag *wfv1.Template, arguments wfv1.Arguments, name string, a
 	if err != nil {
 		return nil, err
 	}
-	resolved, err := template.ReplaceStrict(r.ctx, string(text), r.globals.Merge(r.scope), []string{"tasks", "steps"})
+	// The controller's scope of a task holds what the DAG itself was given, too.
+	scope := r.globals.Merge(r.scope)
+	for _, parameter := range processed.Inputs.Parameters {
+		scope["inputs.parameters."+parameter.Name] = parameter.Value.String()
+	}
+	resolved, err := template.ReplaceStrict(r.ctx, string(text), scope, []string{"tasks", "steps"})
 	if err != nil {
 		return nil, err
 	}
@@ -164,10 +189,10 @@ func (r *run) tasks(dag *wfv1.Template, arguments wfv1.Arguments, name string, a
 	if err := json.Unmarshal([]byte(resolved), &copied); err != nil {
 		return nil, err
 	}
-	return expandTask(r.ctx, copied, r.globals)
+	return expandTask(r.ctx, copied, scope)
 }
 
-// pod follows a template to the pod: arguments, the first attempt of a retry, the pod as a whole, the patch.
+// pod follows a template to the pod: arguments, the attempt of a retry, the pod as a whole, the patch.
 func (r *run) pod(step *wfv1.Template, arguments wfv1.Arguments, at node) (view podView, err error) {
 	name := util.GeneratePodName(r.wf.Name, at.name, step.Name, r.wf.NodeID(at.name), util.GetPodNameVersion())
 	locals := at.locals()
@@ -179,11 +204,15 @@ func (r *run) pod(step *wfv1.Template, arguments wfv1.Arguments, at node) (view 
 		return view, err
 	}
 	if step.RetryStrategy != nil {
-		first := common.Parameters{
-			common.LocalVarPodName: name, common.LocalVarRetries: "0", common.LocalVarRetriesLastExitCode: "0",
-			common.LocalVarRetriesLastDuration: "0", common.LocalVarRetriesLastStatus: "", common.LocalVarRetriesLastMessage: "",
+		last := attempt{Retries: "0", ExitCode: "0"}
+		if r.attempt != nil {
+			last = *r.attempt
 		}
-		if processed, err = common.SubstituteParams(r.ctx, processed, r.globals, locals.Merge(first)); err != nil {
+		known := common.Parameters{
+			common.LocalVarPodName: name, common.LocalVarRetries: last.Retries, common.LocalVarRetriesLastExitCode: last.ExitCode,
+			common.LocalVarRetriesLastDuration: "0", common.LocalVarRetriesLastStatus: last.Status, common.LocalVarRetriesLastMessage: last.Message,
+		}
+		if processed, err = common.SubstituteParams(r.ctx, processed, r.globals, locals.Merge(known)); err != nil {
 			return view, err
 		}
 	}
@@ -192,7 +221,11 @@ func (r *run) pod(step *wfv1.Template, arguments wfv1.Arguments, at node) (view 
 		return view, err
 	}
 
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{main}}}
+	spec := corev1.PodSpec{Containers: []corev1.Container{main}}
+	if r.attempt != nil {
+		spec.NodeSelector, spec.Affinity, spec.Tolerations = processed.NodeSelector, processed.Affinity, processed.Tolerations
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 	if pod, err = substitutePodParams(r.ctx, pod, r.globals, processed); err != nil {
 		return view, err
 	}
@@ -209,11 +242,14 @@ func (r *run) pod(step *wfv1.Template, arguments wfv1.Arguments, at node) (view 
 		view.PodSpecPatch = append(view.PodSpecPatch, patched.PodSpecPatch)
 	}
 	if len(view.PodSpecPatch) > 0 {
-		spec, err := util.ApplyPodSpecPatch(pod.Spec, view.PodSpecPatch...)
+		patched, err := util.ApplyPodSpecPatch(pod.Spec, view.PodSpecPatch...)
 		if err != nil {
 			return view, err
 		}
-		view.Container = spec.Containers[0]
+		pod.Spec, view.Container = *patched, patched.Containers[0]
+	}
+	if r.attempt != nil {
+		view.Spec = &pod.Spec
 	}
 	return view, nil
 }

@@ -1,0 +1,38 @@
+"""`gpuflow argo semaphores FILE…`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site
+from gpuflow.emit import emit
+from gpuflow.targets import load_target
+
+EXAMPLE = """gpuflow argo semaphores pipelines/*.yaml --name gpus --available nvidia.com/gpu=8 | kubectl apply -f -
+gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --semaphores gpus"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="semaphores")
+    each = actions.add_parser("semaphores", help="the ConfigMap that says how many GPU steps of each size run at once")
+    add_common(each, ("yaml",))
+    each.add_argument("--name", required=True, help="the ConfigMap, as in compile --semaphores")
+    each.add_argument(
+        "--available",
+        action="append",
+        default=[],
+        metavar="RESOURCE=N",
+        help="how many of a resource the namespace may use; may be repeated. Others get one step of each size",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    load_target("argo")  # says what to install when it is missing
+    from gpuflow.targets.argo.semaphores import config_map, shares, sizes_of
+
+    site = read_site(args)
+    available = available_amounts(args.available, "gpuflow argo semaphores")
+    limits = shares(sizes_of(read_pipelines(args), site), available)
+    sys.stdout.write(emit(config_map(args.name, args.namespace or site.namespace, limits)))
+    return 0

@@ -1,0 +1,117 @@
+"""A step on its own, for hand-written workflows: its template, and values for what it refers to."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from gpuflow.errors import GpuflowError, fail
+from gpuflow.pod.expansion import escaped
+from gpuflow.site import Site
+from gpuflow.spec.params import Output, Param, text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
+from gpuflow.targets.argo.capabilities import CAPABILITIES
+from gpuflow.targets.argo.spelling import Inputs, safe, text_value, without_tags
+from gpuflow.targets.argo.templates import step_template
+from gpuflow.targets.frame import losses
+
+FLOW = {
+    "for_each": "with_items or with_param of the task",
+    "when": "when of the task",
+    "needs": ">> between tasks",
+    "pipeline": "a DAG of its own",
+    "approval": "Suspend",
+    "on": "on_exit of the workflow",
+}
+"""What decides how steps hang together, and who decides it in a hand-written workflow."""
+_TAG = re.compile(r"(\{\{(?!\{).*?\}\})", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Keywords(Inputs):
+    """Spells references as the template's inputs, under the names that its callers use."""
+
+    def __init__(self, names: Mapping[Ref, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def reference(self, ref: Ref) -> str:
+        if isinstance(ref, RunRef):
+            return super().reference(ref)
+        self.used[self._names[ref]] = ref
+        return f"{{{{inputs.parameters.{self._names[ref]}}}}}"
+
+
+def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
+    """The step's template. Raises for what Argo cannot carry, and for flow, which the workflow's author writes."""
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
+        raise fail(
+            "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
+        )
+    for field, instead in FLOW.items():
+        if getattr(step, field):
+            raise fail(
+                "GF301", f"{field} belongs to the pipeline, not to a step on its own", hint=f"write it with {instead}"
+            )
+    if any(volume.new_claim for volume in step.volumes.values()):
+        raise fail(
+            "GF301",
+            "new_claim belongs to the pipeline, not to a step on its own",
+            hint="use claim, with volume_claim_templates of the workflow",
+        )
+    names = _keywords(step)
+    pipeline = _around(step, name, tuple(names))
+    missing = losses(pipeline, CAPABILITIES)
+    if missing:
+        raise GpuflowError(loss.finding("argo") for loss in missing)
+    return step_template(pipeline, name, name, site, inputs=Keywords(names))[0]
+
+
+def _around(step: Step, name: str, refs: tuple[Ref, ...]) -> Pipeline:
+    """A pipeline that has everything the step refers to, as text: only the workflow's author knows better."""
+    params = {ref.name: Param(type="string") for ref in refs if isinstance(ref, ParamRef)}
+    outputs: dict[str, dict[str, Output]] = {}
+    for ref in refs:
+        if isinstance(ref, OutputRef):
+            outputs.setdefault(ref.step, {})[ref.name] = Output(type="string")
+    others = {other: Step.model_construct(outputs=given) for other, given in outputs.items()}
+    return Pipeline.model_construct(name=name, params=params, steps={**others, name: step})
+
+
+def _keywords(step: Step) -> dict[Ref, str]:
+    """`{param: lr}` is `lr`, `{output: prepare.shards}` is `shards`; where two would share a name, `prepare_shards`."""
+    refs = list(dict.fromkeys(ref for _, ref in step.references() if not isinstance(ref, ItemRef | RunRef)))
+    counts = Counter(ref.name for ref in refs)
+    names: dict[Ref, str] = {}
+    for ref in refs:
+        shared = isinstance(ref, OutputRef) and (counts[ref.name] > 1 or keyword.iskeyword(ref.name))
+        names[ref] = f"{ref.step.replace('-', '_')}_{ref.name}" if shared and isinstance(ref, OutputRef) else ref.name
+    return names
+
+
+def handed_over(value: Any) -> str:
+    """An argument that reaches the container unchanged: Argo's tags are read as text, the rest stands as it is."""
+    text = value if isinstance(value, str) else text_of(value)
+    parts = _TAG.split(text)
+    return "".join(
+        safe(_expression(part)) if index % 2 else without_tags(escaped(part, glued=index + 1 < len(parts)))
+        for index, part in enumerate(parts)
+    )
+
+
+def _expression(tag: str) -> str:
+    """A tag as an expression: `{{tasks.a.outputs.parameters.x}}` is `tasks['a'].outputs.parameters['x']`."""
+    inside = tag[2:-2].strip()
+    if inside.startswith("="):
+        return f"string({inside[1:].strip()})"
+    if inside == "item":
+        return text_value(ItemRef(""), nested=False, single_item=True)
+    if inside.startswith("item."):
+        return text_value(ItemRef(inside.removeprefix("item.")), nested=False, single_item=False)
+    first, *rest = inside.split(".")
+    return first + "".join(f".{word}" if _WORD.fullmatch(word) else f"['{word}']" for word in rest)

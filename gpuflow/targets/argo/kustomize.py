@@ -1,0 +1,90 @@
+"""A kustomization.yaml beside compiled files: what `kubectl apply -k` and Argo CD read of a folder.
+
+It lists exactly the files that were compiled, so what is in Git is what is applied. The file is gpuflow's own: one that
+somebody wrote or changed by hand is refused, because writing over it would take away what they apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import yaml
+
+from gpuflow.emit import emit
+from gpuflow.errors import Finding, Where
+from gpuflow.version import __version__
+
+NAME = "kustomization.yaml"
+SPELLINGS = (NAME, "kustomization.yml", "Kustomization")
+"""The names kustomize looks for. It refuses a folder with two of them."""
+MADE = "# Made by gpuflow "
+"""How everything that gpuflow writes begins."""
+_KEYS = {"apiVersion", "kind", "namespace", "resources"}
+
+
+def kustomization(names: Iterable[str], namespace: str | None) -> str:
+    """The file that lists these files, with a namespace when there is one."""
+    document: dict[str, Any] = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+    if namespace is not None:
+        document["namespace"] = namespace
+    document["resources"] = sorted(names)
+    return (
+        f"{MADE}{__version__}: the compiled files of this folder.\n"
+        "# Do not edit: compile again with --kustomization, and put what is yours into an overlay.\n" + emit(document)
+    )
+
+
+def refusals(folder: PurePath, present: Mapping[str, str]) -> list[Finding]:
+    """Why this folder's kustomization is not gpuflow's to write; `present` has the text of each file in it."""
+    found = []
+    for name in SPELLINGS:
+        if name not in present:
+            continue
+        foreign = _foreign(name, present)
+        if foreign:
+            path = str(folder / name)
+            hint = (
+                f"keep what is yours in another folder whose kustomization.yaml has resources: [../{folder.name}], "
+                f"and remove {name} here; or leave --kustomization out"
+            )
+            found.append(Finding("GF315", f"{path} is not written over: {foreign}", Where(path), hint))
+    return found
+
+
+def left_over(folder: PurePath, present: Mapping[str, str], names: Iterable[str]) -> list[Finding]:
+    """Compiled files that lie in the folder and are not listed, so that nobody applies them any more."""
+    listed = {*names, *SPELLINGS}
+    return [
+        Finding(
+            "GF316",
+            f"{folder / name} was compiled by gpuflow, but not now: {NAME} does not list it",
+            Where(str(folder / name)),
+            "name its source too, or remove the file; whoever prunes what is not listed removes it from the cluster",
+            "warning",
+        )
+        for name, text in sorted(present.items())
+        if name not in listed and text.startswith(MADE)
+    ]
+
+
+def _foreign(name: str, present: Mapping[str, str]) -> str | None:
+    """What in a kustomization did not come from gpuflow, in words."""
+    text = present[name]
+    if name != NAME:
+        return f"kustomize reads only one of {', '.join(SPELLINGS)}"
+    if not text.startswith(MADE):
+        return "it was not made by gpuflow"
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return "it is not YAML"
+    if not isinstance(document, dict) or not isinstance(document.get("resources", []), list):
+        return "it is not a kustomization"
+    keys = sorted(str(key) for key in document.keys() - _KEYS)
+    if keys:
+        return f"somebody added {', '.join(keys)}"
+    entries = [str(entry) for entry in document.get("resources", [])]
+    others = [entry for entry in entries if "/" in entry or not present.get(entry, MADE).startswith(MADE)]
+    return f"somebody added the resources {', '.join(others)}" if others else None

@@ -1,0 +1,78 @@
+"""What Argo does only in part with a given pipeline: its retries have one count and see the last attempt alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gpuflow.errors import Finding
+from gpuflow.pod.supervision import counts_budgets
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.targets.argo.patches import falls_back
+from gpuflow.targets.frame import named_steps
+
+
+def shares_one_count(step: Step, site: Site) -> bool:
+    """Both budgets, and nobody but Argo to count them."""
+    retry = step.retry
+    return bool(retry and retry.failures and retry.interruptions) and not counts_budgets(step, site)
+
+
+def leaves_spot_early(step: Step, site: Site) -> bool:
+    """Failures count towards falling back as well."""
+    return falls_back(step) and bool(step.retry and step.retry.failures)
+
+
+def never_leaves_spot(step: Step, site: Site) -> bool:
+    """More interruptions are asked for than the budgets allow."""
+    return bool(step.spot and step.spot.fallback_after) and not falls_back(step)
+
+
+def has_no_memory_to_grow(step: Step, site: Site) -> bool:
+    return bool(step.retry and step.retry.more_memory) and step.memory is None
+
+
+Applies = Callable[[Step, Site], bool]
+NOTES: tuple[tuple[str, Applies, str, str], ...] = (
+    (
+        "retry",
+        shares_one_count,
+        "Argo counts one number of retries, so interruptions use up what is left for failures (never the other way "
+        "round)",
+        "give the step a checkpoint, or set runtime.state in the site: gpuflow-run then counts both budgets",
+    ),
+    (
+        "spot",
+        leaves_spot_early,
+        "fallback_after counts every retry on Argo, failures too, and misses pods that Argo starts again by itself "
+        "after a node was lost",
+        "set retry.failures to 0, or choose fallback_after with room for failures",
+    ),
+    (
+        "spot",
+        never_leaves_spot,
+        "fallback_after is never reached: retry allows fewer attempts",
+        "raise retry.interruptions to at least fallback_after",
+    ),
+    (
+        "retry",
+        has_no_memory_to_grow,
+        "more_memory has no effect: the step does not say how much memory it starts with",
+        "give the step memory",
+    ),
+)
+
+
+def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
+    """One note for each thing that holds, with the steps it holds for."""
+    steps = {name: pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)}
+    for field, applies, text, hint in NOTES:
+        found = [name for name, step in steps.items() if step.runs_container and applies(step, site)]
+        if found:
+            section = "steps" if found[0] in pipeline.steps else "exit"
+            where = pipeline.where(section, found[0], field)
+            yield Finding("GF305", f"{named_steps(tuple(found))}: {text}", where, hint, "note")
+    for step in steps.values():
+        if step.pipeline is not None:
+            yield from notes(step.pipeline, site)

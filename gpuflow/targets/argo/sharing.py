@@ -1,0 +1,212 @@
+"""Steps of one shape share one template; what differs between them comes in as parameters.
+
+Two templates have one shape when they are equal up to their names and up to short texts in commands, variables and the
+step's label. The texts that differ become inputs of the shared template, and arguments of the tasks that use it. Such
+an argument is the text that stood in the template, with the template's own inputs replaced by what the task handed
+over: Argo puts it back where it stood, so the pod is the same to the byte. Templates that are equal altogether, such as
+those of a sub-pipeline that is used twice, become one as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.targets.argo.names import Names, stem
+from gpuflow.targets.argo.shapes import Shape, Slot, Template, filled, shape_of
+
+MOST_PARAMETERS = 6
+"""More than this and a reader no longer sees the step for its arguments."""
+HEAD = ("name", "template", "depends", "when")
+"""What stands before the arguments of a task."""
+_INPUT = re.compile(r"\{\{inputs\.parameters\.([\w-]+)\}\}")
+_MENTION = re.compile(r"inputs\.parameters(?:\.([\w-]+)|\['([\w-]+)'\])")
+_OPTION = re.compile(r"--?[A-Za-z][\w-]*=")
+
+
+def worth(members: int) -> int:
+    """How many parameters so many steps may differ in: two for a pair, two more for every further step."""
+    return min(MOST_PARAMETERS, 2 * (members - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An input of a shared template, and the slots it fills, each behind a prefix that all members have."""
+
+    name: str
+    slots: Mapping[Slot, str]
+
+
+def shared(templates: Sequence[Template], keep: Sequence[str]) -> list[Template]:
+    """The same workflow with one template per shape; `keep` names those that stay whatever they are equal to."""
+    names = Names(template["name"] for template in templates)
+    instead: dict[str, Template] = {}
+    calls: dict[str, Call] = {}
+    for group in _groups(templates):
+        names.release(member.template["name"] for member in group)
+        template, values = _shared_template(group, names)
+        inputs = frozenset(entry["name"] for entry in template.get("inputs", {}).get("parameters", []))
+        instead[group[0].template["name"]] = template
+        for member, own in zip(group, values, strict=True):
+            calls[member.template["name"]] = Call(template["name"], inputs, own)
+
+    def called(task: dict[str, Any]) -> dict[str, Any]:
+        return calls[task["template"]].of(task) if task["template"] in calls else task
+
+    left = [instead.get(one["name"], one) for one in templates if one["name"] in instead or one["name"] not in calls]
+    return _without_twins([_with_tasks(template, called) for template in left], keep)
+
+
+def _groups(templates: Sequence[Template]) -> Iterator[list[Shape]]:
+    """Templates of one shape, in the order of their first members, two or more together."""
+    found: dict[str, list[Shape]] = {}
+    for template in templates:
+        if "container" in template:
+            shape = shape_of(template)
+            found.setdefault(shape.skeleton, []).append(shape)
+    for group in found.values():
+        yield from _close(group)
+
+
+def _close(group: list[Shape]) -> Iterator[list[Shape]]:
+    """The group, split until its members differ in few texts, each time by the text with the fewest variants."""
+    differing = _differing(group)
+    if not differing:
+        return  # one step, or equal ones: nothing to hand over
+    if len(_columns(group, differing)) <= worth(len(group)):
+        yield group
+        return
+    fewest = min(differing, key=lambda slot: len({member.slots[slot] for member in group}))
+    parts: dict[str, list[Shape]] = {}
+    for member in group:
+        parts.setdefault(member.slots[fewest], []).append(member)
+    for part in parts.values():
+        yield from _close(part)
+
+
+def _differing(group: Sequence[Shape]) -> list[Slot]:
+    first = group[0].slots
+    return [slot for slot in first if any(member.slots[slot] != first[slot] for member in group[1:])]
+
+
+def _columns(group: Sequence[Shape], differing: Sequence[Slot]) -> dict[tuple[str, ...], dict[Slot, str]]:
+    """What differs, as one column of texts over the members; slots with the same column share it."""
+    columns: dict[tuple[str, ...], dict[Slot, str]] = {}
+    for slot in sorted(differing, key=lambda slot: slot.place != "label"):
+        texts = [member.slots[slot] for member in group]
+        option = _OPTION.match(texts[0])
+        prefix = option[0] if option and all(text.startswith(option[0]) for text in texts) else ""
+        columns.setdefault(tuple(text[len(prefix) :] for text in texts), {})[slot] = prefix
+    return columns
+
+
+def _shared_template(group: Sequence[Shape], names: Names) -> tuple[Template, list[dict[str, str]]]:
+    """The template of a group, and each member's values for its new inputs."""
+    first = group[0]
+    differing = _differing(group)
+    columns = _columns(group, differing)
+    fixed = {slot: text for slot, text in first.slots.items() if slot not in set(differing)}
+    kept = _mentions(first.skeleton + json.dumps(list(fixed.values())))
+    parameters, taken = [], Names(kept)
+    for slots in columns.values():
+        leading = next(iter(slots))
+        parameters.append(Parameter(taken.claim(_parameter_name(leading, slots[leading], fixed)), slots))
+    texts = {slot: _tag(one.name, prefix) for one in parameters for slot, prefix in one.slots.items()}
+    own = [entry for entry in first.template.get("inputs", {}).get("parameters", []) if entry["name"] in kept]
+    inputs = {**first.template.get("inputs", {}), "parameters": [*own, *({"name": one.name} for one in parameters)]}
+    alike = stem([member.template["name"] for member in group])
+    wish = names.claim(alike or f"{first.template['name']}-like")
+    template = {
+        "name": wish,
+        "inputs": inputs,
+        **{k: v for k, v in first.template.items() if k not in ("name", "inputs")},
+    }
+    values = [
+        {one.name: column[number] for one, column in zip(parameters, columns, strict=True)}
+        for number in range(len(group))
+    ]
+    return filled({key: value for key, value in template.items() if value != {"parameters": []}}, texts), values
+
+
+def _tag(name: str, prefix: str = "") -> str:
+    return f"{prefix}{{{{inputs.parameters.{name}}}}}"
+
+
+def _mentions(text: str) -> set[str]:
+    """The inputs that a template's text uses."""
+    return {dotted or quoted for dotted, quoted in _MENTION.findall(text)}
+
+
+def _parameter_name(slot: Slot, prefix: str, fixed: Mapping[Slot, str]) -> str:
+    """`step`, a variable's name, the option in front of a word, or the word's number in the command."""
+    if slot.place == "label":
+        return "step"
+    wish = slot.key if isinstance(slot.key, str) else _word_name(slot, prefix, fixed)
+    named = "-".join(part for part in (slot.container, wish) if part)
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", named)[:50].strip("-") or "text"
+
+
+def _word_name(slot: Slot, prefix: str, fixed: Mapping[Slot, str]) -> str:
+    assert isinstance(slot.key, int)
+    if prefix:
+        return prefix.strip("-=")
+    words = [fixed.get(Slot("command", slot.container, index), "") for index in range(slot.key)]
+    if words and words[-1].startswith("-") and words[-1].strip("-"):
+        return words[-1].strip("-").partition("=")[0]
+    # A supervised command stands behind `--`; its words are counted from there.
+    own = len(words) - (words.index("--") + 1 if "--" in words else 0)
+    return f"arg-{own}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a task calls the shared template instead of its own."""
+
+    template: str
+    inputs: frozenset[str]
+    values: Mapping[str, str]
+
+    def of(self, task: dict[str, Any]) -> dict[str, Any]:
+        """The task with the shared template; its values in the task's own words for what it handed over before."""
+        given = {entry["name"]: entry for entry in task.get("arguments", {}).get("parameters", [])}
+
+        def handed(match: re.Match[str]) -> str:
+            return str(given[match[1]]["value"])
+
+        kept = [entry for name, entry in given.items() if name in self.inputs and name not in self.values]
+        added = [{"name": name, "value": _INPUT.sub(handed, text)} for name, text in self.values.items()]
+        head: dict[str, Any] = {key: task[key] for key in HEAD if key in task}
+        rest = {key: value for key, value in task.items() if key not in head and key != "arguments"}
+        arguments = {"arguments": {"parameters": [*kept, *added]}} if kept or added else {}
+        return {**head, "template": self.template, **arguments, **rest}
+
+
+def _with_tasks(template: Template, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Template:
+    if "dag" not in template:
+        return template
+    return {**template, "dag": {**template["dag"], "tasks": [change(task) for task in template["dag"]["tasks"]]}}
+
+
+def _without_twins(templates: list[Template], keep: Sequence[str]) -> list[Template]:
+    """Templates that are equal up to their names become the first of them; then so may their callers, and so on."""
+    while True:
+        first: dict[str, str] = {}
+        instead: dict[str, str] = {}
+        for template in templates:
+            if template["name"] not in keep:
+                said = json.dumps({key: value for key, value in template.items() if key != "name"})
+                instead[template["name"]] = first.setdefault(said, template["name"])
+        if all(name == chosen for name, chosen in instead.items()):
+            return templates
+
+        def renamed(task: dict[str, Any], chosen: Mapping[str, str] = instead) -> dict[str, Any]:
+            return {**task, "template": chosen.get(task["template"], task["template"])}
+
+        templates = [
+            _with_tasks(template, renamed)
+            for template in templates
+            if instead.get(template["name"], template["name"]) == template["name"]
+        ]

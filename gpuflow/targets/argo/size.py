@@ -1,0 +1,99 @@
+"""How large a run's Workflow object can become: Argo keeps the state of every node in it.
+
+The controller refuses objects over 1 MiB as JSON: spec, and status with one entry per node. It packs the entries when
+they do not fit, and gives up when that is not enough, unless an administrator has given it a database for them. The
+figures per node are the means over the statuses in Argo's own test data, rounded up; they leave out long arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.demand import copies_of
+from gpuflow.errors import Finding, Where
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+
+LARGEST = 1 << 20
+"""The controller's MAX_WORKFLOW_SIZE when nobody has changed it."""
+POD_BYTES = 700
+"""A node that runs a pod, with a short argument or two."""
+GROUP_BYTES = 500
+"""A node that stands for others: a retried step, a loop, a DAG."""
+PACKED = 0.15
+"""What is left of the entries after gzip and base64."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Nodes of a run: those that run pods, those that stand for others, and the pods that retries may add."""
+
+    pods: int = 0
+    groups: int = 0
+    retries: int = 0
+
+    def __add__(self, other: Nodes) -> Nodes:
+        return Nodes(self.pods + other.pods, self.groups + other.groups, self.retries + other.retries)
+
+    def times(self, copies: int) -> Nodes:
+        return Nodes(self.pods * copies, self.groups * copies, self.retries * copies)
+
+    @property
+    def once(self) -> int:
+        """About how many bytes they take in the status when nothing is retried."""
+        return self.pods * POD_BYTES + self.groups * GROUP_BYTES
+
+    @property
+    def most(self) -> int:
+        """The same when every retry is used."""
+        return self.once + self.retries * POD_BYTES
+
+
+def nodes_of(pipeline: Pipeline) -> Nodes:
+    """The nodes of a run. A loop over something only the run knows counts once."""
+    total = Nodes(groups=1)
+    for name in (*pipeline.steps, *pipeline.exit):
+        step = pipeline.effective(name)
+        one = _step(step)
+        if step.for_each:
+            copies = copies_of(pipeline, step, name)
+            one = Nodes(groups=1) + one.times(copies if isinstance(copies, int) else 1)
+        total += one
+    return total
+
+
+def _step(step: Step) -> Nodes:
+    if step.pipeline is not None:
+        return nodes_of(step.pipeline)
+    retries = step.retry.failures + step.retry.interruptions if step.retry and step.runs_container else 0
+    return Nodes(1, 1 if retries else 0, retries)
+
+
+def size_findings(pipeline: Pipeline, manifest: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """A warning when a run's object could pass what Argo's controller keeps."""
+    written = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
+    nodes = nodes_of(pipeline)
+    if written + nodes.most <= LARGEST:
+        return ()
+    text = (
+        f"a run of {nodes.pods + nodes.groups:,} nodes takes about {_mib(written + nodes.once)} of status and templates"
+    )
+    if nodes.retries:
+        text += f", {_mib(written + nodes.most)} when every retry is used"
+    text += f"; Argo keeps {_mib(LARGEST)}"
+    packed = written + int(nodes.most * PACKED)
+    if packed <= LARGEST:
+        hint = f"Argo packs the state of nodes when it must, here to about {_mib(packed)}; nothing needs to be done"
+    else:
+        hint = (
+            f"even packed it would take about {_mib(packed)}: split the pipeline, or have the controller keep "
+            "the state of nodes in a database (persistence.nodeStatusOffLoad)"
+        )
+    return (Finding("GF311", text, Where(pipeline.source.file), hint, "warning"),)
+
+
+def _mib(size: int) -> str:
+    return f"{size / LARGEST:.1f} MiB" if size >= LARGEST / 10 else f"{size / 1024:.0f} KiB"

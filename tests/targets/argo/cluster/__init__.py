@@ -1,0 +1,1 @@
+"""Pipelines on a running Argo: scripted faults, the contract they are held against, and the examples."""
