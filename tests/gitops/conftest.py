@@ -1,0 +1,59 @@
+"""A copy of this checkout as others get it: a Git repository with a tag, to install and take hooks from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from gpuflow.version import __version__
+from tests.cli.conftest import gpuflow
+from tests.conftest import ROOT
+
+__all__ = ["gpuflow"]
+
+WHO = {
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com", "GIT_AUTHOR_DATE": "2026-01-01T00:00:00Z",
+    "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.com", "GIT_COMMITTER_DATE": "2026-01-01T00:00:00Z",
+}  # fmt: skip
+"""Whoever runs the tests needs no name in Git."""
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git in a folder; what it prints."""
+    done = subprocess.run(
+        ["git", "-C", str(folder), *words], env={**os.environ, **WHO}, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="session")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Git has or would add of this checkout, committed and tagged as a release."""
+    copy = tmp_path_factory.mktemp("gpuflow")
+    for name in git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"):
+        source = ROOT / name
+        # Proofs and benchmarks are not needed to install it, and what was deleted is not there to copy.
+        if name and not name.startswith(("tests/", "bench/")) and source.is_file():
+            target = copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(source.read_bytes())
+    git(copy, "init", "--quiet")
+    git(copy, "add", "--all")
+    git(copy, "commit", "--quiet", "--message", "release")
+    git(copy, "tag", f"v{__version__}")
+    return copy
+
+
+UNREACHABLE = ("No matching distribution found", "Could not find a version", "Connection", "Network is unreachable")
+
+
+def no_index(words: str) -> NoReturn:
+    """An installation failed: skip when the package index is out of reach, unless CI is set; else fail."""
+    if not os.environ.get("CI") and any(sign in words for sign in UNREACHABLE):
+        pytest.skip(f"installing needs the package index: {words.strip().splitlines()[-1]}")
+    pytest.fail(words, pytrace=False)

@@ -1,0 +1,193 @@
+"""The GitHub Action: its metadata is sound, and its steps say of a repository what gpuflow says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuflow.version import __version__
+from tests.conftest import ROOT
+from tests.gitops.action import ACTION, Ended, run
+from tests.gitops.conftest import git, no_index
+
+TEMPLATES = ROOT / "gpuflow" / "templates"
+STEP_KEYS = {"name", "id", "if", "shell", "working-directory", "env", "run"}
+
+
+def test_the_metadata_has_what_github_asks_of_a_composite_action() -> None:
+    assert set(ACTION) <= {"name", "description", "author", "branding", "inputs", "outputs", "runs"}
+    assert ACTION["name"] and ACTION["description"]
+    assert set(ACTION["runs"]) == {"using", "steps"} and ACTION["runs"]["using"] == "composite"
+    for name, entry in ACTION["inputs"].items():
+        assert re.fullmatch(r"[a-z][a-z-]*", name)
+        assert set(entry) <= {"description", "required", "default"}
+        assert entry["description"]
+        assert entry.get("required") is True or isinstance(entry["default"], str)
+    ids = {step["id"] for step in ACTION["runs"]["steps"] if "id" in step}
+    for entry in ACTION["outputs"].values():
+        found = re.fullmatch(r"\$\{\{ steps\.(\w+)\.outputs\.\w+ \}\}", entry["value"])
+        assert found and found[1] in ids
+    for step in ACTION["runs"]["steps"]:
+        assert set(step) <= STEP_KEYS
+        assert step["shell"] == "bash"
+
+
+def test_no_script_holds_an_expression_so_nobody_can_add_a_command() -> None:
+    assert [step["name"] for step in ACTION["runs"]["steps"] if "${{" in step["run"]] == []
+    named = {word for step in ACTION["runs"]["steps"] for word in re.findall(r"inputs\.([a-z-]+)", json.dumps(step))}
+    assert named == set(ACTION["inputs"])
+
+
+@pytest.fixture(scope="module")
+def temp(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runner's folder, after the action's own first step has installed gpuflow from its own folder."""
+    folder = tmp_path_factory.mktemp("runner")
+    ended = run(folder, folder, checkout, {"files": "none", "output": "", "cluster": ""}, installed=False)
+    if ended.status:
+        no_index(ended.log)
+    assert ended.log.splitlines() == [
+        f"gpuflow {__version__}",
+        "no output is given: nothing is compiled",
+        "no cluster is given: nothing is checked",
+    ]
+    return folder
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """Two pipelines, a site and a cluster, committed."""
+    folder = tmp_path / "repository"
+    (folder / "pipelines").mkdir(parents=True)
+    (folder / "cluster").mkdir()
+    text = (TEMPLATES / "pipeline.yaml").read_text()
+    (folder / "pipelines" / "first.yaml").write_text(text)
+    (folder / "pipelines" / "my second.yaml").write_text(text.replace("my-pipeline", "second"))
+    shutil.copy(TEMPLATES / "site.yaml", folder / "site.yaml")
+    shutil.copy(TEMPLATES / "cluster.yaml", folder / "cluster" / "quota.yaml")
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "pipelines")
+    return folder
+
+
+Act = Callable[..., Ended]
+
+
+@pytest.fixture
+def act(temp: Path, checkout: Path, repository: Path) -> Act:
+    """Run the action for the repository, all of its pipelines when not told otherwise."""
+
+    def on(**given: str) -> Ended:
+        inputs = {"files": "pipelines/*.yaml", "site": "site.yaml", "cluster": "cluster/", "kustomization": "true"}
+        inputs |= {name.replace("_", "-"): value for name, value in given.items()}
+        return run(repository, temp, checkout, inputs, installed=True)
+
+    return on
+
+
+def compile_all(temp: Path, repository: Path) -> None:
+    files = sorted(str(path.relative_to(repository)) for path in (repository / "pipelines").iterdir())
+    options = ["--site", "site.yaml", "--target", "argo", "-o", "argo_templates/", "--kustomization"]
+    subprocess.run([temp / "gpuflow/bin/gpuflow", "compile", *files, *options], cwd=repository, check=True)
+
+
+def test_a_fresh_folder_that_the_cluster_admits_passes(act: Act, temp: Path, repository: Path) -> None:
+    compile_all(temp, repository)
+    ended = act()
+    assert (ended.status, ended.outputs) == (0, {"stale": "false", "admitted": "true"})
+    assert re.findall(r"^### \S+ `([a-z-]+)` in `my-team`: (.+)$", ended.summary, re.MULTILINE) == [
+        ("my-pipeline", "always"),
+        ("second", "always"),
+    ]
+
+
+def test_a_stale_folder_fails_shows_the_difference_and_is_still_checked(act: Act, temp: Path, repository: Path) -> None:
+    compile_all(temp, repository)
+    path = repository / "pipelines" / "first.yaml"
+    path.write_text(path.read_text().replace("cpu: 1", "cpu: 2"))
+    ended = act()
+    assert (ended.status, ended.outputs) == (1, {"stale": "true", "admitted": "true"})
+    assert "### ❌ Stale" in ended.summary
+    assert '+          cpu: "2"' in ended.summary
+    assert "1 file is stale" in ended.log
+
+
+def test_a_pipeline_the_cluster_never_admits_fails_with_annotations_and_sarif(
+    act: Act, temp: Path, repository: Path
+) -> None:
+    path = repository / "pipelines" / "first.yaml"
+    path.write_text(path.read_text().replace("gpu: l4", "gpu: l4 x 8"))
+    compile_all(temp, repository)
+    ended = act(sarif="findings.sarif")
+    assert (ended.status, ended.outputs) == (1, {"stale": "false", "admitted": "false"})
+    assert re.search(r"^::error file=pipelines/first\.yaml,line=\d+", ended.log, re.MULTILINE)
+    assert "`my-pipeline` in `my-team`: never" in ended.summary
+    written = json.loads((repository / "findings.sarif").read_text())
+    assert written["version"] == "2.1.0"
+    assert any(result["level"] == "error" for result in written["runs"][0]["results"])
+
+
+def test_fail_on_namespace_and_further_options_reach_the_checker(act: Act, repository: Path) -> None:
+    path = repository / "pipelines" / "first.yaml"
+    path.write_text(path.read_text().replace("gpu: l4", "gpu: l4 x 4"))
+    given = {"files": "pipelines/first.yaml", "output": ""}
+    assert act(**given).outputs == {"admitted": "true"}
+    assert act(**given, fail_on="may-queue").outputs == {"admitted": "false"}
+    assert act(**given, namespace="nowhere").status != 0
+    assert act(**given, check_options="--runs 1 --fail-on may-queue").outputs == {"admitted": "false"}
+
+
+def test_the_summary_compares_with_a_revision_where_the_pipeline_was_already_there(act: Act, repository: Path) -> None:
+    path = repository / "pipelines" / "first.yaml"
+    path.write_text(path.read_text().replace("gpu: l4", "gpu: l4 x 2"))
+    (repository / "pipelines" / "third.yaml").write_text(path.read_text().replace("my-pipeline", "third"))
+    ended = act(output="", compare="HEAD")
+    assert ended.status == 0
+    assert re.search(r"`requests.nvidia.com/gpu` .*\b1\b.*\b2\b", ended.summary)
+    assert "`third` in `my-team`" in ended.summary
+
+
+@pytest.mark.parametrize("files", ["pipelines/*.toml", "pipelines/none.yaml"])
+def test_files_that_are_not_there_fail(act: Act, files: str) -> None:
+    ended = act(files=files)
+    assert ended.status == 2
+    assert files in ended.log
+
+
+HOSTILE = ["$(touch taken)", "`touch taken`", "'; touch taken; '", '"; touch taken; "', "x && touch taken", "${IFS}"]
+LISTS = {"files", "compile-options", "check-options"}
+IN_COMMANDS = sorted(set(ACTION["inputs"]) - {"working-directory", "python", "package", "kustomization", "sarif"})
+
+
+@pytest.mark.parametrize("name", IN_COMMANDS)
+def test_an_input_reaches_gpuflow_as_it_is_and_is_never_run(repository: Path, tmp_path: Path, name: str) -> None:
+    """A stand-in for gpuflow writes down the words it is called with."""
+    program = tmp_path / "gpuflow" / "bin" / "gpuflow"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" >> {tmp_path}/words\n")
+    program.chmod(0o755)
+    for text in HOSTILE:
+        (tmp_path / "words").write_text("")
+        given = {"files": "pipelines/first.yaml", "cluster": "cluster/", "compare": "HEAD", name: text}
+        run(repository, tmp_path, ROOT, given, installed=True)
+        words = (tmp_path / "words").read_text().splitlines()
+        assert not (repository / "taken").exists()
+        # Lists are split into words; every other input is one word.
+        assert set(text.split() if name in LISTS else [text]) <= set(words)
+
+
+def test_the_workflow_in_the_guide_gives_inputs_that_exist() -> None:
+    guide = (ROOT / "docs" / "guides" / "argo-gitops.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```yaml \.github/workflows/gpuflow\.yaml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    steps = yaml.safe_load(text)["jobs"]["check"]["steps"]
+    (given,) = [step["with"] for step in steps if "/gpuflow@" in step["uses"]]
+    assert given.keys() <= ACTION["inputs"].keys()
+    required = {name for name, entry in ACTION["inputs"].items() if entry.get("required")}
+    assert required <= given.keys()

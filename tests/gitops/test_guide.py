@@ -1,0 +1,74 @@
+"""docs/guides/argo-gitops.md: its commands print what it says. `--update-golden` writes what they print now."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuflow.version import __version__
+from tests.conftest import ROOT
+from tests.engines import build
+from tests.gitops import action
+from tests.gitops.conftest import WHO, git, no_index
+from tests.gitops.guide import Shell, matches, told_again
+
+GUIDE = ROOT / "docs" / "guides" / "argo-gitops.md"
+ADDRESS = "https://github.com/ORG/gpuflow"
+
+
+@pytest.fixture
+def shell(checkout: Path, tmp_path: Path) -> Shell:
+    """An empty home, in which the project's address leads to the copy of this checkout."""
+    home = tmp_path / "home"
+    home.mkdir()
+    git(home, "config", "--file", ".gitconfig", f"url.file://{checkout}.insteadOf", ADDRESS)
+    kept = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "HTTP", "LANG"))}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return Shell(tmp_path, {**kept, **WHO, "HOME": str(home), "PATH": path, "NO_COLOR": "1"})
+
+
+def summary(shell: Shell, checkout: Path, temp: Path) -> str:
+    """What the Action of the guide's workflow writes for the guide's change."""
+    workflow = yaml.safe_load((shell.folder / ".github" / "workflows" / "gpuflow.yaml").read_text())
+    (given,) = [step["with"] for step in workflow["jobs"]["check"]["steps"] if "/gpuflow@" in step["uses"]]
+    git(shell.folder, "update-ref", "refs/remotes/origin/main", "HEAD~1")
+    temp.mkdir()
+    ended = action.run(shell.folder, temp, checkout, given, installed=False)
+    if ended.status:
+        no_index(ended.log)
+    return ended.summary
+
+
+def test_the_guide_says_what_its_commands_print(
+    shell: Shell, checkout: Path, tmp_path: Path, golden: Callable[[Path, str], None]
+) -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    assert text.count(f"v{__version__}") == 3
+    again = told_again(text, shell, {None})
+    written = summary(shell, checkout, tmp_path / "runner")
+    block = re.compile(r"(^```markdown summary\n).*?(^```$)", re.DOTALL | re.MULTILINE)
+    again = block.sub(lambda found: found[1] + written + found[2], again)
+    golden(GUIDE, again)
+
+
+@pytest.mark.go
+def test_what_kubectl_builds_in_the_guide(shell: Shell, golden: Callable[[Path, str], None]) -> None:
+    """Only gpuflow and kubectl: the hooks have their own test, and nothing here is committed."""
+    build.build(["kubectl"])
+    shell.env["PATH"] = os.pathsep.join([str(build.binary("kubectl").parent), shell.env["PATH"]])
+    text = GUIDE.read_text(encoding="utf-8")
+    before, mark, after = text.partition("## 3. A hook\n")
+    golden(GUIDE, told_again(before, shell, {None, "kubectl"}) + mark + after)
+
+
+def test_dots_stand_for_any_lines_and_nothing_else_is_forgiven() -> None:
+    assert matches("a\nb\nc\n", "a\n...\nc\n")
+    assert matches("a\nc\n", "a\n...\nc\n")
+    assert not matches("a\nb\n", "a\n")
+    assert not matches("a.\n", "ab\n")

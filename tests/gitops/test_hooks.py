@@ -1,0 +1,130 @@
+"""The hooks for pre-commit, run by pre-commit itself, installed from a copy of this checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpuflow.cli.main import main
+from gpuflow.version import __version__
+from tests.conftest import ROOT
+from tests.gitops.conftest import git, no_index
+
+TEMPLATES = ROOT / "gpuflow" / "templates"
+PRE_COMMIT = Path(sys.executable).with_name("pre-commit")
+TARGET = ["--site=site.yaml", "--target=argo", "--output=argo_templates/", "--kustomization"]
+HOOKS = [
+    {"id": "gpuflow-validate", "args": ["--site=site.yaml"]},
+    {"id": "gpuflow-compile-check", "args": ["pipelines/first.yaml", *TARGET]},
+    {"id": "gpuflow-check", "args": ["pipelines/first.yaml", "--site=site.yaml", "--cluster=cluster/"]},
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pre-commit keeps what it installs: once for all tests here."""
+    return tmp_path_factory.mktemp("pre-commit")
+
+
+Hooks = Callable[[], dict[str, str]]
+
+
+@pytest.fixture
+def repository(checkout: Path, tmp_path: Path) -> Path:
+    """A pipeline with its compiled file, a site, a cluster, and the hooks; all of it staged."""
+    (tmp_path / "pipelines").mkdir()
+    (tmp_path / "cluster").mkdir()
+    shutil.copy(TEMPLATES / "pipeline.yaml", tmp_path / "pipelines" / "first.yaml")
+    shutil.copy(TEMPLATES / "site.yaml", tmp_path / "site.yaml")
+    shutil.copy(TEMPLATES / "cluster.yaml", tmp_path / "cluster" / "quota.yaml")
+    config = {"repos": [{"repo": f"file://{checkout}", "rev": f"v{__version__}", "hooks": HOOKS}]}
+    (tmp_path / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    git(tmp_path, "init", "--quiet")
+    return tmp_path
+
+
+@pytest.fixture
+def hooks(repository: Path, home: Path) -> Hooks:
+    """Stage everything, run the hooks, and say how each ended; `log` has what they printed."""
+
+    def run() -> dict[str, str]:
+        git(repository, "add", "--all")
+        done = subprocess.run(
+            [PRE_COMMIT, "run", "--all-files", "--color=never"],
+            cwd=repository,
+            env={**os.environ, "PRE_COMMIT_HOME": str(home)},
+            text=True,
+            capture_output=True,
+            check=False,
+        )
+        ended = dict(re.findall(r"^(gpuflow [a-z -]+?)\.+(Passed|Failed)$", done.stdout, re.MULTILINE))
+        if len(ended) != len(HOOKS):
+            no_index(done.stdout + done.stderr)
+        return {**ended, "log": done.stdout}
+
+    return run
+
+
+@pytest.fixture
+def compile_first(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    def now() -> None:
+        monkeypatch.chdir(repository)
+        assert main(["compile", "pipelines/first.yaml", *TARGET]) == 0
+
+    return now
+
+
+def test_pre_commit_takes_the_manifest_of_hooks() -> None:
+    path = ROOT / ".pre-commit-hooks.yaml"
+    subprocess.run([PRE_COMMIT, "validate-manifest", path], check=True)
+    assert [hook["id"] for hook in yaml.safe_load(path.read_text())] == [hook["id"] for hook in HOOKS]
+
+
+def test_what_is_fresh_passes_and_a_source_that_changed_or_a_file_that_was_edited_fails(
+    hooks: Hooks, repository: Path, compile_first: Callable[[], None]
+) -> None:
+    assert hooks()["gpuflow compile --check"] == "Failed"
+    compile_first()
+    ended = hooks()
+    assert {name: word for name, word in ended.items() if name != "log"} == {
+        "gpuflow validate": "Passed",
+        "gpuflow compile --check": "Passed",
+        "gpuflow check": "Passed",
+    }
+    source = repository / "pipelines" / "first.yaml"
+    source.write_text(source.read_text().replace("cpu: 1", "cpu: 2"))
+    ended = hooks()
+    assert (ended["gpuflow validate"], ended["gpuflow compile --check"]) == ("Passed", "Failed")
+    assert '+          cpu: "2"' in ended["log"]
+    compile_first()
+    assert hooks()["gpuflow compile --check"] == "Passed"
+    made = repository / "argo_templates" / "kustomization.yaml"
+    made.write_text(made.read_text().replace("namespace: my-team", "namespace: other"))
+    assert hooks()["gpuflow compile --check"] == "Failed"
+
+
+def test_a_broken_pipeline_and_one_the_cluster_never_admits_fail_in_their_own_hook(
+    hooks: Hooks, repository: Path, compile_first: Callable[[], None]
+) -> None:
+    source = repository / "pipelines" / "first.yaml"
+    sound = source.read_text()
+    source.write_text(sound.replace("gpu: l4", "gpu: l4 x 8"))
+    compile_first()
+    ended = hooks()
+    assert [ended[name] for name in ("gpuflow validate", "gpuflow compile --check", "gpuflow check")] == [
+        "Passed",
+        "Passed",
+        "Failed",
+    ]
+    source.write_text(sound.replace("needs: [prepare]", "needs: [prepar]"))
+    ended = hooks()
+    assert ended["gpuflow validate"] == "Failed"
+    assert "GF177" in ended["log"]
