@@ -6,9 +6,13 @@ written. What KFP cannot say stands in `capabilities`, and what it can say only 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from gpuflow.errors import Finding
 from gpuflow.targets.frame import Artifact, Capabilities, Request, Target
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.document import compile_request
+from gpuflow.targets.kubeflow.notes import notes
 
 
 class Kubeflow:
@@ -16,6 +20,9 @@ class Kubeflow:
 
     name = "kubeflow"
     capabilities: Capabilities = CAPABILITIES
+
+    def notes(self, request: Request) -> Iterable[Finding]:
+        return notes(request.pipeline)
 
     def compile(self, request: Request) -> Artifact:
         return compile_request(request)

@@ -31,6 +31,7 @@ FLOW = {
     "pipeline": "a pipeline of its own",
     "approval": "two pipelines",
     "on": "dsl.ExitHandler",
+    "service_account": "service_account= of the call that starts the run",
 }
 """What decides how steps hang together, and who decides it in a hand-written pipeline."""
 

@@ -21,19 +21,28 @@ class Code(str):
     __slots__ = ()
 
 
-def run_calls(pipeline: Pipeline, site: Site, package: str | None, namespace: str | None) -> list[str]:
-    """Python lines to paste after `client = kfp.Client(...)`. Without a package the pipeline is in the cluster."""
+def run_calls(
+    pipeline: Pipeline, site: Site, package: str | None, namespace: str | None, version: str | None = None
+) -> list[str]:
+    """Python lines to paste after `client = kfp.Client(...)`. They run a package, or a version in the cluster."""
     required = {name: ... for name, param in pipeline.params.items() if param.required} or None
-    account = _account(pipeline) or site.engines.kubeflow.service_account
+    wanted = accounts(pipeline)
+    account = (next(iter(wanted)) if len(wanted) == 1 else None) or site.engines.kubeflow.service_account
     source: dict[str, Any] = {"pipeline_package_path": package}
+    lines = [_call("experiment = client.create_experiment", pipeline.name, namespace=namespace)]
     if package is None:
-        source = {"pipeline_id": Code(_call("client.get_pipeline_id", pipeline.name))}
-    experiment = _call("experiment = client.create_experiment", pipeline.name, namespace=namespace)
+        source = {"pipeline_id": Code("pipeline"), "version_id": Code("version")}
+        lines += [
+            _call("pipeline = client.get_pipeline_id", pipeline.name),
+            _call("found = client.list_pipeline_versions", Code("pipeline"), page_size=100, sort_by="created_at desc"),
+            "version = next(one.pipeline_version_id for one in found.pipeline_versions"
+            f" if one.display_name == {_shown(version)})",
+        ]
     common = {"job_name": pipeline.name, **source, "params": required}
     schedule = pipeline.schedule
     if schedule is None:
         run = _call("client.run_pipeline", Code("experiment.experiment_id"), **common, service_account=account)
-        return [experiment, run]
+        return [*lines, run]
     recurring: dict[str, Any] = {
         "cron_expression": f"0 {schedule.cron}",
         "max_concurrency": MOST_RUNS if schedule.concurrency == "allow" else 1,
@@ -41,14 +50,14 @@ def run_calls(pipeline: Pipeline, site: Site, package: str | None, namespace: st
         "enabled": False if schedule.suspended else None,
         "service_account": account,
     }
-    return [experiment, _call("client.create_recurring_run", Code("experiment.experiment_id"), **common, **recurring)]
+    return [*lines, _call("client.create_recurring_run", Code("experiment.experiment_id"), **common, **recurring)]
 
 
-def _account(pipeline: Pipeline) -> str | None:
-    """The service account that all steps ask for; KFP gives a run one."""
+def accounts(pipeline: Pipeline) -> set[str | None]:
+    """The service accounts that steps ask for, those of sub-pipelines too; KFP gives a run one."""
     steps = [pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)]
-    wanted = {step.service_account for step in steps if step.runs_container}
-    return wanted.pop() if len(wanted) == 1 else None
+    inner = [accounts(step.pipeline) for step in steps if step.pipeline is not None]
+    return {step.service_account for step in steps if step.runs_container}.union(*inner)
 
 
 def _call(function: str, *arguments: Any, **named: Any) -> str:

@@ -62,6 +62,9 @@ _GAPS = {
         "upstream", "it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"
     ),
     "probes": Cannot("upstream", "it has no probes", "end the process when it is unwell: a failed step is retried"),
+    "queue_timeout": Cannot(
+        "upstream", "a pod waits as long as it must", "bound the whole run with deadline"
+    ),
     "retry.final_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
     "retry.interruptions": Cannot(
         "upstream",
@@ -69,6 +72,7 @@ _GAPS = {
         f"{_JOB}, or let an administrator set retryPolicy: Always in Argo's workflowDefaults",
     ),
     "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
+    "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
     "retry.retryable_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
     "schedule.replace": Cannot("upstream", "a recurring run never ends the run before", "concurrency: forbid"),
     "schedule.timezone": Cannot(
@@ -83,11 +87,6 @@ _GAPS = {
         "never", "its backend refuses privileged containers", "run the step on another engine"
     ),
     "security.read_only_root": Cannot("upstream", "it has no readOnlyRootFilesystem", _WEBHOOK),
-    "service_account": Cannot(
-        "upstream",
-        "a run has one service account, not a step",
-        "give it to the run: service_account= of the call in the header",
-    ),
     "sidecars": Cannot("upstream", "2.17 adds no containers to a pod", "start it inside the step's own container"),
     "spot.fallback_after": Cannot(
         "upstream", "every attempt gets the same pod", "a second step with spot: never for what is left"
@@ -103,7 +102,6 @@ _WEAKER = {
     "params.range": Weaker(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
     ),
-    "security.identity": Weaker("KFP sets user and group of the container; fs_group is not carried"),
 }
 
 _CARRIED = {
@@ -113,9 +111,9 @@ _CARRIED = {
     "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector", "kubernetes.tolerations", "mig",
     "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline", "priority.queue", "queue",
     "retry.backoff", "retry.failures", "schedule", "schedule.catch_up", "schedule.suspended", "script",
-    "security.run_as_root", "shared_gpu", "shm", "spot", "text.braces", "timeout", "volumes.claim",
-    "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim", "volumes.secret",
-    "volumes.sub_path", "when", "when.item", "working_dir",
+    "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
+    "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
+    "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 }  # fmt: skip
 
 UNKNOWN = Cannot("not yet", "this target does not know it", "run the pipeline on another engine")

@@ -38,9 +38,11 @@ def compile_request(request: Request) -> Artifact:
     name = f"{request.pipeline.name}.yaml"
     spec, platform, tasks = documents(request)
     plain_parts = [spec, platform] if platform else [spec]
-    parts = _resources(request, spec, platform) if form == "crd" else plain_parts
+    version = f"{request.pipeline.name}-{_digest(spec, platform)}" if form == "crd" else None
+    parts = _resources(request, version, spec, platform) if version else plain_parts
     lost = [f"LOST: {omission.message}" for omission in omitted]
-    lines = [*header(request, "kubeflow"), *lost, *_notes(tasks), *_start(request, name if form == "ir" else None)]
+    calls = _start(request, None if version else name, version)
+    lines = [*header(request, "kubeflow"), *lost, *_notes(tasks), *calls]
     text = "".join(f"# {line}\n" for line in lines) + emit_all(parts)
     return Artifact(name, text)
 
@@ -78,16 +80,19 @@ def _platform(builder: Builder, deadline: int | None) -> dict[str, Any]:
     return {"platforms": {"kubernetes": kubernetes}} if kubernetes else {}
 
 
-def _resources(request: Request, spec: dict[str, Any], platform: dict[str, Any]) -> list[dict[str, Any]]:
-    """Pipeline and PipelineVersion; the version is named after what it holds, so that a change makes a new one."""
+def _digest(spec: dict[str, Any], platform: dict[str, Any]) -> str:
+    """A version is named after what it holds, so that a change makes a new one."""
+    return hashlib.sha256(json.dumps([spec, platform], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _resources(request: Request, version: str, spec: dict[str, Any], platform: dict[str, Any]) -> list[dict[str, Any]]:
+    """Pipeline and PipelineVersion."""
     pipeline = request.pipeline
     name, labels = pipeline.name, {**request.site.labels, **pipeline.labels}
     metadata: dict[str, Any] = {"namespace": request.namespace} if request.namespace else {}
     if labels:
         metadata["labels"] = dict(sorted(labels.items()))
     about = {"description": pipeline.description} if pipeline.description else {}
-    digest = hashlib.sha256(json.dumps([spec, platform], sort_keys=True).encode()).hexdigest()
-    version = f"{name}-{digest[:8]}"
     body = {"pipelineName": name, "displayName": version, **about, "pipelineSpec": spec}
     if platform:
         body["platformSpec"] = platform
@@ -98,8 +103,8 @@ def _resources(request: Request, spec: dict[str, Any], platform: dict[str, Any])
     ]
 
 
-def _start(request: Request, package: str | None) -> list[str]:
-    calls = run_calls(request.pipeline, request.site, package, request.namespace)
+def _start(request: Request, package: str | None, version: str | None) -> list[str]:
+    calls = run_calls(request.pipeline, request.site, package, request.namespace, version)
     how = "Runs on its schedule after:" if request.pipeline.schedule else "Start a run with:"
     return [how, *(f"  {call}" for call in calls)]
 

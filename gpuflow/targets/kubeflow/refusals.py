@@ -7,13 +7,16 @@ that does something else, or that KFP cannot run at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from gpuflow.errors import Finding
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Range, Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
+from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.retries import waits
+from gpuflow.targets.kubeflow.text import replaced
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, Place, str]
@@ -50,7 +53,10 @@ def _everywhere(
 
 def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
     for name, param in pipeline.params.items():
-        yield from _values(param.default, f'the default of "{name}"', ("params", name))
+        yield from _values(pipeline, param.default, f'the default of "{name}"', ("params", name))
+        yield from _values(pipeline, param.enum, f'a choice of "{name}"', ("params", name, "enum"))
+        if "{{" in (param.description or ""):
+            yield _braces(f'the description of "{name}"', ("params", name, "description"))
         if param.type == "json" and not isinstance(param.default, list | dict | None):
             yield f'the default of "{name}" is neither a list nor a map', ("params", name), "give it another type"
     for name, claim in pipeline.claims.items():
@@ -67,15 +73,24 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
 def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
     if sub and pipeline.deadline:
         yield "a sub-pipeline's deadline cannot be carried", ("deadline",), "move it to the pipeline that uses it"
+    wanted = set() if sub else accounts(pipeline)
+    if len(wanted) > 1:
+        shown = ", ".join(sorted(account or "none" for account in wanted))
+        yield (
+            f"a run has one service account, and steps ask for several ({shown})",
+            (),
+            "give all steps the same under defaults: service_account",
+        )
 
 
 def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     if f"{name}-driver" in pipeline.steps or f"{name}-driver" in pipeline.exit:
         yield f'KFP calls its own task "{name}-driver", like another step', (), f'rename "{name}-driver"'
     yield from _fan_out(pipeline, name, step)
+    yield from _bare_text(pipeline, step)
     for key, value in step.params.items():
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
-            yield from _values(value, f'"{key}"', ("params", key))
+            yield from _values(pipeline, value, f'"{key}"', ("params", key))
     for output in step.outputs:
         if name.startswith("loop-item") or f"{name}-{output}".endswith("loop-item"):
             yield (
@@ -83,6 +98,32 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
                 ("outputs", output),
                 "rename the step or the output",
             )
+
+
+def _bare_text(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
+    """Text that stands in the IR as it is, because only commands and variables can be spelled otherwise."""
+    places: list[tuple[Place, str | None]] = [
+        (("working_dir",), step.working_dir),
+        (("checkpoint", "path"), step.checkpoint.path if step.checkpoint else None),
+        *((("outputs", key, "path"), output.path) for key, output in step.outputs.items()),
+        *((("volumes", path), path) for path in step.volumes),
+        *((("outputs", key, "uri"), text) for key, output in step.outputs.items() for text in _literals(output.uri)),
+    ]
+    for place, text in places:
+        lost = replaced(text or "", partial(_variables, pipeline))
+        if lost is not None:
+            yield f"{text} holds {lost}", place, "choose another place"
+    for key, text in step.annotations.items():
+        if "{{" in text:
+            yield _braces(f'the annotation "{key}"', ("annotations", key))
+
+
+def _literals(text: Text | None) -> Iterator[str]:
+    return (part for part in parts_of(text or "") if isinstance(part, str))
+
+
+def _braces(what: str, place: Place) -> Problem:
+    return f"{what} holds {{{{, which Argo would evaluate", place, "write it without the braces"
 
 
 def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
@@ -100,6 +141,12 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
     for kind in ("podAffinity", "podAntiAffinity"):
         if affinity.get(kind):
             yield f"{kind} is never read by KFP's backend", ("kubernetes", "affinity"), "use nodeAffinity"
+    if step.security is not None and step.security.fs_group is not None:
+        yield (
+            "KFP sets user and group of the container, and no fs_group",
+            ("security", "fs_group"),
+            "let the volume's owner make it writable for the step's group",
+        )
     if step.timeout is not None and not step.runs_container:
         yield "a sub-pipeline has no timeout", ("timeout",), "give timeouts to its steps"
     yield from _backoff(step)
@@ -121,7 +168,7 @@ def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     sources = step.for_each or {}
     for variable, source in sources.items():
         if isinstance(source, tuple):
-            yield from _values(source, f'an item of "{variable}"', ("for_each", variable))
+            yield from _values(pipeline, source, f'an item of "{variable}"', ("for_each", variable))
     nested = len(sources) > 1 and not all(isinstance(source, tuple | Range) for source in sources.values())
     if nested and name in _read_steps(pipeline):
         yield (
@@ -137,15 +184,21 @@ def _read_steps(pipeline: Pipeline) -> set[str]:
     return {ref.step for ref in (*refs, *pipeline.outputs.values()) if isinstance(ref, OutputRef)}
 
 
-def _values(value: Any, what: str, place: Place) -> Iterator[Problem]:
-    """What a value loses on its way: KFP hands numbers over as doubles, and Argo evaluates `{{`."""
+def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator[Problem]:
+    """What a value loses on its way: KFP hands numbers over as doubles, and text through Argo and the kubelet."""
     if isinstance(value, str):
-        if "{{" in value:
-            yield f"{what} holds {{{{, which Argo would evaluate", place, "keep it in a file or a ConfigMap"
+        lost = replaced(value, partial(_variables, pipeline))
+        if lost is not None:
+            yield f"{what} holds {lost}", place, "write it in the command, or keep it in a file or a ConfigMap"
     elif isinstance(value, int) and abs(value) > EXACT:
         yield f"{what} is {value}, and KFP's numbers are exact up to {EXACT} only", place, "make it text"
     elif isinstance(value, dict):
-        yield from _values([*value, *value.values()], what, place)
+        yield from _values(pipeline, [*value, *value.values()], what, place)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _values(item, what, place)
+            yield from _values(pipeline, item, what, place)
+
+
+def _variables(pipeline: Pipeline) -> set[str]:
+    """The environment variables of all steps."""
+    return {key for name in (*pipeline.steps, *pipeline.exit) for key in pipeline.effective(name).env}

@@ -4,11 +4,16 @@ A command passes Argo's substitution several times, then KFP's driver, the kubel
 every `{{…}}` it knows and offers no escape, so no literal `{{` may stand in the IR: the second brace is written as
 `$(GPUFLOW_BRACE)`, which the kubelet replaces when the container starts, after Argo and the driver are done. The
 launcher comes later still; what it would take for its own placeholder (`{{$}}`, `{{$.…}}`) a command cannot carry.
+
+Values (of parameters, outputs and items) take the same way without any of this: the driver puts them into the pod's
+args, whoever made them. There Argo reads `{{…}}` and the kubelet reads `$$` and `$(NAME)`. Those that are known now are
+refused, those that are not are named in a note.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 
 from gpuflow.errors import fail
 from gpuflow.spec.text import Ref
@@ -16,6 +21,7 @@ from gpuflow.targets.kubeflow.names import Channel, input_name, placeholder
 
 BRACE = "GPUFLOW_BRACE"
 _SAFE = f"$({BRACE})"
+_DOLLARS = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_]*)\))")
 
 
 class KubeflowSpelling:
@@ -55,3 +61,19 @@ def refuse_placeholders(words: list[str]) -> None:
                     f"kubeflow does not carry the text {shown} in a command: its launcher reads it as a placeholder",
                     hint="hand it over in an environment variable, which the launcher leaves alone",
                 )
+
+
+def replaced(value: str, variables: Callable[[], Collection[str]]) -> str | None:
+    """What a value holds that would not arrive, and who takes it. `variables`: the names the steps give theirs.
+
+    The kubelet leaves `$(NAME)` alone where the container has no such variable; KFP, Kubernetes and its services add
+    some, all in capitals.
+    """
+    if "{{" in value:
+        return "{{, which Argo would evaluate"
+    for found in _DOLLARS.finditer(value):
+        if found[1] == "$":
+            return "$$, of which the kubelet leaves one"
+        if found[2].isupper() or found[2] in variables():
+            return f"{found[0]}, which the kubelet would replace"
+    return None

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import yaml
 
 pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
 
@@ -14,15 +18,15 @@ import kfp
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.kubeflow.calls import run_calls
-from tests.targets.kubeflow.compiling import HEAD
+from tests.targets.kubeflow.compiling import HEAD, compiled
 
 BODY = (
     'name: nightly\n{top}params: {{day: {{type: string}}, size: 3}}\nsteps: {{work: {{image: "i:1", command: [w]}}}}\n'
 )
 
 
-def calls(top: str = "", package: str | None = "nightly.yaml") -> list[str]:
-    return run_calls(loads(HEAD + BODY.format(top=top)), Site.load("nvidia"), package, "team-a")
+def calls(top: str = "") -> list[str]:
+    return run_calls(loads(HEAD + BODY.format(top=top)), Site.load("nvidia"), "nightly.yaml", "team-a")
 
 
 def keywords(line: str) -> dict[str, object]:
@@ -31,12 +35,96 @@ def keywords(line: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("top", ["", 'schedule: "30 2 * * 1-5"\n'])
-@pytest.mark.parametrize("package", ["nightly.yaml", None])
-def test_every_call_fits_the_clients_own_signature(top: str, package: str | None) -> None:
-    for line in calls(top, package):
+def test_every_call_fits_the_clients_own_signature(top: str) -> None:
+    for line in calls(top):
         call = ast.parse(line).body[0].value  # type: ignore[attr-defined]
         method = getattr(kfp.Client, call.func.attr)
         inspect.signature(method).bind(None, *call.args, **{word.arg: word.value for word in call.keywords})
+
+
+class Server:
+    """The server behind kfp's own client: remembers what is created, and has one pipeline."""
+
+    def __init__(self, versions: tuple[str, ...] = ()) -> None:
+        self.created: dict[str, Any] = {}
+        self.versions = [SimpleNamespace(display_name=name, pipeline_version_id=f"id-of-{name}") for name in versions]
+
+    def experiment_service_list_experiments(self, **_: Any) -> Any:
+        return SimpleNamespace(experiments=[])
+
+    def pipeline_service_list_pipelines(self, **_: Any) -> Any:
+        return SimpleNamespace(pipelines=[SimpleNamespace(pipeline_id="p-1")])
+
+    def pipeline_service_list_pipeline_versions(self, **_: Any) -> Any:
+        return SimpleNamespace(pipeline_versions=self.versions)
+
+    def experiment_service_create_experiment(self, experiment: Any) -> Any:
+        self.created["experiment"] = experiment
+        return SimpleNamespace(experiment_id="e-1")
+
+    def run_service_create_run(self, run: Any) -> Any:
+        self.created["run"] = run
+        return SimpleNamespace(run_id="r-1")
+
+    def recurring_run_service_create_recurring_run(self, recurring_run: Any) -> None:
+        self.created["recurring run"] = recurring_run
+
+
+def pasted(text: str, server: Server) -> dict[str, Any]:
+    """What the server is asked for when the lines in an artefact's header are run with kfp's own client."""
+    client = object.__new__(kfp.Client)
+    client._uihost, client._context_setting = "http://kfp", {"namespace": ""}
+    for api in ("_experiment_api", "_pipelines_api", "_run_api", "_recurring_run_api"):
+        setattr(client, api, server)
+    lines = text.splitlines()
+    start = next(index for index, line in enumerate(lines) if line.endswith((" with:", " after:")))
+    program = [line.removeprefix("#   ") for line in lines[start + 1 :] if line.startswith("#   ")]
+    exec("\n".join(program), {"client": client, "next": next})
+    return server.created
+
+
+NIGHTLY = """
+name: nightly
+schedule: {cron: "30 2 * * 1-5", catch_up: true, suspended: true}
+params: {size: 3}
+defaults: {service_account: trainer}
+steps: {work: {image: "i:1", command: [w, {param: size}]}}
+"""
+
+
+@pytest.fixture
+def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The artefact, in the folder where its header is run."""
+    monkeypatch.chdir(tmp_path)
+    text = compiled(NIGHTLY, namespace="team-a")
+    Path("nightly.yaml").write_text(text)
+    return text
+
+
+def test_the_pasted_header_makes_the_recurring_run_of_the_schedule(nightly: str) -> None:
+    created = pasted(nightly, Server())
+    assert (created["experiment"].display_name, created["experiment"].namespace) == ("nightly", "team-a")
+    made = created["recurring run"]
+    assert (made.experiment_id, made.display_name, made.service_account) == ("e-1", "nightly", "trainer")
+    assert (made.trigger.cron_schedule.cron, made.no_catchup, made.mode) == ("0 30 2 * * 1-5", False, "DISABLE")
+    assert made.max_concurrency == 1
+    assert made.pipeline_spec["pipeline_spec"]["pipelineInfo"]["name"] == "nightly"
+    assert made.pipeline_spec["platform_spec"]["platforms"]["kubernetes"]
+
+
+def test_the_pasted_header_starts_one_run_where_there_is_no_schedule(nightly: str) -> None:
+    created = pasted(compiled(NIGHTLY.replace("schedule:", "#")), Server())
+    assert set(created) == {"experiment", "run"}
+    assert created["run"].pipeline_spec["pipeline_spec"]["pipelineInfo"]["name"] == "nightly"
+
+
+@pytest.mark.parametrize(("source", "kind"), [(NIGHTLY, "recurring run"), (NIGHTLY.replace("schedule:", "#"), "run")])
+def test_the_pasted_header_of_resources_runs_the_very_version_that_was_applied(source: str, kind: str) -> None:
+    text = compiled(source, **{"as": "crd"})
+    _, version = yaml.safe_load_all(text)
+    name = version["spec"]["displayName"]
+    made = pasted(text, Server(("nightly-of-yesterday", name)))[kind].pipeline_version_reference
+    assert (made.pipeline_id, made.pipeline_version_id) == ("p-1", f"id-of-{name}")
 
 
 def test_cron_gets_the_seconds_that_kfp_reads_first() -> None:

@@ -1,5 +1,7 @@
 """Components for hand-written pipelines: the ready-made ones, and those made of a step."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,21 @@ from kfp.components import load_component_from_file, load_component_from_text
 
 import gpuflow
 from gpuflow import kubeflow
+from gpuflow.cli.main import main
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.frame import Request, compile_with, losses
 from gpuflow.targets.kubeflow import target
 from tests.targets.kubeflow.launching import launch
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "kfp_components"
 SOURCES = sorted((FOLDER / "sources").glob("*.yaml"))
+COMPILED = sorted((FOLDER / "examples").glob("*.yaml"))
+EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
+LEFT_OUT = {"finetune": "approval", "gang": "gang"}
+"""Examples that would be something else without what KFP cannot carry."""
 
 
 def compile_by_kfp(pipeline: Any, folder: Path) -> list[dict[str, Any]]:
@@ -47,6 +54,37 @@ def test_kfp_loads_the_component_with_its_parameters_and_outputs(source: Path) -
     assert set(loaded.component_spec.outputs or {}) == set(pipeline.outputs)
 
 
+def test_every_example_is_compiled_or_left_out_for_a_reason() -> None:
+    assert {path.stem for path in COMPILED} == {path.stem for path in EXAMPLES} - set(LEFT_OUT)
+    for path in EXAMPLES:
+        lost = {loss.construct for loss in losses(load(path), target.capabilities)}
+        assert LEFT_OUT.get(path.stem) in {*lost, None}
+
+
+def test_the_command_in_the_readme_finds_nothing_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    lines = (FOLDER / "README.md").read_text().splitlines()
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("gpuflow compile ")]
+    assert len(commands) == 2
+    for words in commands:
+        files = [str(path) for word in words for path in (sorted(ROOT.glob(word)) if "*" in word else [word])]
+        assert main([*files, "--check"]) == 0
+
+
+def test_the_readme_names_every_component_with_what_it_takes_and_every_example() -> None:
+    readme = (FOLDER / "README.md").read_text()
+    for source in SOURCES:
+        (row,) = [line for line in readme.splitlines() if line.startswith(f"| `{source.name}` |")]
+        assert set(re.findall(r"`(\w+)`", row.split("|")[3])) == set(load(source).params)
+    assert all(f"| `{path.name}` |" in readme for path in COMPILED)
+
+
+@pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.stem)
+def test_kfp_loads_the_compiled_example(path: Path) -> None:
+    loaded = load_component_from_file(str(path))
+    assert set(loaded.component_spec.inputs or {}) == set(load(ROOT / "docs" / "examples" / path.name).params)
+
+
 def test_ready_made_components_work_together_in_a_hand_written_pipeline(tmp_path: Path) -> None:
     gate, stage, train, infer = (
         load_component_from_file(str(FOLDER / f"{name}.yaml"))
@@ -55,7 +93,7 @@ def test_ready_made_components_work_together_in_a_hand_written_pipeline(tmp_path
 
     @dsl.pipeline(name="by-hand")
     def by_hand(source: str = "s3://datasets/latest") -> None:
-        asked = gate(pipeline="/pipelines/train.yaml")
+        asked = gate(pipeline="/pipelines/train.yaml", namespace="nlp")
         staged = stage(source=source).after(asked)
         trained = train(data="/data/dataset", store="s3://models/run").after(staged)
         infer(model=trained.outputs["model"], output="s3://results")
@@ -158,6 +196,8 @@ def test_what_kfp_cannot_carry_and_what_kfp_itself_should_say_are_refused() -> N
         kubeflow.component(
             gpuflow.Step(image="i:1", command=["x"], sidecars=[{"name": "s", "image": "i:1", "command": ["y"]}])
         )
+    with pytest.raises(GpuflowError, match="service_account= of the call that starts the run"):
+        kubeflow.component(gpuflow.Step(image="i:1", command=["x"], service_account="trainer"))
     with pytest.raises(GpuflowError, match=r"dsl\.ParallelFor"):
         kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"item": "n"}], for_each={"n": [1, 2]}))
 
@@ -190,3 +230,13 @@ def test_a_configured_task_runs_under_kfps_local_runner(tmp_path: Path) -> None:
 
     local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path))
     assert locally(number=4).output == 8
+
+
+def test_a_pipeline_is_never_written_over_by_what_it_compiles_to(tmp_path: Path, capsys: Any) -> None:
+    source = tmp_path / "quota-gate.yaml"
+    text = (FOLDER / "sources" / "quota-gate.yaml").read_text()
+    source.write_text(text)
+    for output in (source, tmp_path):
+        assert main(["compile", str(source), "--target", "kubeflow", "-o", str(output)]) == 2
+        assert "is the pipeline itself, which would be written over" in capsys.readouterr().err
+    assert source.read_text() == text

@@ -11,7 +11,7 @@ pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/ku
 
 from gpuflow.errors import GpuflowError
 from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Cannot
+from gpuflow.targets.frame import Cannot, Weaker
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, UNKNOWN
 from tests.targets.kubeflow.compiling import compiled
 
@@ -52,6 +52,16 @@ def test_an_accepted_loss_stands_in_the_artefact_and_only_failures_are_retried()
     [
         ("volumes: {/a: {secret: same}, /b: {config_map: same}}", 'volume named "same"'),
         ('for_each: {word: ["{{x}}"]}', "which Argo would evaluate"),
+        ('for_each: {word: ["a$$b"]}', "holds $$, of which the kubelet leaves one"),
+        ('for_each: {word: ["$(HOME)"]}', "holds $(HOME), which the kubelet would replace"),
+        ('for_each: {word: ["$(mode)"]}, env: {mode: fast}', "holds $(mode), which the kubelet would replace"),
+        ('working_dir: "/a/{{b}}"', "/a/{{b}} holds {{, which Argo would evaluate"),
+        ("working_dir: /a$$b", "holds $$, of which"),
+        ('checkpoint: {path: "/c/{{b}}", store: "s3://m"}', "/c/{{b}} holds {{"),
+        ('outputs: {o: {type: file, path: "/o/{{b}}", uri: "s3://m"}}', "/o/{{b}} holds {{"),
+        ('outputs: {o: {type: file, uri: "s3://m/$$o"}}', "s3://m/$$o holds $$"),
+        ('volumes: {"/d/{{b}}": {empty_dir: 1Gi}}', "/d/{{b}} holds {{"),
+        ('annotations: {example.com/note: "{{workflow.name}}"}', 'the annotation "example.com/note" holds {{'),
         ("for_each: {seed: [9007199254740993]}", "exact up to 9007199254740992 only"),
     ],
 )
@@ -63,6 +73,9 @@ def test_what_would_become_something_else_is_refused_even_when_losses_are_allowe
     ("top", "words"),
     [
         ('params: {greeting: "{{x}}"}\n', 'the default of "greeting"'),
+        ("params: {price: 5 $$}\n", 'the default of "price" holds $$'),
+        ('params: {size: {type: string, enum: [s, "$(SIZE)"], default: s}}\n', 'a choice of "size" holds $(SIZE)'),
+        ('params: {size: {type: int, default: 1, description: "{{x}}"}}\n', 'the description of "size" holds {{'),
         ("claims: {scratch: {size: 1Gi}}\n", "names no storage_class"),
         ("params: {any: {type: json, default: 5}}\n", "neither a list nor a map"),
         ('exit: {work-driver: {image: "i:1", command: [x]}}\n', 'KFP calls its own task "work-driver"'),
@@ -86,6 +99,7 @@ def test_outputs_of_loops_that_nest_are_refused_when_somebody_reads_them() -> No
     [
         ("volumes: {/d: {claim: c, read_only: true}}", 'the claim "c" would be mounted writable'),
         ("volumes: {/d: {secret: s, sub_path: x}}", "sub_path works on claims only"),
+        ("security: {user: 5, fs_group: 7}", "KFP sets user and group of the container, and no fs_group"),
         ("kubernetes: {affinity: {podAntiAffinity: {x: [{topologyKey: zone}]}}}", "podAntiAffinity is never read"),
         ("retry: {failures: 6, backoff: {start: 1m, factor: 3, max: 10m}}", "the waits grow to 14580s"),
     ],
@@ -96,6 +110,24 @@ def test_what_is_carried_only_in_part_is_refused_and_stands_in_the_header_of_a_l
     assert words in refusal(step(fields))
     text = compiled(step(f"{fields}, termination_grace: 90s"), lossy=True)
     assert f'# LOST: kubeflow: step "work": {words}' in text
+
+
+ACCOUNTS = """
+name: p
+defaults: {image: "i:1", service_account: trainer}
+steps:
+  work: {command: [w]}
+  inside: {pipeline: {name: q, defaults: {image: "i:1"%s}, steps: {x: {command: [x]}}}}
+"""
+
+
+def test_a_service_account_is_carried_by_the_call_when_all_steps_share_it_and_refused_when_they_differ() -> None:
+    assert 'service_account="trainer"' in compiled(ACCOUNTS % ", service_account: trainer")
+    for other, shown in (("", "none, trainer"), (", service_account: other", "other, trainer")):
+        assert f"steps ask for several ({shown})" in refusal(ACCOUNTS % other)
+        text = compiled(ACCOUNTS % other, lossy=True)
+        assert "service_account=" not in text
+        assert f"# LOST: kubeflow: a run has one service account, and steps ask for several ({shown})" in text
 
 
 APPROVAL = """
@@ -161,4 +193,8 @@ def test_the_guide_lists_every_gap_with_its_reason_and_its_way_out() -> None:
         for name, entry in CAPABILITIES.items()
         if isinstance(entry, Cannot)
     }
-    assert rows == {line for line in guide.splitlines() if line.startswith("| `") and ".yaml`" not in line}
+    table = guide.partition("| construct | why | instead |\n")[2].partition("\n\n")[0]
+    assert rows == {line for line in table.splitlines() if line.startswith("| `")}
+    weaker = [f"- `{name}`: {entry.reason}" for name, entry in CAPABILITIES.items() if isinstance(entry, Weaker)]
+    assert weaker
+    assert set(weaker) <= set(guide.splitlines())

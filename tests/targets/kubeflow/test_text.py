@@ -12,9 +12,11 @@ pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/ku
 
 from gpuflow.errors import GpuflowError
 from gpuflow.pod.spelling import spelled
+from gpuflow.spec.loading import loads
 from gpuflow.spec.text import Join, ParamRef
-from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling
-from tests.targets.kubeflow.compiling import compiled, documents
+from gpuflow.targets.kubeflow.notes import notes
+from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling, replaced
+from tests.targets.kubeflow.compiling import HEAD, compiled, documents
 
 TEXT = st.text(alphabet=st.sampled_from("{}$()=. aB'\"\\\n%é"), max_size=30)
 EXPANSION = re.compile(r"\$(\$|\([A-Za-z_][A-Za-z0-9_]*\))")
@@ -42,6 +44,39 @@ def test_text_around_a_reference_arrives_too(before: str, after: str) -> None:
     assert re.findall(r"\{\{+", carried) == ["{{"]
     resolved = carried.replace("{{$.inputs.parameters['who']}}", "me")
     assert kubelet(resolved, {BRACE: "{"}) == before + "me" + after
+
+
+@given(TEXT, st.sets(st.sampled_from(["aB", "B", "a"])))
+def test_a_value_that_is_let_through_arrives_as_it_was_written(value: str, names: set[str]) -> None:
+    """The driver puts values into the pod's args as they are; whatever is not refused there must survive."""
+    if replaced(value, lambda: names) is None:
+        assert "{{" not in value
+        assert kubelet(value, dict.fromkeys(names, "other")) == value
+
+
+@pytest.mark.parametrize("value", ["$", "5 $ 6", "$(date)", "a$(b", "{ {", "}}", "$()", "${HOME}"])
+def test_plain_values_are_not_refused(value: str) -> None:
+    assert replaced(value, lambda: {"OTHER"}) is None
+
+
+def noted(source: str) -> list[str]:
+    return [found.message for found in notes(loads(HEAD + source))]
+
+
+def test_text_of_the_run_is_named_with_the_steps_that_are_handed_it() -> None:
+    source = """
+name: p
+params: {who: {type: string}, count: {type: int}, size: {type: string, enum: [s, l]}, all: {type: json}}
+defaults: {image: "i:1"}
+steps:
+  plan: {command: [plan, {param: count}, {param: size}], outputs: {note: string, rows: int}}
+  each: {command: [each, {item: one}], for_each: {one: {param: all}}, outputs: {loss: float}}
+  sum: {command: [sum, {output: each.loss}, {output: plan.rows}]}
+  say: {command: [say], env: {NOTE: {output: plan.note}}}
+"""
+    (message,) = noted(source)
+    assert message.startswith('steps "each", "say": text that is only known in the run')
+    assert noted(source.replace("{item: one}", "x").replace("plan.note", "plan.rows")) == []
 
 
 def one(words: str, env: str = "{}") -> str:

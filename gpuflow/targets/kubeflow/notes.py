@@ -1,0 +1,50 @@
+"""What a reader of the artefact should know, although nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuflow.errors import Finding
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules import output_types
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
+from gpuflow.targets.frame import named_steps
+
+_TEXT = ("string", "json")
+_CONTAINER = ("command", "args", "env")
+
+
+def notes(pipeline: Pipeline) -> Iterator[Finding]:
+    """One note about all text that is only known when the pipeline runs, with the steps that are handed it."""
+    handed: dict[str, tuple[str | int, ...]] = {}
+    for section in ("steps", "exit"):
+        for name in getattr(pipeline, section):
+            step = pipeline.effective(name)
+            for place, ref in step.references():
+                if name not in handed and place[0] in _CONTAINER and _late(pipeline, step, ref):
+                    handed[name] = (section, name, *place)
+            if step.pipeline is not None:
+                yield from notes(step.pipeline)
+    if handed:
+        yield Finding(
+            "GF305",
+            f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
+            "which replace {{…}} and $(NAME) in it and make $$ one $",
+            pipeline.where(*next(iter(handed.values()))),
+            "hand over such text in a file",
+            "note",
+        )
+
+
+def _late(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
+    """Whether a reference stands for text that somebody else writes: a parameter, an output, an item of either."""
+    source = (step.for_each or {}).get(ref.name) if isinstance(ref, ItemRef) else ref
+    if isinstance(source, ParamRef):
+        param = pipeline.params[source.name]
+        return param.type in _TEXT and not param.enum
+    if not isinstance(source, OutputRef):
+        return False
+    before = pipeline.steps[source.step]
+    one = before.model_copy(update={"for_each": None})  # a list of numbers is no text
+    return output_types(one).get(source.name) in _TEXT
