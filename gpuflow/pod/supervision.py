@@ -28,6 +28,8 @@ class Engine:
 
     name: str = "none"
     outputs_dir: str = OUTPUTS
+    within: str = ""
+    """Where the pipeline stands in the one around it, already spelled: it keeps apart the state of its copies."""
 
 
 def is_supervised(step: Step, site: Site) -> bool:
@@ -41,6 +43,11 @@ def counts_budgets(step: Step, site: Site) -> bool:
     return has_place and step.retry is not None and step.retry.interruptions > 0
 
 
+def keeps_state(step: Step, site: Site) -> bool:
+    """Whether attempts leave something behind that later attempts of the same step, and nobody else, must find."""
+    return step.checkpoint is not None or counts_budgets(step, site)
+
+
 def supervised(
     pipeline: Pipeline,
     name: str,
@@ -52,7 +59,8 @@ def supervised(
     command: list[str],
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The wrapped command, and the mounts the supervisor needs."""
-    options: dict[str, Any] = {"pipeline": pipeline.name, "step": name, "run-id": spelling.reference(RunRef("id"))}
+    own = f"{engine.within}/{name}" if engine.within and keeps_state(step, site) else name
+    options: dict[str, Any] = {"pipeline": pipeline.name, "step": own, "run-id": spelling.reference(RunRef("id"))}
     if step.for_each:
         options["item"] = ",".join(f"{key}={spelling.reference(ItemRef(key))}" for key in step.for_each)
     mounts: list[dict[str, Any]] = []

@@ -24,6 +24,7 @@ from .waiting import until
 
 OWNER = {"gpuflow.test/owner": "pytest"}
 PARTS = pytest.StashKey[list[tuple[str, float]]]()
+CLUSTER = pytest.StashKey[Cluster]()
 AnyCluster = Cluster | GivenCluster
 
 
@@ -53,10 +54,12 @@ def proof_ground(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
     if given := os.environ.get("KUBECONFIG"):
         yield GivenCluster(Path(given.split(os.pathsep)[0]))
         return
-    if (running := Cluster.find("default")) and (running.state["node"] or not node):
+    name = f"pytest-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
+    # Each module that imports these fixtures has a `proof_ground` to itself; the session has one cluster.
+    running = request.config.stash.get(CLUSTER, None) or Cluster.find("default")
+    if running and (running.state["node"] or not node):
         yield running
         return
-    name = f"pytest-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     capture = request.config.pluginmanager.getplugin("capturemanager")
     try:
         # The first start builds the engines for many minutes: show its progress.
@@ -64,6 +67,7 @@ def proof_ground(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
             cluster = Cluster.up(name, node=node, say=lambda line: print(f"  {line}", flush=True))
     except (MachineError, BuildError) as error:
         lacking(str(error))
+    request.config.stash[CLUSTER] = cluster
     try:
         yield cluster
     finally:

@@ -13,13 +13,12 @@ from gpuflow.spec.policies import Spot
 from gpuflow.targets.airflow.python import Call
 from gpuflow.targets.airflow.references import Marks, Scope, glued
 
-ENGINE = Engine("airflow")
-
 
 def pod_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     """`metadata` and `spec` of a step's pod, with calls where the values of a run belong."""
     marks = Marks(scope)
-    pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, ENGINE))
+    engine = Engine("airflow", within="/".join(scope.group))
+    pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, engine))
     if scope.keys:
         _tell_items(pod["spec"]["containers"][0], scope)
     made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}

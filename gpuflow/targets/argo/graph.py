@@ -17,6 +17,7 @@ from gpuflow.targets.argo.exports import export_template, exported, exported_val
 from gpuflow.targets.argo.loop_template import loop_template, needs_template
 from gpuflow.targets.argo.loops import is_quoted, is_static, item_reading, loop, refuse_items
 from gpuflow.targets.argo.names import Names
+from gpuflow.targets.argo.places import PLACE, PLACE_TAG, asks_place, place_of, with_place
 from gpuflow.targets.argo.spelling import (
     PLAIN_TYPES,
     Inputs,
@@ -53,7 +54,8 @@ class Templates:
         tasks = [self._task(pipeline, name, prefix, before[name], wanted, nested=nested) for name in pipeline.steps]
         template: dict[str, Any] = {"name": title}
         if nested:
-            template["inputs"] = {"parameters": [{"name": name} for name in pipeline.params]}
+            place_input = [PLACE] if asks_place(pipeline, self.site) else []
+            template["inputs"] = {"parameters": [{"name": name} for name in (*pipeline.params, *place_input)]}
             template["outputs"] = _nested_outputs(pipeline)
             template["parallelism"] = pipeline.parallel
         template["dag"] = {"tasks": tasks}
@@ -78,7 +80,13 @@ class Templates:
         self.found.insert(place, {"name": EXIT, "dag": {"tasks": tasks}})
 
     def _step(
-        self, pipeline: Pipeline, name: str, prefix: str, wanted: frozenset[OutputRef] = frozenset()
+        self,
+        pipeline: Pipeline,
+        name: str,
+        prefix: str,
+        wanted: frozenset[OutputRef] = frozenset(),
+        *,
+        nested: bool = False,
     ) -> tuple[str, Inputs]:
         step, title = pipeline.effective(name), self.names.claim(prefix + name)
         if step.approval is not None:
@@ -87,7 +95,8 @@ class Templates:
         if step.pipeline is not None:
             self.dag(step.pipeline, title, nested=True)
             return title, Inputs()
-        template, inputs = step_template(pipeline, name, title, self.site, self.semaphores)
+        within = PLACE_TAG if nested else ""
+        template, inputs = step_template(pipeline, name, title, self.site, self.semaphores, within=within)
         if "outputs" in template and not step.for_each:
             template["outputs"] = with_exports(template["outputs"], name, wanted)
             if "memoize" in template:  # an entry holds outputs with the names they are exported under
@@ -107,7 +116,7 @@ class Templates:
     ) -> dict[str, Any]:
         step = pipeline.effective(name)
         place = len(self.found)
-        title, inputs = self._step(pipeline, name, prefix, wanted)
+        title, inputs = self._step(pipeline, name, prefix, wanted, nested=nested)
         if step.for_each:
             refuse_items(pipeline, name, step)
         task: dict[str, Any] = {
@@ -115,7 +124,10 @@ class Templates:
             "template": title,
             "depends": _depends(needs, step),
             "when": _condition(pipeline, step, nested=nested),
-            "arguments": _arguments(pipeline, inputs, step, nested=nested, static=is_static(step)),
+            "arguments": with_place(
+                _arguments(pipeline, inputs, step, nested=nested, static=is_static(step)),
+                place_of(name, step, self.site, nested=nested),
+            ),
             **loop(step, nested=nested),
         }
         if needs_template(name, step, wanted):

@@ -16,6 +16,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.targets.argo.exports import with_exports
 from gpuflow.targets.argo.loops import asks_item, item_reading
+from gpuflow.targets.argo.places import PLACE, PLACE_TAG
 from gpuflow.targets.argo.spelling import (
     PLAIN_TYPES,
     argument,
@@ -47,6 +48,8 @@ def loop_template(
     for parameter in (task.pop("arguments") or {"parameters": []})["parameters"]:
         if _uses_item(parameter["value"]):
             inner.append(parameter)
+            if parameter["value"].startswith(PLACE_TAG):
+                outer.append({"name": PLACE, "value": PLACE_TAG})
         else:
             outer.append(parameter)
             inner.append({"name": parameter["name"], "value": f"{{{{inputs.parameters.{parameter['name']}}}}}"})

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import fail
 from gpuflow.pod import Engine, pod_for
-from gpuflow.pod.supervision import OUTPUTS, counts_budgets
+from gpuflow.pod.supervision import OUTPUTS, counts_budgets, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
@@ -17,6 +18,7 @@ from gpuflow.spec.rules import reference_type
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.patches import falls_back, growing_memory, on_demand, pod_patch, without_spot
+from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.argo.semaphores import synchronization
 from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs
@@ -47,11 +49,12 @@ def step_template(
     site: Site,
     semaphores: str | None = None,
     inputs: Inputs | None = None,
+    within: str = "",
 ) -> tuple[dict[str, Any], Inputs]:
-    """The template of a container step, and the inputs its caller must fill."""
+    """The template of a container step, and the inputs its caller must fill. `within`: how it reads its place."""
     inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
-    pod = pod_for(pipeline, name, site, inputs, ENGINE)
+    pod = pod_for(pipeline, name, site, inputs, replace(ENGINE, within=within))
     _refuse_stray_tags(pipeline, name, pod)
     spec = dict(pod["spec"])
     later = _later(pipeline, name, site, pod["spec"])
@@ -60,9 +63,10 @@ def step_template(
     volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
     deadline = spec.pop("activeDeadlineSeconds", None)
     texts = [name for name, ref in inputs.used.items() if reference_type(pipeline, step, ref) not in PLAIN_TYPES]
+    received = [*sorted(inputs.used), *([PLACE] if within and keeps_state(step, site) else [])]
     template: dict[str, Any] = {
         "name": title,
-        "inputs": {"parameters": [{"name": used} for used in sorted(inputs.used)]} if inputs.used else None,
+        "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
         "outputs": _outputs(pipeline, name, step),
         "metadata": pod["metadata"],
         "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),

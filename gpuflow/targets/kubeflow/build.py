@@ -133,7 +133,7 @@ class Builder:
     def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef]]:
         """Adds the step's container and its Kubernetes settings; gives what its text refers to, and its claims."""
         spelling = KubeflowSpelling()
-        pod = pod_for(self.pipeline, name, self.site, spelling, ENGINE)
+        pod = pod_for(self.pipeline, name, self.site, spelling, replace(ENGINE, within=self.prefix.rstrip("-")))
         claims = claim_channels(pod, self.claim_volumes)
         try:
             refuse_shared_names(pod)

@@ -62,9 +62,7 @@ _GAPS = {
         "upstream", "it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"
     ),
     "probes": Cannot("upstream", "it has no probes", "end the process when it is unwell: a failed step is retried"),
-    "queue_timeout": Cannot(
-        "upstream", "a pod waits as long as it must", "bound the whole run with deadline"
-    ),
+    "queue_timeout": Cannot("upstream", "a pod waits as long as it must", "bound the whole run with deadline"),
     "retry.final_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
     "retry.interruptions": Cannot(
         "upstream",

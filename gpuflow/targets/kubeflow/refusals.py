@@ -87,6 +87,7 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     if f"{name}-driver" in pipeline.steps or f"{name}-driver" in pipeline.exit:
         yield f'KFP calls its own task "{name}-driver", like another step', (), f'rename "{name}-driver"'
     yield from _fan_out(pipeline, name, step)
+    yield from _shared_state(step)
     yield from _bare_text(pipeline, step)
     for key, value in step.params.items():
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
@@ -98,6 +99,30 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
                 ("outputs", output),
                 "rename the step or the output",
             )
+
+
+def _shared_state(step: Step) -> Iterator[Problem]:
+    """Copies of a sub-pipeline do not know their item, so a checkpoint inside would be that of all of them."""
+    if step.pipeline is None or not step.for_each:
+        return
+    for name in _checkpointed(step.pipeline):
+        yield (
+            f'its copies would share the checkpoints of "{name}"',
+            ("for_each",),
+            "hand the item over as a parameter, and use that in checkpoint.store: s3://bucket/{param: ...}",
+        )
+
+
+def _checkpointed(pipeline: Pipeline, inside: str = "") -> Iterator[str]:
+    """The steps whose checkpoints are kept in a place that does not depend on a parameter."""
+    for name in pipeline.steps:
+        step = pipeline.effective(name)
+        if step.pipeline is not None:
+            yield from _checkpointed(step.pipeline, f"{inside}{name}.")
+        elif step.checkpoint is not None and not any(
+            isinstance(part, ParamRef) for part in parts_of(step.checkpoint.store)
+        ):
+            yield inside + name
 
 
 def _bare_text(pipeline: Pipeline, step: Step) -> Iterator[Problem]:

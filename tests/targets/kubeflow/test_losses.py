@@ -198,3 +198,32 @@ def test_the_guide_lists_every_gap_with_its_reason_and_its_way_out() -> None:
     weaker = [f"- `{name}`: {entry.reason}" for name, entry in CAPABILITIES.items() if isinstance(entry, Weaker)]
     assert weaker
     assert set(weaker) <= set(guide.splitlines())
+
+
+KEEPER = """
+  {name}:
+    {loop}
+    params: {{size: "1"}}
+    pipeline:
+      name: inner
+      params: {{size: {{type: string}}}}
+      steps:
+        train: {{image: "i:1", command: [t], checkpoint: {{path: /kept, store: {store}}}}}
+"""
+
+
+def keeper(name: str, store: str = "s3://m", loop: str = "") -> str:
+    return KEEPER.format(name=name, store=store, loop=loop)
+
+
+def test_a_sub_pipeline_that_is_used_twice_keeps_its_checkpoints_apart() -> None:
+    text = compiled("name: p\nsteps:" + keeper("one") + keeper("two"))
+    assert "--step=one/train" in text
+    assert "--step=two/train" in text
+
+
+def test_copies_of_a_sub_pipeline_that_would_share_checkpoints_are_refused() -> None:
+    loop = "for_each: {i: [1, 2]}"
+    assert 'its copies would share the checkpoints of "train"' in refusal("name: p\nsteps:" + keeper("all", loop=loop))
+    apart = "{join: [s3://m/, {param: size}]}"
+    assert "--step=all/train" in compiled("name: p\nsteps:" + keeper("all", apart, loop))

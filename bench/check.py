@@ -1,0 +1,322 @@
+"""Seconds and memory for checking a large pipeline against a large cluster: `python bench/check.py`.
+
+The cluster is a folder of YAML as `kubectl get -o yaml` writes it: nodes of five kinds with labels, taints and MIG
+slices, four bound pods on each, fifty queues in ten cohorts, quota and limit range. The pipeline has layers of a
+hundred steps, each waiting for eight of the layer before, on whole GPUs, on slices and on none. Each row runs in a
+process of its own; seconds are CPU seconds, which other work on the machine changes little. The peer reads the same
+files with PyYAML's C loader and forgets where everything stands.
+"""
+
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import yaml
+
+from gpuflow.check import admit
+from gpuflow.check.verdict import check
+from gpuflow.cluster import read_cluster
+from gpuflow.demand import demand_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
+
+ROWS = ((1_000, 5_000), (10_000, 500), (10_000, 5_000))
+PARTS = ("load", "demand", "read", "check")
+LAYER, NEEDS = 100, 8
+PODS_PER_NODE, QUEUES, COHORTS = 4, 50, 10
+NAMESPACE = "team-0"
+ROUNDS = 5
+
+HEAD = """apiVersion: gpuflow/v1
+kind: Pipeline
+name: bench
+defaults: {image: registry.example.com/x:1, queue: research, cpu: 1, memory: 2Gi}
+steps:
+"""
+KINDS = {
+    "a100": ("NVIDIA-A100-SXM4-80GB", {"nvidia.com/gpu": 8}),
+    "h100": ("NVIDIA-H100-80GB-HBM3", {"nvidia.com/gpu": 8}),
+    "l4": ("NVIDIA-L4", {"nvidia.com/gpu": 4}),
+    "slices": ("NVIDIA-A100-SXM4-80GB", {"nvidia.com/mig-1g.10gb": 28, "nvidia.com/mig-3g.40gb": 8}),
+    "cpu": ("", {}),
+}
+DEVICES = ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
+
+
+def pipeline(steps: int) -> str:
+    """A pipeline of this many steps, as YAML."""
+    dice = random.Random(1)
+    lines = [HEAD]
+    for index in range(steps):
+        before = index // LAYER - 1
+        needs = sorted({before * LAYER + dice.randrange(LAYER) for _ in range(NEEDS)}) if before >= 0 else []
+        lines.append(f"  s{index}:\n    command: [python, work.py, --index, '{index}']\n")
+        lines.append(f"    needs: [{', '.join(f's{need}' for need in needs)}]\n" if needs else "")
+        if index % 3 == 0:
+            lines.append("    gpu: a100-80gb x 2\n    memory: 64Gi\n")
+        elif index % 7 == 0:
+            lines.append("    mig: {profile: 1g.10gb, model: a100-80gb}\n    memory: 12Gi\n")
+    return "".join(lines)
+
+
+def nodes(count: int) -> Iterator[dict[str, Any]]:
+    kinds = list(KINDS.items())
+    for index in range(count):
+        kind, (product, offers) = kinds[index % len(kinds)]
+        labels = {"kubernetes.io/hostname": f"node-{index}", "topology.kubernetes.io/zone": f"z{index % 3}"}
+        labels |= {"example.com/pool": kind} | ({"nvidia.com/gpu.product": product} if product else {})
+        amounts = {"cpu": "96", "memory": "1000Gi", "pods": "110", "ephemeral-storage": "1700Gi"}
+        amounts |= {name: str(amount) for name, amount in offers.items()}
+        taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+        yield {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": f"node-{index}", "labels": labels},
+            "spec": {"podCIDR": f"10.{index // 256}.{index % 256}.0/24", "taints": [taint] if product else []},
+            "status": {
+                "capacity": amounts,
+                "allocatable": amounts,
+                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+            },
+        }
+
+
+def pods(count: int) -> Iterator[dict[str, Any]]:
+    kinds = list(KINDS.values())
+    for index in range(count * PODS_PER_NODE):
+        node = index // PODS_PER_NODE
+        offers = kinds[node % len(kinds)][1]
+        wanted = {"cpu": "8", "memory": "64Gi"}
+        if offers and index % PODS_PER_NODE < 2:
+            wanted |= {next(iter(offers)): "1"}
+        container = {
+            "name": "main",
+            "image": "registry.example.com/serve:2",
+            "command": ["python", "-m", "serve"],
+            "resources": {"requests": wanted, "limits": wanted},
+            "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/token", "readOnly": True}],
+        }
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"pod-{index}", "namespace": f"team-{index % QUEUES}", "labels": {"app": "serve"}},
+            "spec": {"nodeName": f"node-{node}", "containers": [container], "schedulerName": "default-scheduler"},
+            "status": {"phase": "Running", "qosClass": "Guaranteed"},
+        }
+
+
+def queues() -> Iterator[dict[str, Any]]:
+    """A namespace, a queue and a cluster queue for every team; the teams of a cohort lend to each other."""
+    kueue = {"apiVersion": "kueue.x-k8s.io/v1beta2"}
+    taints = [{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]
+    for kind, (product, _) in KINDS.items():
+        labels = {"nvidia.com/gpu.product": product} if product else {"example.com/pool": kind}
+        spec = {"nodeLabels": labels, "nodeTaints": taints if product else []}
+        yield {**kueue, "kind": "ResourceFlavor", "metadata": {"name": kind}, "spec": spec}
+    for team in range(QUEUES):
+        flavors = [
+            {
+                "name": kind,
+                "resources": [
+                    {"name": "cpu", "nominalQuota": "800"},
+                    {"name": "memory", "nominalQuota": "8000Gi"},
+                    *({"name": name, "nominalQuota": "32" if name in offers else "0"} for name in DEVICES),
+                ],
+            }
+            for kind, (_, offers) in reversed(KINDS.items())
+        ]
+        groups = [{"coveredResources": ["cpu", "memory", *DEVICES], "flavors": flavors}]
+        cohort = {"cohortName": f"cohort-{team % COHORTS}", "namespaceSelector": {}, "resourceGroups": groups}
+        home = {"metadata": {"name": "research", "namespace": f"team-{team}"}}
+        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{team}"}}
+        yield {**kueue, "kind": "ClusterQueue", "metadata": {"name": f"team-{team}"}, "spec": cohort}
+        yield {**kueue, "kind": "LocalQueue", **home, "spec": {"clusterQueue": f"team-{team}"}}
+
+
+HARD = {
+    "pods": "1000",
+    "requests.cpu": "4000",
+    "requests.memory": "40000Gi",
+    "limits.cpu": "8000",
+    "limits.memory": "80000Gi",
+    "requests.nvidia.com/gpu": "256",
+    "requests.nvidia.com/mig-1g.10gb": "100",
+    "persistentvolumeclaims": "50",
+}
+USED = dict.fromkeys(HARD, "4")
+
+
+def rules() -> list[dict[str, Any]]:
+    """Two quotas and a limit range of the team's namespace."""
+    item = {
+        "type": "Container",
+        "default": {"cpu": "1", "memory": "1Gi"},
+        "defaultRequest": {"cpu": "100m", "memory": "128Mi"},
+        "max": {"cpu": "64", "memory": "512Gi"},
+        "min": {"cpu": "10m", "memory": "4Mi"},
+    }
+    whole = {"type": "Pod", "max": {"cpu": "96", "memory": "1Ti"}}
+    head = {"apiVersion": "v1", "kind": "ResourceQuota"}
+    said = {"spec": {"hard": HARD}, "status": {"hard": HARD, "used": USED}}
+    quotas = [{**head, "metadata": {"name": name, "namespace": NAMESPACE}, **said} for name in ("compute", "gpus")]
+    bounds = {"metadata": {"name": "bounds", "namespace": NAMESPACE}, "spec": {"limits": [item, whole]}}
+    return [*quotas, {"apiVersion": "v1", "kind": "LimitRange", **bounds}]
+
+
+def write_cluster(folder: Path, count: int) -> None:
+    for name, objects in {
+        "nodes": list(nodes(count)),
+        "pods": list(pods(count)),
+        "queues": list(queues()),
+        "rules": rules(),
+    }.items():
+        text = yaml.dump({"apiVersion": "v1", "kind": "List", "items": objects}, Dumper=dumper())
+        (folder / f"{name}.yaml").write_text(text)
+
+
+def dumper() -> Any:
+    """PyYAML's C dumper without anchors, as kubectl writes."""
+
+    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+        def ignore_aliases(self, data: object) -> bool:
+            return True
+
+    return Plain
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = process_time()
+    result = work()
+    return process_time() - start, result
+
+
+def measure(folder: Path, file: str) -> dict[str, Any]:
+    """One row, in this process."""
+    site = Site.load("nvidia")
+    loading, found = seconds(lambda: load(str(folder / file)))
+    demanding, demand = seconds(lambda: demand_of(found, site, "argo"))
+    reading, cluster = seconds(lambda: read_cluster(str(folder / "cluster")))
+    checking, report = seconds(lambda: check(demand, cluster, NAMESPACE))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    row = dict(zip(PARTS, (loading, demanding, reading, checking), strict=True))
+    return {**row, "all": sum(row.values()), "MiB": peak, "verdict": report.verdict, "lines": len(report.scopes)}
+
+
+def peer(folder: Path) -> dict[str, float]:
+    """The same manifests, read by PyYAML alone."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    texts = [file.read_text() for file in sorted((folder / "cluster").iterdir())]
+    took, _ = seconds(lambda: [yaml.load(text, Loader=loader) for text in texts])
+    return {"read": took, "MB": sum(map(len, texts)) / 1e6}
+
+
+def in_its_own_process(*words: str) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, __file__, *words], check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def whole_checks() -> None:
+    columns = (*PARTS, "all", "MiB")
+    rows: dict[tuple[int, int], dict[str, Any]] = {}
+    print(f"{'steps':<8}{'nodes':>7}{'pods':>8}" + "".join(f"{name:>9}" for name in columns) + "  verdict")
+    with tempfile.TemporaryDirectory() as name:
+        for steps, count in ROWS:
+            folder = Path(name) / f"{steps}-{count}"
+            (folder / "cluster").mkdir(parents=True)
+            write_cluster(folder / "cluster", count)
+            (folder / "pipeline.yaml").write_text(pipeline(steps))
+            row = rows[steps, count] = in_its_own_process("row", str(folder))
+            figures = "".join(f"{row[name]:>9.1f}" for name in columns)
+            pods_there = count * PODS_PER_NODE
+            print(f"{steps:<8}{count:>7}{pods_there:>8}{figures}  {row['verdict']}, {row['lines']} lines", flush=True)
+        plain = in_its_own_process("peer", str(folder))
+    few_steps, few_nodes, large = (rows[size] for size in ROWS)
+    for what, small in (("10 x steps", few_steps), ("10 x nodes", few_nodes)):
+        print(f"{what:<23}" + "".join(f"{large[name] / small[name]:>8.1f}x" for name in columns))
+    print(
+        f"PyYAML's C loader alone, {plain['MB']:.0f} MB of manifests: {plain['read']:.1f} s; "
+        f"with positions and checks: {large['read'] / plain['read']:.2f} times as long"
+    )
+
+
+def simple_pod(index: int) -> dict[str, Any]:
+    resources = {"requests": {"cpu": str(index % 8 + 1), "memory": "16Gi"}, "limits": {"nvidia.com/gpu": "1"}}
+    container = {"name": "main", "image": "registry.example.com/x:1", "resources": resources}
+    return {"metadata": {"name": f"train-{index}"}, "spec": {"containers": [container]}}
+
+
+def full_pod(index: int) -> dict[str, Any]:
+    """A pod as an engine makes it: init container, sidecar, volumes, labels, node selector."""
+
+    def container(name: str, cpu: str, memory: str, **more: Any) -> dict[str, Any]:
+        amounts = {"cpu": cpu, "memory": memory}
+        limits = {**amounts, **more.pop("devices", {})}
+        resources = {"requests": amounts, "limits": limits}
+        return {"name": name, "image": "registry.example.com/x:1", "resources": resources, **more}
+
+    main = container(
+        "main",
+        str(index % 8 + 1),
+        f"{index % 30 + 8}Gi",
+        devices={"nvidia.com/gpu": "1"},
+        env=[{"name": "INDEX", "value": str(index)}, {"name": "MODE", "value": "train"}],
+        volumeMounts=[{"name": "shm", "mountPath": "/dev/shm"}, {"name": "data", "mountPath": "/data"}],
+    )
+    spec = {
+        "restartPolicy": "Never",
+        "serviceAccountName": "runner",
+        "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}, {"name": "data", "emptyDir": {}}],
+        "initContainers": [
+            container("init", "500m", "512Mi"),
+            container("logs", "100m", "256Mi", restartPolicy="Always"),
+        ],
+        "containers": [main],
+    }
+    labels = {"team": "nlp", "step": f"train-{index}"}
+    return {"metadata": {"name": f"train-{index}", "namespace": NAMESPACE, "labels": labels}, "spec": spec}
+
+
+def admissions() -> None:
+    """How many pods a second are judged, every one of them another, all given as plain maps."""
+    *quotas, limits = rules()
+    small = {"metadata": {"name": "gpus"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
+    print(f"\n{'admit':<58}{'a second':>10}")
+    for what, make, surroundings in (
+        ("one container, one quota of one key", simple_pod, {"quotas": [small]}),
+        (
+            "GPU, init and sidecar, two quotas of 8 keys, LimitRange",
+            full_pod,
+            {"quotas": quotas, "limit_ranges": [limits]},
+        ),
+    ):
+        pods_ = [make(index) for index in range(2_000)]
+
+        def every(pods_: Any = pods_, given: Any = surroundings) -> bool:
+            return all(admit(pod, **given).allowed for pod in pods_)
+
+        runs = [seconds(every) for _ in range(ROUNDS)]
+        assert all(allowed for _, allowed in runs)
+        print(f"{what:<58}{len(pods_) / min(took for took, _ in runs):>10,.0f}")
+
+
+def main() -> None:
+    if sys.argv[1:]:
+        what, folder = sys.argv[1], Path(sys.argv[2])
+        print(json.dumps(measure(folder, "pipeline.yaml") if what == "row" else peer(folder)))
+        return
+    admissions()
+    whole_checks()
+
+
+if __name__ == "__main__":
+    main()
