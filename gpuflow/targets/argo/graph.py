@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpuflow.site import Site
-from gpuflow.spec.flow import upstream
+from gpuflow.spec.flow import may_be_skipped, upstream
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.rules import condition_types, output_types, reference_type
@@ -19,7 +19,9 @@ from gpuflow.targets.argo.loops import is_quoted, is_static, item_reading, loop,
 from gpuflow.targets.argo.names import Names
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG, asks_place, place_of, with_place
 from gpuflow.targets.argo.spelling import (
+    NO_DEFAULTS,
     PLAIN_TYPES,
+    Defaults,
     Inputs,
     argument,
     carried,
@@ -117,22 +119,25 @@ class Templates:
         step = pipeline.effective(name)
         place = len(self.found)
         title, inputs = self._step(pipeline, name, prefix, wanted, nested=nested)
+        defaults = _skipped_outputs(pipeline) if step.if_skipped == "run" else NO_DEFAULTS
         if step.for_each:
             refuse_items(pipeline, name, step)
         task: dict[str, Any] = {
             "name": name,
             "template": title,
             "depends": _depends(needs, step),
-            "when": _condition(pipeline, step, nested=nested),
+            "when": _condition(pipeline, step, nested=nested, defaults=defaults),
             "arguments": with_place(
-                _arguments(pipeline, inputs, step, nested=nested, static=is_static(step)),
+                _arguments(pipeline, inputs, step, nested=nested, static=is_static(step), defaults=defaults),
                 place_of(name, step, self.site, nested=nested),
             ),
-            **loop(step, nested=nested),
+            **loop(step, nested=nested, defaults=defaults),
         }
         if needs_template(name, step, wanted):
             around = self.names.claim(f"{title}-loop")
-            template, task = loop_template(pipeline, name, task, around, nested=nested, wanted=wanted)
+            template, task = loop_template(
+                pipeline, name, task, around, nested=nested, wanted=wanted, defaults=defaults
+            )
             self.found.insert(place, template)
         if is_late(name, step, wanted):
             template, task = export_template(name, step, task, self.names.claim(f"{title}-export"))
@@ -140,10 +145,22 @@ class Templates:
         return {key: value for key, value in task.items() if value}
 
 
-def _condition(pipeline: Pipeline, step: Step, *, nested: bool) -> str | None:
+def _skipped_outputs(pipeline: Pipeline) -> Defaults:
+    """What others read when a step was skipped: its outputs' defaults, and of a fan-out no values at all."""
+    skipped = {name: pipeline.steps[name] for name in may_be_skipped(pipeline)}
+    return {
+        OutputRef(name, output): "[]" if step.for_each else text_of(declared.default)
+        for name, step in skipped.items()
+        for output, declared in step.outputs.items()
+        if declared.default is not None
+    }
+
+
+def _condition(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> str | None:
     if step.when is None:
         return None
-    return f"{{{{={condition(step.when, condition_types(pipeline, step), item_reading(step, nested=nested))}}}}}"
+    read = item_reading(step, nested=nested, defaults=defaults)
+    return f"{{{{={condition(step.when, condition_types(pipeline, step), read)}}}}}"
 
 
 STATUS = {"failure": "!= Succeeded", "success": "== Succeeded"}
@@ -180,7 +197,14 @@ def _given(step: Step) -> dict[str, Any]:
 
 
 def _arguments(
-    pipeline: Pipeline, inputs: Inputs, step: Step, *, nested: bool, static: bool, ending: bool = False
+    pipeline: Pipeline,
+    inputs: Inputs,
+    step: Step,
+    *,
+    nested: bool,
+    static: bool,
+    ending: bool = False,
+    defaults: Defaults = NO_DEFAULTS,
 ) -> dict[str, Any] | None:
     """Values for the template's inputs: safe text for containers, carried text for a sub-pipeline's parameters."""
     single = len(step.for_each or ()) == 1
@@ -194,15 +218,17 @@ def _arguments(
         elif isinstance(ref, ItemRef) and static and not single and is_quoted(step, ref.name):
             parameters[name] = unquoted_item(ref.name)
         elif written or reference_type(pipeline, step, ref) in PLAIN_TYPES:
-            parameters[name] = argument(ref, nested=nested, single_item=single)
+            parameters[name] = argument(ref, nested=nested, single_item=single, defaults=defaults)
         else:
-            parameters[name] = safe(_listed(pipeline, ref, text_value(ref, nested=nested, single_item=single)))
+            text = text_value(ref, nested=nested, single_item=single, defaults=defaults)
+            parameters[name] = safe(_listed(pipeline, ref, text))
     for name, value in _given(step).items():
         assert step.pipeline is not None
         plain = step.pipeline.params[name].type in PLAIN_TYPES
         if isinstance(value, ParamRef | OutputRef | ItemRef):
-            text = _listed(pipeline, value, text_value(value, nested=nested, single_item=single))
-            parameters[name] = argument(value, nested=nested, single_item=single) if plain else in_carriage(text)
+            number = argument(value, nested=nested, single_item=single, defaults=defaults)
+            text = text_value(value, nested=nested, single_item=single, defaults=defaults)
+            parameters[name] = number if plain else in_carriage(_listed(pipeline, value, text))
         else:
             parameters[name] = text_of(value) if plain else carried(text_of(value))
     pairs = [{"name": name, "value": value} for name, value in parameters.items()]
@@ -220,7 +246,11 @@ def _listed(pipeline: Pipeline, ref: Ref, value: str) -> str:
 
 def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:
     parameters = []
+    defaults = _skipped_outputs(pipeline)
     for name, ref in pipeline.outputs.items():
         assert isinstance(ref, OutputRef)
-        parameters.append({"name": name, "valueFrom": {"parameter": argument(ref, nested=True, single_item=False)}})
+        source = {"parameter": argument(ref, nested=True, single_item=False)}
+        if ref in defaults:
+            source["default"] = defaults[ref]
+        parameters.append({"name": name, "valueFrom": source})
     return {"parameters": parameters}

@@ -19,6 +19,7 @@ from gpuflow.targets.argo.loops import asks_item, item_reading
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG
 from gpuflow.targets.argo.spelling import (
     PLAIN_TYPES,
+    Defaults,
     argument,
     condition,
     handed_on,
@@ -27,6 +28,8 @@ from gpuflow.targets.argo.spelling import (
 )
 
 Task = dict[str, Any]
+ITEMS = "items"
+"""The input that carries the loop's list; `items--all` where the step uses a parameter of that name."""
 
 
 def needs_template(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
@@ -38,7 +41,14 @@ def needs_template(name: str, step: Step, wanted: frozenset[OutputRef]) -> bool:
 
 
 def loop_template(
-    pipeline: Pipeline, name: str, task: Task, title: str, *, nested: bool, wanted: frozenset[OutputRef]
+    pipeline: Pipeline,
+    name: str,
+    task: Task,
+    title: str,
+    *,
+    nested: bool,
+    wanted: frozenset[OutputRef],
+    defaults: Defaults,
 ) -> tuple[dict[str, Any], Task]:
     """The template `title` around the loop, and the task that calls it in place of `task`."""
     step = pipeline.effective(name)
@@ -56,12 +66,13 @@ def loop_template(
     each: Task = {"name": name, "template": task["template"], "when": None}
     if asks_item(step):
         task["when"], each["when"] = None, _inner_condition(pipeline, step, nested=nested)
-        outer += _handed(pipeline, step, nested=nested)
+        outer += _handed(pipeline, step, nested=nested, defaults=defaults)
     each["arguments"] = {"parameters": inner} if inner else None
     each["withItems"], each["withParam"] = task.pop("withItems", None), task.pop("withParam", None)
     if each["withParam"]:
-        outer.append({"name": "items", "value": each["withParam"]})
-        each["withParam"] = "{{inputs.parameters.items}}"
+        items = ITEMS if all(parameter["name"] != ITEMS for parameter in outer) else f"{ITEMS}--all"
+        outer.append({"name": items, "value": each["withParam"]})
+        each["withParam"] = f"{{{{inputs.parameters.{items}}}}}"
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": parameter["name"]} for parameter in outer]} if outer else None,
@@ -98,11 +109,12 @@ def _outside(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
     return found
 
 
-def _handed(pipeline: Pipeline, step: Step, *, nested: bool) -> list[dict[str, str]]:
+def _handed(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> list[dict[str, str]]:
     types, handed = condition_types(pipeline, step), []
     for name, reference in sorted(_outside(step, nested=nested).items()):
         spell = argument if types[expression.render(reference)] in PLAIN_TYPES else handed_on
-        handed.append({"name": name, "value": spell(reference.ref, nested=nested, single_item=False)})
+        value = spell(reference.ref, nested=nested, single_item=False, defaults=defaults)
+        handed.append({"name": name, "value": value})
     return handed
 
 

@@ -18,7 +18,16 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Range, Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
-from gpuflow.targets.argo.spelling import Reader, constant, hidden_json, reading, text_value, without_tags
+from gpuflow.targets.argo.spelling import (
+    NO_DEFAULTS,
+    Defaults,
+    Reader,
+    constant,
+    hidden_json,
+    reading,
+    text_value,
+    without_tags,
+)
 
 AS_TEXT = "type(#) == 'string' ? # : toJson(#)"
 
@@ -38,16 +47,17 @@ def is_written(step: Step) -> bool:
     return not any(_is_open(source) for source in (step.for_each or {}).values())
 
 
-def item_reading(step: Step, *, nested: bool) -> Reader:
+def item_reading(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> Reader:
     """How the step's condition reads what it is about."""
-    return reading(nested=nested, single_item=len(step.for_each or ()) == 1, written=is_written(step))
+    single = len(step.for_each or ()) == 1
+    return reading(nested=nested, single_item=single, written=is_written(step), defaults=defaults)
 
 
 def _is_open(source: Any) -> bool:
     return isinstance(source, ParamRef | OutputRef)
 
 
-def loop(step: Step, *, nested: bool) -> dict[str, Any]:
+def loop(step: Step, *, nested: bool, defaults: Defaults = NO_DEFAULTS) -> dict[str, Any]:
     """`withItems` or `withParam`, or nothing for a step that is no fan-out."""
     if not step.for_each:
         return {}
@@ -58,8 +68,8 @@ def loop(step: Step, *, nested: bool) -> dict[str, Any]:
         items = [row[0] if len(keys) == 1 else dict(zip(keys, row, strict=True)) for row in rows]
         return {"withItems": items} if is_static(step) else {"withParam": _written(items)}
     if len(keys) == 1:
-        return {"withParam": hidden_json(text_value(sources[0], nested=nested))}
-    return {"withParam": hidden_json(_combinations(step.for_each, nested=nested))}
+        return {"withParam": hidden_json(text_value(sources[0], nested=nested, defaults=defaults))}
+    return {"withParam": hidden_json(_combinations(step.for_each, nested=nested, defaults=defaults))}
 
 
 def _written(items: list[Any]) -> str:
@@ -67,19 +77,20 @@ def _written(items: list[Any]) -> str:
     return json.dumps(items, ensure_ascii=False).replace("{{", "{\\u007b")
 
 
-def _combinations(sources: dict[str, Any], *, nested: bool) -> str:
+def _combinations(sources: dict[str, Any], *, nested: bool, defaults: Defaults) -> str:
     """The expression for every combination as a list of maps of texts. Braces never touch: `}}` would end the tag."""
     *outer, last = sources
+    texts = {name: _texts_of(source, nested=nested, defaults=defaults) for name, source in sources.items()}
     fields = ", ".join(f"'{name}': v{number}" for number, name in enumerate(outer))
-    result = f"map({_texts_of(sources[last], nested=nested)}, {{ {{{fields}, '{last}': #}} }})"
+    result = f"map({texts[last]}, {{ {{{fields}, '{last}': #}} }})"
     for number, name in reversed(list(enumerate(outer))):
-        result = f"map({_texts_of(sources[name], nested=nested)}, {{let v{number} = #; {result} }})"
+        result = f"map({texts[name]}, {{let v{number} = #; {result} }})"
     return f"toJson(flatten({result}))"
 
 
-def _texts_of(source: Any, *, nested: bool) -> str:
+def _texts_of(source: Any, *, nested: bool, defaults: Defaults) -> str:
     if _is_open(source):
-        return f"map(fromJSON({text_value(source, nested=nested)}), {AS_TEXT})"
+        return f"map(fromJSON({text_value(source, nested=nested, defaults=defaults)}), {AS_TEXT})"
     return "[" + ", ".join(constant(text_of(value)) for value in _values(source)) + "]"
 
 

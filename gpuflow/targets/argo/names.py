@@ -37,6 +37,11 @@ def _hashed(wish: str, attempt: int) -> str:
     return f"{wish[: LONGEST - 9].rstrip('-')}-{digest}"
 
 
+def kin(name: str) -> str:
+    """The word a name begins with: `shard` for `shard-10`."""
+    return _TOKENS.findall(name)[0]
+
+
 def stem(names: Sequence[str]) -> str:
     """What names have in common, by whole words and numbers: `shard` for `shard-10` and `shard-11`; may be empty."""
     words = [_TOKENS.findall(name) for name in (names[0], *names[1:])]

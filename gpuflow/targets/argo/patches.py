@@ -16,10 +16,10 @@ from gpuflow.quantity import Quantity
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import MoreMemory, Retry, Spot
 from gpuflow.spec.step import Step
+from gpuflow.targets.argo.retries import OUT_OF_MEMORY
 
 SCHEDULING = ("nodeSelector", "affinity", "tolerations")
 """What decides between spot and on-demand."""
-OUT_OF_MEMORY = "lastRetry.message contains 'OOMKilled'"
 
 
 def pod_patch(always: Mapping[str, Any], later: Mapping[str, str]) -> str | None:

@@ -16,6 +16,10 @@ CODE = "asInt(lastRetry.exitCode)"
 INTERRUPTED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143])"
 """A deleted pod is an Error without an exit code, or ends with 143; 75 is the supervisor's own word for it."""
 
+OUT_OF_MEMORY = "lastRetry.message contains 'OOMKilled'"
+"""Nobody's exit code: the kernel ended it, so a step's own lists of codes say nothing about it."""
+KILLED = 137
+
 
 def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | None:
     """The template's retryStrategy; `counted` when the supervisor keeps the budgets."""
@@ -46,8 +50,9 @@ def _flat(retry: Retry) -> str:
 def _may_retry(retry: Retry) -> str:
     """Whether the exit code allows another try."""
     if retry.retryable_exit_codes is not None:
-        return f"{CODE} in [{', '.join(map(str, retry.retryable_exit_codes))}]"
-    return f"!({CODE} in [{', '.join(map(str, (*retry.final_exit_codes, FINAL)))}])"
+        return f"({CODE} in [{', '.join(map(str, retry.retryable_exit_codes))}] || {OUT_OF_MEMORY})"
+    allowed = f"!({CODE} in [{', '.join(map(str, (*retry.final_exit_codes, FINAL)))}])"
+    return f"({allowed} || {OUT_OF_MEMORY})" if KILLED in retry.final_exit_codes else allowed
 
 
 def _backoff(backoff: Backoff) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Steps of one shape share one template; what differs between them comes in as parameters.
 
 Two templates have one shape when they are equal up to their names and up to short texts in commands, variables and the
-step's label. The texts that differ become inputs of the shared template, and arguments of the tasks that use it. Such
+step's label. Only steps whose names begin with the same word are looked at together: a new step then changes how its
+kin are written, and never what stands there of any other. The texts that differ become inputs of the shared template, and arguments of the tasks that use it. Such
 an argument is the text that stood in the template, with the template's own inputs replaced by what the task handed
 over: Argo puts it back where it stood, so the pod is the same to the byte. Templates that are equal altogether, such as
 those of a sub-pipeline that is used twice, become one as well.
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.targets.argo.names import Names, stem
+from gpuflow.targets.argo.names import Names, kin, stem
 from gpuflow.targets.argo.shapes import Shape, Slot, Template, filled, shape_of
 
 MOST_PARAMETERS = 6
@@ -61,14 +62,19 @@ def shared(templates: Sequence[Template], keep: Sequence[str]) -> list[Template]
 
 
 def _groups(templates: Sequence[Template]) -> Iterator[list[Shape]]:
-    """Templates of one shape, in the order of their first members, two or more together."""
-    found: dict[str, list[Shape]] = {}
+    """Templates of one shape and kin, in the order of their first members, two or more together."""
+    found: dict[tuple[str, str], list[Shape]] = {}
     for template in templates:
         if "container" in template:
             shape = shape_of(template)
-            found.setdefault(shape.skeleton, []).append(shape)
+            found.setdefault((kin(_step_name(shape)), shape.skeleton), []).append(shape)
     for group in found.values():
         yield from _close(group)
+
+
+def _step_name(shape: Shape) -> str:
+    """The step's own name; that of the template also says where it stands."""
+    return shape.slots.get(Slot("label"), shape.template["name"])
 
 
 def _close(group: list[Shape]) -> Iterator[list[Shape]]:
@@ -117,10 +123,9 @@ def _shared_template(group: Sequence[Shape], names: Names) -> tuple[Template, li
     texts = {slot: _tag(one.name, prefix) for one in parameters for slot, prefix in one.slots.items()}
     own = [entry for entry in first.template.get("inputs", {}).get("parameters", []) if entry["name"] in kept]
     inputs = {**first.template.get("inputs", {}), "parameters": [*own, *({"name": one.name} for one in parameters)]}
-    alike = stem([member.template["name"] for member in group])
-    wish = names.claim(alike or f"{first.template['name']}-like")
+    alike = stem([member.template["name"] for member in group]) or stem([_step_name(member) for member in group])
     template = {
-        "name": wish,
+        "name": names.claim(alike),
         "inputs": inputs,
         **{k: v for k, v in first.template.items() if k not in ("name", "inputs")},
     }

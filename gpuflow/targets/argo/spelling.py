@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gpuflow.spec import expression
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
@@ -65,14 +65,19 @@ class Inputs:
         return f"{{{{inputs.parameters.{input_name(ref)}}}}}"
 
 
+Defaults = Mapping[OutputRef, str]
+"""The texts that stand for outputs of steps that were skipped."""
+NO_DEFAULTS: Defaults = {}
 ITEM = "(type(item) in ['map', 'array'] ? toJson(item) : string(item))"
 
 
-def argument(ref: Ref, *, nested: bool, single_item: bool) -> str:
+def argument(ref: Ref, *, nested: bool, single_item: bool, defaults: Defaults = NO_DEFAULTS) -> str:
     """A reference to something that holds no text: a number, true or false, or an item that was written safely."""
     if isinstance(ref, ParamRef):
         return f"{{{{{'inputs' if nested else 'workflow'}.parameters.{ref.name}}}}}"
     if isinstance(ref, OutputRef):
+        if ref in defaults:
+            return f"{{{{={_or_default(ref, defaults[ref])}}}}}"
         return f"{{{{tasks.{ref.step}.outputs.parameters.{ref.name}}}}}"
     assert isinstance(ref, ItemRef)
     return "{{item}}" if single_item else f"{{{{item.{ref.name}}}}}"
@@ -87,21 +92,29 @@ def _unquoted(name: str) -> str:
     return f"fromJSON('\"' + item['{name}'] + '\"')"
 
 
-def text_value(ref: Ref, *, nested: bool, single_item: bool = False) -> str:
+def _or_default(ref: OutputRef, default: str) -> str:
+    """An output, or the default when its step was skipped. Argo waits for ever for an output that an expression names
+    and a task has not got, also behind `?.`; what is looked up with `get` it does not see."""
+    return f"(get(tasks['{ref.step}'], 'outputs')?.parameters?.['{ref.name}'] ?? {constant(default)})"
+
+
+def text_value(ref: Ref, *, nested: bool, single_item: bool = False, defaults: Defaults = NO_DEFAULTS) -> str:
     """The expression for a reference's text as it is. What a sub-pipeline was handed is read back from its carriage."""
     if isinstance(ref, ParamRef):
         if not nested:
             return f"workflow.parameters['{ref.name}']"
         return uncarried(f"inputs.parameters['{ref.name}']")
     if isinstance(ref, OutputRef):
+        if ref in defaults:
+            return _or_default(ref, defaults[ref])
         return f"tasks['{ref.step}'].outputs.parameters['{ref.name}']"
     assert isinstance(ref, ItemRef)
     return ITEM if single_item else f"string({_unquoted(ref.name)})"
 
 
-def handed_on(ref: Ref, *, nested: bool, single_item: bool) -> str:
+def handed_on(ref: Ref, *, nested: bool, single_item: bool, defaults: Defaults = NO_DEFAULTS) -> str:
     """Text for a sub-pipeline's parameter: it passes through Argo once more, so it travels without braces."""
-    return in_carriage(text_value(ref, nested=nested, single_item=single_item))
+    return in_carriage(text_value(ref, nested=nested, single_item=single_item, defaults=defaults))
 
 
 def in_carriage(value: str) -> str:
@@ -137,7 +150,7 @@ Reader = Callable[[Ref, str], str]
 """The expression for what a reference stands for, given its type."""
 
 
-def reading(*, nested: bool, single_item: bool, written: bool = False) -> Reader:
+def reading(*, nested: bool, single_item: bool, written: bool = False, defaults: Defaults = NO_DEFAULTS) -> Reader:
     """How a task of a DAG reads references. Numbers and truth values travel to a sub-pipeline as they are. `written`:
     the loop's list stands in the manifest, so every item is text."""
 
@@ -146,7 +159,7 @@ def reading(*, nested: bool, single_item: bool, written: bool = False) -> Reader
             return "item"
         if isinstance(ref, ParamRef) and kind in PLAIN_TYPES:
             return f"{'inputs' if nested else 'workflow'}.parameters['{ref.name}']"
-        return text_value(ref, nested=nested, single_item=single_item)
+        return text_value(ref, nested=nested, single_item=single_item, defaults=defaults)
 
     return read
 

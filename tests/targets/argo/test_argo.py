@@ -13,7 +13,9 @@ from gpuflow.cli.main import main
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
+from gpuflow.spec.policies import Retry
 from gpuflow.targets.argo import target
+from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
 from tests.targets.argo.manifests import HEAD, compiled, schema_errors, task, template
@@ -297,3 +299,12 @@ def test_argos_own_validation_accepts_every_construct() -> None:
     texts.append((HERE / "golden" / "nightly.yaml").read_text(encoding="utf-8"))
     with Oracle("argo", "lint") as oracle:
         assert [answer["errors"] for answer in oracle.ask([{"text": text} for text in texts])] == [[], [], [], []]
+
+
+def test_a_steps_own_exit_codes_say_nothing_about_running_out_of_memory() -> None:
+    listed = retry_strategy(Retry(failures=1, retryable_exit_codes=(4,)), counted=False)
+    assert listed is not None
+    assert "(asInt(lastRetry.exitCode) in [4] || lastRetry.message contains 'OOMKilled')" in listed["expression"]
+    final = retry_strategy(Retry(failures=1, final_exit_codes=(137,)), counted=False)
+    assert final is not None
+    assert "in [137, 79]) || lastRetry.message contains 'OOMKilled')" in final["expression"]

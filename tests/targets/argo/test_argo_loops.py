@@ -144,3 +144,18 @@ def test_an_item_that_argo_cannot_carry_is_refused_also_with_a_condition() -> No
     step = {"for_each": {"i": ["\x07"]}, "when": "item.i == 'a'", "command": ["x"]}
     with pytest.raises(GpuflowError, match="GF306"):
         manifest({"steps": {"a": step}})
+
+
+def test_a_parameter_called_items_does_not_meet_the_list_of_the_loop(argo: Oracle) -> None:
+    fields = {
+        "params": {"items": {"type": "json", "default": ["a", "b"]}},
+        "steps": {
+            "each": {
+                "for_each": {"items": {"param": "items"}},
+                "parallel": 1,
+                "command": ["c", {"item": "items"}, {"param": "items"}],
+            }
+        },
+    }
+    pods = substituted(argo, manifest(fields), ["each", "each"])
+    assert [pod["container"]["command"] for pod in pods] == [["c", "a", '["a","b"]'], ["c", "b", '["a","b"]']]
