@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 LONGEST = 2**31 - 1
@@ -61,7 +61,12 @@ def _count(value: object) -> int | None:
         return value.seconds
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return int(value)
-    match = _PATTERN.fullmatch(value.strip()) if isinstance(value, str) and value.strip() else None
+    return _spelled(str(value)) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=1024)
+def _spelled(text: str) -> int | None:
+    match = _PATTERN.fullmatch(text.strip()) if text.strip() else None
     if match is None:
         return None
     return sum(int(count) * size for count, size in zip(match.groups(), _UNITS.values(), strict=True) if count)

@@ -160,10 +160,11 @@ class Pipeline(Model, metaclass=Open):
     def effective(self, name: str) -> Step:
         """A step, or an exit step, with the defaults filled in."""
         step, defaults = self.steps[name] if name in self.steps else self.exit[name], self.defaults
-        known = self._effective.get(name)
+        memory = (self.__pydantic_private__ or {})["_effective"]  # asked so often that the long way round is felt
+        known: tuple[Step, Settings, Step] | None = memory.get(name)
         # A copy of the pipeline with other steps or defaults shares this memory, so it is asked what it was made from.
         if known is None or known[0] is not step or known[1] is not defaults:
-            known = self._effective[name] = (step, defaults, effective(step, defaults))
+            known = memory[name] = (step, defaults, effective(step, defaults))
         return known[2]
 
     def where(self, *path: str | int, key: bool = False) -> Where:

@@ -341,9 +341,11 @@ class Step(Settings, metaclass=Alone):
 
     def references(self) -> tuple[tuple[tuple[str | int, ...], Ref], ...]:
         """Every reference in the step with the path where it stands; looked up once, since many rules ask."""
-        if self._references is None:
-            self._references = tuple(self._find_references())
-        return self._references
+        memory = self.__pydantic_private__ or {}  # asked so often that the long way round is felt
+        if memory["_references"] is None:
+            memory["_references"] = tuple(self._find_references())
+        found: tuple[tuple[tuple[str | int, ...], Ref], ...] = memory["_references"]
+        return found
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with other fields, which may hold other references."""

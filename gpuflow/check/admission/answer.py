@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -60,6 +61,13 @@ class Admission:
         """The other answers Kubernetes may give, since it reads LimitRanges and quotas in no particular order."""
         return self._others(self)
 
+    def of_twin(self, metadata: Mapping[str, Any]) -> Admission:
+        """The same answer to a pod that differs in its name and labels alone, and was let in like this one."""
+        twin = copy(self)
+        stored = self.pod["metadata"]
+        twin.__dict__["pod"] = {**self.pod, "metadata": {**stored, **metadata, **_annotated(stored, metadata)}}
+        return twin
+
     def is_same(self, other: Admission) -> bool:
         """Whether both tell the user the same, up to LimitRanger's note of what it filled in."""
         return self._told() == other._told()
@@ -67,6 +75,12 @@ class Admission:
     def _told(self) -> tuple[object, ...]:
         pod = render(self._pod._replace(limit_ranger_note=None), created=self.allowed, prepared=self._prepared)
         return self.status, self.message, pod, self.usage, self.used
+
+
+def _annotated(stored: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What the server wrote on the pod stays on it."""
+    both = {**metadata.get("annotations", {}), **stored.get("annotations", {})}
+    return {"annotations": both} if both else {}
 
 
 def _texts(resources: ResourceList) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -110,7 +110,7 @@ def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
 
 def _refuse_stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> None:
     """Argo replaces tags in every field; outside commands and variables there is no way to hide them."""
-    if "{{" not in json.dumps(pod):
+    if b"{{" not in marshal.dumps(pod, 2):
         return
     where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
     for path, text in _strings(pod, ()):
@@ -167,7 +167,15 @@ def _outputs(pipeline: Pipeline, name: str, step: Step) -> dict[str, Any] | None
     return {"parameters": parameters} if parameters else None
 
 
-def approval_template(step: Step, title: str) -> dict[str, Any]:
+def approval_template(pipeline: Pipeline, name: str, title: str) -> dict[str, Any]:
     """A node that waits until somebody resumes it."""
+    step = pipeline.effective(name)
     assert step.approval is not None
+    if "{{" in step.approval.message:
+        raise fail(
+            "GF306",
+            f'step "{name}": Argo would replace the tag in what is asked: {step.approval.message[:60]!r}',
+            where=pipeline.where("steps", name, "approval"),
+            hint="ask without {{",
+        )
     return {"name": title, "annotations": {"gpuflow.dev/approval": step.approval.message}, "suspend": {}}
