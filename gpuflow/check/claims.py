@@ -6,16 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuflow.check.quotas import Judged
+from gpuflow.check.run_claims import is_default
 from gpuflow.cluster import Cluster
 from gpuflow.demand import Demand
 from gpuflow.errors import Finding, did_you_mean
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.resources import read_map, read_maps
-
-DEFAULT_MARKS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
 
 SHARED_MODES: Final = {"ReadWriteMany", "ReadOnlyMany"}
 ZONE_LABELS: Final = (
@@ -42,7 +38,7 @@ def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
     ready = {_class_of(volume.body) for volume in cluster.of("PersistentVolume")}
     for name, claim in demand.pipeline.claims.items():
         wanted = claim.storage_class
-        if wanted is None and not any(map(_is_default, classes)) and "" not in ready:
+        if wanted is None and not any(map(is_default, classes)) and "" not in ready:
             yield Finding(
                 "GF561",
                 f'claim "{name}" names no storage class, and the cluster has no default one: it stays pending',
@@ -110,8 +106,3 @@ def _name(body: Mapping[str, Any]) -> str:
 
 def _class_of(body: Mapping[str, Any]) -> str:
     return str(read_map(body.get("spec"), "spec").get("storageClassName") or "")
-
-
-def _is_default(body: Mapping[str, Any]) -> bool:
-    annotations = read_map(read_map(body.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
-    return any(annotations.get(mark) == "true" for mark in DEFAULT_MARKS)

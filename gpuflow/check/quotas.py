@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import marshal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gpuflow.check.admission import Admission, Quota, admit, read_quota
 from gpuflow.check.advice.waiting import waiting
 from gpuflow.check.report import Scope, Verdict
+from gpuflow.check.run_claims import charges_of_claims, run_claims, where_of_claims
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demand import ALIASES, Bound, Demand, StepDemand, claims_of, peaks_of, tree_of
+from gpuflow.demand import ALIASES, Bound, Demand, StepDemand, peaks_of, tree_of
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import safe_parallel
 from gpuflow.quantity import Quantity
+
+WORKFLOWS: Final = "count/workflows.argoproj.io"
+"""The quota key of the object that Argo makes for a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +39,25 @@ class Surroundings:
     priority_classes: list[Mapping[str, Any]] | None
     runtime_classes: list[Mapping[str, Any]] | None
     namespace: Mapping[str, Any]
+    storage_classes: list[Mapping[str, Any]] | None = None
 
-    def judge(self, step: StepDemand) -> Judged:
-        """Ask the API server's rules about a step's pod."""
-        pod = {"metadata": {"name": step.name.replace(".", "-"), **step.pod["metadata"]}, "spec": step.pod["spec"]}
-        real = [quota for _, quota in self.quotas]
-        return Judged(step, self._admit(pod, real), self.admit_alone(pod))
+    def judge(self, steps: Iterable[StepDemand]) -> list[Judged]:
+        """Ask the API server's rules about every step's pod; of pods that differ in their commands only, about one."""
+        known: dict[bytes, Judged] = {}
+        found = []
+        for step in steps:
+            metadata = {"name": step.name.replace(".", "-"), **step.pod["metadata"]}
+            first = known.get(shape := _shape(step.pod))
+            if first is not None and first.now.allowed and first.ever.allowed:
+                found.append(Judged(step, first.now.of_twin(metadata), first.ever.of_twin(metadata)))
+                continue
+            one = self._judge(step, {"metadata": metadata, "spec": step.pod["spec"]})
+            known[shape] = one
+            found.append(one)
+        return found
+
+    def _judge(self, step: StepDemand, pod: Mapping[str, Any]) -> Judged:
+        return Judged(step, self._admit(pod, [quota for _, quota in self.quotas]), self.admit_alone(pod))
 
     def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
         """What the API server says to a pod when nothing else runs in the namespace."""
@@ -64,11 +82,23 @@ def surroundings(cluster: Cluster, namespace: str) -> Surroundings:
     )
     return Surroundings(
         quotas,
-        tuple(item.body for item in cluster.of("LimitRange", namespace)),
+        tuple(item.body for item in sorted(cluster.of("LimitRange", namespace), key=lambda each: each.name)),
         cluster.bodies("PriorityClass"),
         cluster.bodies("RuntimeClass"),
         labels,
+        cluster.bodies("StorageClass"),
     )
+
+
+def _shape(pod: Mapping[str, Any]) -> bytes:
+    """Everything of a pod that the API server may look at: all but its name, its labels and what its containers run."""
+    spec = dict(pod["spec"])
+    for field in ("containers", "initContainers"):
+        spec[field] = [
+            {key: value for key, value in container.items() if key not in ("command", "args")}
+            for container in spec.get(field, ())
+        ]
+    return marshal.dumps((spec, pod["metadata"].get("annotations")), 2)
 
 
 def _read(item: Manifest) -> Quota:
@@ -87,23 +117,22 @@ def scopes(
     demand: Demand, around: Surroundings, judged: Sequence[Judged], runs: int
 ) -> Iterator[tuple[Scope, Bound, Manifest]]:
     """Each line of each quota that the pipeline touches."""
+    claims = charges_of_claims(run_claims(demand.pipeline, around.storage_classes))
     for item, quota in around.quotas:
         charges = {
             one.step.name: {_counted(key): amount for key, amount in charge_of(one, quota).items()} for one in judged
         }
         tree = tree_of(demand.pipeline, demand.steps, charges)
         peaks = peaks_of(demand.pipeline, demand.steps, charges)
-        for key, amount in claims_of(demand.pipeline).items():
-            if key in quota.hard:
-                peaks[key] = Bound("exact", amount)
+        peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
         peaks |= {key: bound for key, bound in _objects(demand).items() if key in quota.hard}
         for key in sorted(quota.hard):
             bound = peaks.get(_counted(key))
             if bound is not None and (bound.value is None or bound.value):
-                # A gang runs whole or not at all.
+                # A gang runs whole or not at all, and a run needs all its claims.
                 wholes = (charges[one.step.name].get(_counted(key), Quantity.zero) * one.step.pods for one in judged)
-                alone = max(wholes, default=Quantity.zero)
-                yield _scope(quota, key, bound, tree, runs, alone), bound, item
+                alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
+                yield _scope(quota, key, bound, None if key in claims else tree, runs, alone), bound, item
 
 
 def _counted(key: str) -> str:
@@ -130,7 +159,7 @@ def _own_object(demand: Demand) -> dict[str, Bound]:
     """The object that the engine makes for a run."""
     if demand.engine not in ("argo", "kubeflow"):
         return {}
-    return {"count/workflows.argoproj.io": Bound("exact", Quantity.from_units(1))}
+    return {WORKFLOWS: Bound("exact", Quantity.from_units(1))}
 
 
 def charge_of(one: Judged, quota: Quota) -> dict[str, Quantity]:
@@ -143,34 +172,50 @@ def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Qu
     hard, used = quota.hard[key], quota.used.get(key)
     peak = None if bound.value is None else bound.value * runs
     verdict: Verdict
-    if alone > hard or (key == "count/workflows.argoproj.io" and not hard):
+    if alone > hard or (key == WORKFLOWS and not hard):
         verdict = "never"
     elif peak is None or used is None:
         verdict = "unknown"
     else:
         verdict = "always" if used + peak <= hard else "may-queue"
     safe = None
-    if verdict != "always" and used is not None and runs == 1 and not key.startswith("count/"):
+    if verdict != "always" and used is not None and runs == 1 and tree is not None and not key.startswith("count/"):
         safe = safe_parallel(tree, _counted(key), (hard - used).milli)
     return Scope("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
 
 
 def quota_findings(
-    demand: Demand, scope: Scope, bound: Bound, item: Manifest, judged: Sequence[Judged]
+    demand: Demand, scope: Scope, bound: Bound, item: Manifest, judged: Sequence[Judged], safe: int | None
 ) -> Iterator[Finding]:
-    """Why a line is not *always*, with the server's own words where a single pod already meets them."""
-    if scope.verdict == "always" or scope.used is None:
+    """Why a line is not *always*, with the server's own words where a single pod already meets them.
+
+    `safe` is the parallelism with which no line of the whole report waits.
+    """
+    if scope.verdict == "always" or (scope.verdict == "never" and scope.resource != WORKFLOWS):
+        return  # the step that is too much for a line is named on its own
+    words = next(
+        (one.now.message for one in judged if not one.now.allowed and scope.resource in (one.now.message or "")), None
+    )
+    if scope.used is None:
+        yield Finding(
+            "GF576",
+            f"quota {scope.name} does not say yet how much of {scope.resource} is in use: what it leaves is not known",
+            item.at("status", "used"),
+            "take the snapshot again when Kubernetes has caught up",
+            severity="warning",
+            kubernetes=words,
+        )
         return
-    if scope.verdict == "never" and not scope.resource.startswith("count/"):
-        return  # the step that is too much for the line is named on its own
     steps = ", ".join(scope.witness)
     first = scope.witness[0].split(".")[0] if scope.witness else None
     where = (
         demand.pipeline.where("steps" if first in demand.pipeline.steps else "exit", first or "", key=True)
         if first
         else Where()
+        if scope.resource == WORKFLOWS
+        else where_of_claims(demand)
     )
-    left = scope.hard - scope.used
+    left = max(scope.hard - scope.used, Quantity.zero)
     if scope.peak is None:
         yield Finding(
             "GF514",
@@ -180,13 +225,15 @@ def quota_findings(
             severity="warning",
         )
         return
-    words = next(
-        (one.now.message for one in judged if not one.now.allowed and scope.resource in (one.now.message or "")), None
-    )
-    together = f"{steps} together ask" if len(scope.witness) > 1 else f"{steps} asks"
+    if scope.witness:
+        together = f"{steps} together ask" if len(scope.witness) > 1 else f"{steps} asks"
+    else:
+        together = "the run's own Workflow asks" if scope.resource == WORKFLOWS else "the claims of the run ask"
     hint = waiting(demand.engine, "objects" if scope.resource == "count/pods" else "quota")
-    if scope.safe_parallelism is not None:
-        hint += f"\nalways admitted with parallel: {scope.safe_parallelism}"
+    if safe is not None:
+        hint += f"\nalways admitted with parallel: {safe}"
+    elif scope.safe_parallelism is not None:
+        hint += f"\nwith parallel: {scope.safe_parallelism} this line of the quota always has room"
     yield Finding(
         "GF512",
         f"{together} for {scope.peak} of {scope.resource}; quota {scope.name} leaves {left} of {scope.hard}",

@@ -150,6 +150,10 @@ def _read_group_rules(body: Body) -> None:
                 raise ValueError(f"{at}: must be of {', '.join(covered)}, which the group covers, not of {said}")
 
 
+def _read_status(body: Body) -> None:
+    read_map(body.get("status"), "status")
+
+
 def _read_settings(body: Body) -> None:
     """Kueue's configuration, which its manager reads from a ConfigMap."""
     text = read_map(body.get("data"), "data").get(KUEUE_SETTINGS_KEY)
@@ -184,7 +188,7 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "PersistentVolume": (_read_volume,),
     "StorageClass": (_read_annotations,),
     "ResourceFlavor": (read_flavor,),
-    "ClusterQueue": (read_cluster_queue, _read_group_rules),
+    "ClusterQueue": (read_cluster_queue, _read_group_rules, _read_status),
     "Cohort": (read_cohort, _read_group_rules),
     "LocalQueue": (read_local_queue,),
     "Workload": (read_workload, _read_held),

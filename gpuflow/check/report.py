@@ -46,6 +46,14 @@ class Scope:
         }
 
 
+def safe_parallelism(lines: Iterable[Scope]) -> int | None:
+    """The largest cap on live pods with which every line always has room; `None` where some line has none, or needs
+    none."""
+    caps = [line.safe_parallelism for line in lines if line.verdict != "always"]
+    known = [cap for cap in caps if cap is not None]
+    return min(known) if known and len(known) == len(caps) else None
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What the cluster will say to a pipeline. *always* holds against this snapshot, with nobody else growing."""

@@ -50,7 +50,8 @@ def _labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
     """The labels of the namespace; None when the snapshot does not say."""
     for item in cluster.of("Namespace"):
         if item.name == namespace:
-            return {**read_map(item.body["metadata"], "metadata").get("labels", {}), NAME_LABEL: namespace}
+            metadata = read_map(item.body["metadata"], "metadata")
+            return {**read_map(metadata.get("labels"), "metadata.labels"), NAME_LABEL: namespace}
     return None
 
 

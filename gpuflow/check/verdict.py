@@ -13,9 +13,11 @@ from gpuflow.check.gaps import assumptions, gaps
 from gpuflow.check.quota_keys import dead_keys
 from gpuflow.check.quotas import Judged, Surroundings, quota_findings, scopes, surroundings
 from gpuflow.check.readable import require_readable
-from gpuflow.check.report import Report, Verdict, worst
+from gpuflow.check.report import Report, Verdict, safe_parallelism, worst
+from gpuflow.check.run_claims import refused_claims, run_claims, unknown_classes
 from gpuflow.check.strangers import strangers
 from gpuflow.check.survival import survival
+from gpuflow.check.wavering import taken, wavering
 from gpuflow.check.whole.placing import placing
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demand import Demand
@@ -37,20 +39,29 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
     require_readable(cluster)
     demand, cluster = with_deadline(demand), cluster.settled(namespace)
     around = surroundings(cluster, namespace)
-    judged = [around.judge(step) for step in demand.steps]
+    judged = around.judge(demand.steps)
+    torn = wavering(demand, around.limit_ranges, judged)
+    judged = [taken(one) if one.step.name in torn else one for one in judged]
+    claims = run_claims(demand.pipeline, around.storage_classes)
+    quotas = [quota for _, quota in around.quotas]
+    refused = list(refused_claims(demand, claims, quotas, around.limit_ranges))
     findings: list[Finding] = [
         *_refused(demand, judged),
+        *dict.fromkeys(torn.values()),
+        *refused,
         *_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged),
         *dead_keys(around.quotas, cluster, _asked(judged)),
     ]
-    lines = []
-    for scope, bound, item in scopes(demand, around, judged, runs):
-        lines.append(scope)
-        findings += quota_findings(demand, scope, bound, item, judged)
+    quota_lines = list(scopes(demand, around, judged, runs))
+    lines = [scope for scope, _, _ in quota_lines]
     verdicts: list[Verdict] = [scope.verdict for scope in lines]
     verdicts += ["never" for one in judged if not one.ever.allowed]
+    verdicts += ["never" for _ in refused]
+    verdicts += ["unknown" for _ in torn]
     placed = placing(demand, cluster, namespace, around, judged, runs)
     lines += placed.scopes
+    for scope, bound, item in quota_lines:
+        findings += quota_findings(demand, scope, bound, item, judged, safe_parallelism(lines))
     findings += placed.findings
     verdicts.append(placed.verdict)
     hopeless = list(pending_claims(demand, cluster, namespace, judged))
@@ -62,6 +73,8 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
     verdicts += ["never" for finding in counsel if finding.severity == "error"]
     findings += [*_assumed(around), *assumptions(cluster, judged)]
     strange = [*_strange(cluster, namespace, around), *gaps(cluster, namespace)]
+    if around.storage_classes is None:
+        strange += unknown_classes(demand, quotas, cluster.source)
     findings += strange
     verdicts += ["unknown" for _ in strange]
     unjudged = strangers(cluster, namespace, JUDGED)

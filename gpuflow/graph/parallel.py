@@ -13,7 +13,7 @@ def safe_parallel(tree: Node, key: str, budget: int) -> int | None:
 
     `None` where no cap does: a step alone is too heavy, its weight is unknown, or it counts no pod. A cap below the
     largest gang is not proposed, since the gang could not start. Where no cap is needed the answer is the tree's
-    own, or the number of all its pods with every unknown loop counted once.
+    own, or the number of all its pods with every unknown loop counted by its cap, or once.
     """
     own = tree.parallel if isinstance(tree, Dag) else None
     uncapped = replace(tree, parallel=None) if isinstance(tree, Dag) else tree
@@ -60,6 +60,7 @@ def _pods(node: Node, copies: int) -> Iterator[tuple[int, int]]:
             for child in node.nodes.values():
                 yield from _pods(child, copies)
         case Loop():
-            times = 1 if isinstance(node.copies, Unknown) else node.copies
+            # Of a loop of unknown size no more than its cap can be alive, which is all that matters here.
+            times = (node.copies.at_most or node.parallel or 1) if isinstance(node.copies, Unknown) else node.copies
             if times:
                 yield from _pods(node.body, copies * times)

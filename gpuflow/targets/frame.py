@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -10,6 +10,7 @@ from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
 from gpuflow.targets.constructs import VOCABULARY, uses
 from gpuflow.version import __version__
 
@@ -97,21 +98,33 @@ def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
 def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
     """What a reader of the artefact should know about this site: wishes without effect, and what images must hold."""
     notes = []
-    steps = [(name, pipeline.effective(name)) for name in (*pipeline.steps, *pipeline.exit)]
+    steps = list(_all_steps(pipeline))
     vain = [
         name for name, step in steps if step.spot and step.spot.mode in ("allow", "prefer") and not site.spot.labels
     ]
     if vain:
         text = f'spot has no effect ({named_steps(tuple(vain))}): site "{site.name}" does not say what a spot node is'
-        notes.append(
-            Finding("GF305", text, pipeline.where("steps", vain[0], "spot"), "set spot.labels in the site", "note")
-        )
+        notes.append(Finding("GF305", text, _where(pipeline, vain[0]), "set spot.labels in the site", "note"))
     kept = [name for name, step in steps if step.runs_container and is_supervised(step, site)]
     if kept and site.runtime.delivery == "image":
         text = f"{named_steps(tuple(kept))} need gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
-        notes.append(Finding("GF307", text, pipeline.where("steps", kept[0], key=True), hint, "note"))
+        notes.append(Finding("GF307", text, _where(pipeline, kept[0]), hint, "note"))
     return notes
+
+
+def _all_steps(pipeline: Pipeline, inside: str = "") -> Iterator[tuple[str, Step]]:
+    """Every step, those of sub-pipelines by their way: `evaluate.score`."""
+    for name in (*pipeline.steps, *pipeline.exit):
+        step = pipeline.effective(name)
+        yield inside + name, step
+        if step.pipeline is not None:
+            yield from _all_steps(step.pipeline, f"{inside}{name}.")
+
+
+def _where(pipeline: Pipeline, name: str) -> Where:
+    top = name.split(".")[0]
+    return pipeline.where("steps" if top in pipeline.steps else "exit", top, key=True)
 
 
 def engine_notes(target: Target, request: Request) -> list[Finding]:

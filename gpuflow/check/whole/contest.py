@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuflow.check.report import Verdict
 from gpuflow.check.whole.blocking import Amounts, Bin, Question, refusing
@@ -21,6 +21,8 @@ class Contest:
     company: Gathering
     count: str
     """The key under which every pod weighs one."""
+    ceilings: Mapping[str, int] = field(default_factory=dict)
+    """The most of a key that is ever alive in the bins, whatever the pipeline asks for: what a queue lets through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ def settle(contest: Contest, crowd: Crowd, runs: int = 1) -> Settled:
     """Decide with ever sharper bounds on what else is alive: everything at once, the worst moment, and the worst
     moment of those that may be alive beside this kind."""
     last = Settled("may-queue")
-    for company, budgets, because in _rounds(contest, crowd, runs):
+    for company, bounds, because in _rounds(contest, crowd, runs):
+        budgets = {**bounds, **_under(contest, bounds)}
         refused = refusing(Question(contest.asked, contest.bins, company.others, budgets))
         if refused is None:
             return Settled("always")
@@ -65,6 +68,12 @@ def _rounds(contest: Contest, crowd: Crowd, runs: int) -> Iterator[tuple[Gatheri
         yield beside, _less(sharper, whole, own, runs), "; ".join(own_reasons) or None
     else:  # other runs go at their own pace: of them anything may be alive
         yield contest.company, _less(sharper, whole, own, runs), "; ".join(reasons) or None
+
+
+def _under(contest: Contest, bounds: Mapping[str, int | None]) -> dict[str, int]:
+    """The budgets that a ceiling makes smaller; the pod itself is one of those below it."""
+    under = {key: max(most - contest.asked.get(key, 0), 0) for key, most in contest.ceilings.items() if key in bounds}
+    return {key: min(most, most if (bound := bounds[key]) is None else bound) for key, most in under.items()}
 
 
 def _moments(company: Gathering, keys: Sequence[str], crowd: Crowd) -> tuple[dict[str, int | None], list[str]]:

@@ -131,11 +131,11 @@ def contest_of(kueue: Kueue, lane: Lane, group: Group, gather: Gather, *, first:
     return Contest(lane.kind.steps, group.asked, bins, gather(lane, flavors), COUNT)
 
 
-def gathering_of(kueue: Kueue, root: Node, flavors: tuple[str, ...], lanes: list[Lane]) -> Gathering:
-    """All lanes that may be charged for these flavors in one tree of quota."""
+def gathering_of(kueue: Kueue, top: Node, flavors: tuple[str, ...], lanes: list[Lane]) -> Gathering:
+    """All lanes that may be charged for these flavors in the queues below a node of the tree of quota."""
     found = []
     for lane in lanes:
-        if lane.is_hopeless or root_of(kueue, lane) is not root:
+        if lane.is_hopeless or top not in path_of(kueue, lane):
             continue
         amounts = {
             name: amount
@@ -150,8 +150,13 @@ def gathering_of(kueue: Kueue, root: Node, flavors: tuple[str, ...], lanes: list
 
 def root_of(kueue: Kueue, lane: Lane) -> Node:
     """The top of the tree in which the lane's queue borrows and lends."""
+    return path_of(kueue, lane)[-1]
+
+
+def path_of(kueue: Kueue, lane: Lane) -> list[Node]:
+    """The lane's queue and the cohorts above it."""
     assert lane.cluster_queue is not None
-    return kueue.snapshot.nodes[lane.cluster_queue.name].path()[-1]
+    return kueue.snapshot.nodes[lane.cluster_queue.name].path()
 
 
 def _room(node: Node, key: tuple[str, str], owned: bool) -> int:

@@ -34,6 +34,7 @@ def placing(
     parts = [] if standings is None else [queueing(demand, standings)]
     if stock is not None:
         sent = [(kind, (DIRECT,) if standings is None else standings.routes(kind)) for kind in kinds]
-        seating = Seating(stock, sent, crowd, runs, open_claims(cluster, namespace))
+        share = None if standings is None else standings.share
+        seating = Seating(stock, sent, crowd, runs, open_claims(cluster, namespace), share)
         parts.append(housing(demand, seating, sent, makers_of_nodes(cluster)))
     return joined(parts)

@@ -173,8 +173,10 @@ def _lines(standings: Standings, safe: dict[str, int | None]) -> Iterator[Scope]
         used = sum(standings.used(lane, flavor, resource) for flavor in flavors)
         if UNLIMITED in left:
             continue
-        peak, _, witness = standings.gather(lane, flavors).worst(resource, standings.crowd)
         verdict = worst(_verdict(each, resource) for each in members)
+        # What steps in other queues of the cohort ask for is of interest where it can be in the way.
+        company = standings.own(lane, flavors) if verdict == "always" else standings.gather(lane, flavors)
+        peak, _, witness = company.worst(resource, standings.crowd)
         assert lane.cluster_queue is not None
         all_flavors = len(set(lane.cluster_queue.flavors)) == len(flavors)
         yield Scope(

@@ -156,14 +156,13 @@ def _lines(seating: Seating, pool: NodePool) -> Iterator[Scope]:
     members, stock = pool.members, seating.stock
     asked = dict.fromkeys(resource for each in members for resource in each.seat.pod.requests)
     devices = [resource for resource in asked if "/" in resource]
-    company = seating.company(members[0].seat)
     for resource in sorted(asked, key=lambda each: ("/" not in each, each)):
         verdict = worst(_verdict(seating, each, resource) for each in members)
         if resource not in devices and devices and verdict == "always":
             continue
         hard = sum(stock.fleet.hosts[index].node.allocatable.get(resource, 0) for index in pool.hosts)
         used = hard - sum(stock.free[index].free.get(resource, 0) for index in pool.hosts)
-        peak, witness = seating.worst(company, resource)
+        peak, witness = seating.peak(members[0].seat, resource)
         yield Scope(
             "Nodes",
             pool.name,
@@ -246,7 +245,7 @@ def _wait(demand: Demand, seating: Seating, pool: NodePool, sitting: Sitting) ->
 
 def _pressure(seating: Seating, seat: Seat, resource: str) -> str:
     """The worst moment against what is free: `a, b ask for 9 nvidia.com/gpu together, 8 are free`."""
-    peak, witness = seating.worst(seating.company(seat), resource)
+    peak, witness = seating.peak(seat, resource)
     hosts = seating.hosts(seat.pool)
     if resource == PODS:
         free = sum(max(seating.stock.free[index].slots, 0) for index in hosts)

@@ -8,7 +8,7 @@ asks for such things is *unknown* unless it is *never*.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,6 +25,9 @@ from gpuflow.check.whole.kinds import Kind
 from gpuflow.check.whole.lanes import Route
 
 PODS: Final = "pods"
+
+Share = Callable[[Kind, Route, Mapping[str, int]], Mapping[str, tuple[str, str, int]]]
+"""What a queue gives at most to pods of a kind on one of their ways: by resource, with the queue and the flavor."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
@@ -63,13 +66,16 @@ class Seating:
         crowd: Crowd,
         runs: int,
         open_claims: Collection[str] = (),
+        share: Share | None = None,
     ) -> None:
         self.stock, self.crowd, self.runs = stock, crowd, runs
+        self._share = share
         self._open_claims = open_claims
         self.seats = [self._seat(kind, route) for kind, routes in kinds for route in routes if route.labels is not None]
         self._shunning = [seat for seat in self.seats if seat.pod.affinity.apart]
         self._hosts: dict[int, frozenset[int]] = {}
         self._company: dict[int, Gathering] = {}
+        self._ceilings: dict[int, dict[str, int]] = {}
         self.sittings = [self._sitting(seat) for seat in self.seats]
 
     def _seat(self, kind: Kind, route: Route) -> Seat:
@@ -88,7 +94,8 @@ class Seating:
     def among(self, seat: Seat, crowd: Crowd) -> Settled:
         """How the seat fares when everything that may run beside it lies on the nodes as badly as it can."""
         asked = {**seat.pod.requests, PODS: 1}
-        contest = Contest(seat.kind.steps, asked, self._bins(seat), self.company(seat), PODS)
+        company, ceilings = self.company(seat), self.ceilings(seat)
+        contest = Contest(seat.kind.steps, asked, self._bins(seat), company, PODS, ceilings)
         return settle(contest, crowd, self.runs)
 
     def safe_parallelism(self, sittings: Iterable[Sitting]) -> int | None:
@@ -102,12 +109,36 @@ class Seating:
         """Everything that may lie on a node of the seat's pool, itself included."""
         key = id(seat.pool)
         if key not in self._company:
-            own = self.hosts(seat.pool)
-            near = (
-                other for other in self.seats if other.pool is seat.pool or not self.hosts(other.pool).isdisjoint(own)
-            )
-            self._company[key] = Gathering({id(other.kind): other.company for other in near}.values())
+            self._company[key] = Gathering({id(other.kind): other.company for other in self._near(seat)}.values())
         return self._company[key]
+
+    def _near(self, seat: Seat) -> list[Seat]:
+        own = self.hosts(seat.pool)
+        return [other for other in self.seats if other.pool is seat.pool or not self.hosts(other.pool).isdisjoint(own)]
+
+    def ceilings(self, seat: Seat) -> dict[str, int]:
+        """The most of each resource that queues ever let onto the seat's nodes; none where pods come past them."""
+        key = id(seat.pool)
+        if self._share is not None and key not in self._ceilings:
+            near = [
+                (other.pod.requests, self._share(other.kind, other.route, other.pod.requests))
+                for other in self._near(seat)
+            ]
+            given: dict[str, dict[tuple[str, str], int]] = {}
+            for _, shares in near:
+                for resource, (queue, flavor, left) in shares.items():
+                    given.setdefault(resource, {})[queue, flavor] = left
+            for requests, shares in near:
+                for resource in requests.keys() - shares.keys():
+                    given.pop(resource, None)
+            self._ceilings[key] = {resource: sum(parts.values()) for resource, parts in given.items()}
+        return self._ceilings.get(key, {})
+
+    def peak(self, seat: Seat, resource: str) -> tuple[int | None, tuple[str, ...]]:
+        """The most of a resource that is alive at once on the seat's nodes, and the steps that reach it."""
+        value, witness = self.worst(self.company(seat), resource)
+        most = self.ceilings(seat).get(resource)
+        return (value if most is None else most if value is None else min(value, most)), witness
 
     def hosts(self, pool: Pool) -> frozenset[int]:
         if id(pool) not in self._hosts:

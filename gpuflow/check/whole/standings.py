@@ -10,10 +10,11 @@ from gpuflow.check.kueue import Ahead, blocker_ahead
 from gpuflow.check.kueue.tree import Node
 from gpuflow.check.report import Verdict, worst
 from gpuflow.check.whole.company import Gathering
-from gpuflow.check.whole.contest import Settled, settle
+from gpuflow.check.whole.contest import Contest, Settled, settle
 from gpuflow.check.whole.crowd import Crowd, largest_cap
 from gpuflow.check.whole.kinds import Kind
 from gpuflow.check.whole.lanes import DIRECT, Group, Lane, Route, contest_of, gathering_of, lane_of, root_of, routes_of
+from gpuflow.check.whole.levels import shelters
 from gpuflow.check.whole.queue_setup import Setup
 
 
@@ -44,6 +45,7 @@ class Standings:
             queue = setup.queue_of(kind)
             if queue is not None:
                 self.lanes.append(lane_of(self.kueue, kind, queue, setup.workload(kind, queue)))
+        self._lane_of = {id(lane.kind): lane for lane in self.lanes}
         self._gatherings: dict[tuple[int, tuple[str, ...]], Gathering] = {}
         self._waiting = self._pending_by_queue()
         self.all = [self._standing(lane) for lane in self.lanes]
@@ -62,11 +64,35 @@ class Standings:
 
     def gather(self, lane: Lane, flavors: tuple[str, ...]) -> Gathering:
         """All that may be charged for these flavors in the tree of the lane's queue."""
-        root = root_of(self.kueue, lane)
-        key = id(root), flavors
+        return self.below(root_of(self.kueue, lane), flavors)
+
+    def own(self, lane: Lane, flavors: tuple[str, ...]) -> Gathering:
+        """All that may be charged for these flavors in the lane's queue itself."""
+        return self.below(self._node(lane), flavors)
+
+    def below(self, top: Node, flavors: tuple[str, ...]) -> Gathering:
+        """All that may be charged for these flavors in the queues below a node."""
+        key = id(top), flavors
         if key not in self._gatherings:
-            self._gatherings[key] = gathering_of(self.kueue, root, flavors, self.lanes)
+            self._gatherings[key] = gathering_of(self.kueue, top, flavors, self.lanes)
         return self._gatherings[key]
+
+    def share(self, kind: Kind, route: Route, asked: Mapping[str, int]) -> dict[str, tuple[str, str, int]]:
+        """Of each resource that a pod is charged for exactly as it asks: queue, flavor and the most they give now.
+
+        What the pods of a pipeline hold of a flavor is never more than its queue lets through.
+        """
+        lane = self._lane_of.get(id(kind))
+        if lane is None or lane.cluster_queue is None:
+            return {}
+        found = {}
+        for group in lane.groups:
+            flavors = [name for name in route.flavors if name in group.flavors]
+            for resource in group.asked if len(flavors) == 1 else ():
+                left = self.left(lane, flavors[0], resource)
+                if group.asked[resource] == asked.get(resource, 0) * kind.pods:
+                    found[resource] = lane.cluster_queue.name, flavors[0], left
+        return found
 
     def left(self, lane: Lane, flavor: str, resource: str) -> int:
         """What the lane's queue can still have of a flavor, borrowing included."""
@@ -102,7 +128,21 @@ class Standings:
             first = settle(contest_of(self.kueue, lane, group, self.gather, first=True), crowd, self.runs)
             if first.verdict == "always":
                 return first, group.flavors[:1]
-        return settle(contest_of(self.kueue, lane, group, self.gather), crowd, self.runs), group.flavors
+        answer = settle(contest_of(self.kueue, lane, group, self.gather), crowd, self.runs)
+        if answer.verdict != "always" and self._is_sheltered(lane, group, crowd):
+            answer = Settled("always")
+        return answer, group.flavors
+
+    def _is_sheltered(self, lane: Lane, group: Group, crowd: Crowd) -> bool:
+        """Whether some flavor always has room because limits keep the steps of other queues away from it."""
+
+        def holds(contest: Contest) -> bool:
+            return settle(contest, crowd, self.runs).verdict == "always"
+
+        return any(
+            all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
+            for resources in shelters(self.kueue, lane, group, self.below)
+        )
 
     def _is_always(self, lane: Lane, crowd: Crowd) -> bool:
         return all(self._fares(lane, group, crowd)[0].verdict == "always" for group in lane.groups)

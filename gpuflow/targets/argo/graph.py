@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from gpuflow.errors import fail
 from gpuflow.site import Site
 from gpuflow.spec.flow import may_be_skipped, upstream
 from gpuflow.spec.params import text_of
@@ -15,7 +16,7 @@ from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.exports import export_template, exported, exported_value, is_late, with_exports
 from gpuflow.targets.argo.loop_template import loop_template, needs_template
-from gpuflow.targets.argo.loops import is_quoted, is_static, item_reading, loop, refuse_items
+from gpuflow.targets.argo.loops import is_quoted, is_static, is_written, item_reading, loop, refuse_items
 from gpuflow.targets.argo.names import Names
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG, asks_place, place_of, with_place
 from gpuflow.targets.argo.spelling import (
@@ -92,7 +93,7 @@ class Templates:
     ) -> tuple[str, Inputs]:
         step, title = pipeline.effective(name), self.names.claim(prefix + name)
         if step.approval is not None:
-            self.found.append(approval_template(step, title))
+            self.found.append(approval_template(pipeline, name, title))
             return title, Inputs()
         if step.pipeline is not None:
             self.dag(step.pipeline, title, nested=True)
@@ -146,14 +147,17 @@ class Templates:
 
 
 def _skipped_outputs(pipeline: Pipeline) -> Defaults:
-    """What others read when a step was skipped: its outputs' defaults, and of a fan-out no values at all."""
-    skipped = {name: pipeline.steps[name] for name in may_be_skipped(pipeline)}
-    return {
-        OutputRef(name, output): "[]" if step.for_each else text_of(declared.default)
-        for name, step in skipped.items()
-        for output, declared in step.outputs.items()
-        if declared.default is not None
-    }
+    """What others read when a step was skipped: its outputs' defaults, and of a fan-out no values at all. Argo also
+    skips a fan-out over a list that turns out to be empty."""
+    skipped = may_be_skipped(pipeline)
+    found: dict[OutputRef, str] = {}
+    for name, step in pipeline.steps.items():
+        if step.for_each and (name in skipped or not is_written(step)):
+            found |= {OutputRef(name, output): "[]" for output in output_types(step)}
+        elif name in skipped:
+            said = {output: declared.default for output, declared in step.outputs.items()}
+            found |= {OutputRef(name, key): text_of(value) for key, value in said.items() if value is not None}
+    return found
 
 
 def _condition(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> str | None:
@@ -246,9 +250,16 @@ def _listed(pipeline: Pipeline, ref: Ref, value: str) -> str:
 
 def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:
     parameters = []
-    defaults = _skipped_outputs(pipeline)
+    defaults, skipped = _skipped_outputs(pipeline), may_be_skipped(pipeline)
     for name, ref in pipeline.outputs.items():
         assert isinstance(ref, OutputRef)
+        if ref.step in skipped and ref not in defaults:
+            raise fail(
+                "GF190",
+                f'the output "{name}" would be missing when "{ref.step}" is skipped, which Argo calls an error',
+                where=pipeline.where("outputs", name),
+                hint=f'give the output {ref.name} of "{ref.step}" a default',
+            )
         source = {"parameter": argument(ref, nested=True, single_item=False)}
         if ref in defaults:
             source["default"] = defaults[ref]

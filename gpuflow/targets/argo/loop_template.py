@@ -15,7 +15,7 @@ from gpuflow.spec.rules import condition_types, output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.targets.argo.exports import with_exports
-from gpuflow.targets.argo.loops import asks_item, item_reading
+from gpuflow.targets.argo.loops import asks_item, is_written, item_reading
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG
 from gpuflow.targets.argo.spelling import (
     PLAIN_TYPES,
@@ -88,8 +88,8 @@ def _outputs(name: str, step: Step, wanted: frozenset[OutputRef]) -> dict[str, A
     parameters = []
     for output in output_types(step):
         source = {"parameter": f"{{{{tasks.{name}.outputs.parameters.{output}}}}}"}
-        if asks_item(step):
-            source["default"] = "[]"  # Argo has no value at all when every item was left out
+        if asks_item(step) or not is_written(step):
+            source["default"] = "[]"  # Argo has no value at all when every item was left out, or there are none
         parameters.append({"name": output, "valueFrom": source})
     return with_exports({"parameters": parameters}, name, wanted) if parameters else None
 

@@ -39,7 +39,8 @@ def _hashed(wish: str, attempt: int) -> str:
 
 def kin(name: str) -> str:
     """The word a name begins with: `shard` for `shard-10`."""
-    return _TOKENS.findall(name)[0]
+    word = _TOKENS.match(name)
+    return word[0] if word else name
 
 
 def stem(names: Sequence[str]) -> str:

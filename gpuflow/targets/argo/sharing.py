@@ -1,11 +1,11 @@
 """Steps of one shape share one template; what differs between them comes in as parameters.
 
 Two templates have one shape when they are equal up to their names and up to short texts in commands, variables and the
-step's label. Only steps whose names begin with the same word are looked at together: a new step then changes how its
-kin are written, and never what stands there of any other. The texts that differ become inputs of the shared template, and arguments of the tasks that use it. Such
-an argument is the text that stood in the template, with the template's own inputs replaced by what the task handed
-over: Argo puts it back where it stood, so the pod is the same to the byte. Templates that are equal altogether, such as
-those of a sub-pipeline that is used twice, become one as well.
+step's label. Only steps whose names begin with the same word are looked at together: a new step may then change how its
+kin are written, and never what stands there of any other. The texts that differ become inputs of the shared template,
+and arguments of the tasks that use it. Such an argument is the text that stood in the template, with the template's own
+inputs replaced by what the task handed over: Argo puts it back where it stood, so the pod is the same to the byte.
+Templates that are equal altogether, such as those of a sub-pipeline that is used twice, become one as well.
 """
 
 from __future__ import annotations

@@ -31,7 +31,12 @@ class Argo:
     capabilities: Capabilities = CAPABILITIES
 
     def notes(self, request: Request) -> Iterable[Finding]:
-        return notes(request.pipeline, request.site)
+        yield from notes(request.pipeline, request.site)
+        kind = request.options.get("as")
+        if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
+            text = f"schedule: a {kind} has none, so nothing starts it by the clock"
+            where = request.pipeline.where("schedule")
+            yield Finding("GF305", text, where, "compile without --as for a CronWorkflow", "note")
 
     def compile(self, request: Request) -> Artifact:
         manifest = for_version(build(request), request.site)
@@ -92,6 +97,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
 def _arguments(pipeline: Pipeline) -> dict[str, Any] | None:
     parameters = []
     for name, param in pipeline.params.items():
+        _refuse_open_tags(pipeline, name)
         entry: dict[str, Any] = {"name": name}
         if not param.required:
             entry["value"] = text_of(param.default)
@@ -101,6 +107,20 @@ def _arguments(pipeline: Pipeline) -> dict[str, Any] | None:
             entry["description"] = param.description
         parameters.append(entry)
     return {"parameters": parameters} if parameters else None
+
+
+def _refuse_open_tags(pipeline: Pipeline, name: str) -> None:
+    """Argo reads an expression from `{{=` to the next `}}`, also into the next field, and then starts no run."""
+    param = pipeline.params[name]
+    values = [] if param.required else [param.default]
+    for text in map(text_of, (*values, *(param.enum or ()), param.description or "")):
+        if "{{=" in text and "}}" not in text[text.rindex("{{=") :]:
+            raise fail(
+                "GF306",
+                f'parameter "{name}": Argo would read an expression from {{{{= to the next }}}}: {text[:60]!r}',
+                where=pipeline.where("params", name),
+                hint="close it with }}, or write a space between {{ and =",
+            )
 
 
 def _claims(pipeline: Pipeline) -> list[dict[str, Any]]:

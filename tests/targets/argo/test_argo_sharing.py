@@ -90,22 +90,40 @@ def test_steps_that_differ_in_a_word_share_a_template_and_say_the_word_as_an_arg
 
 
 def test_the_supervisors_options_and_the_label_take_the_steps_name_from_one_parameter() -> None:
-    manifest = compiled("steps: {a: {command: [x], outputs: {n: int}}, b: {command: [x], outputs: {n: int}}}")
-    assert "--step={{inputs.parameters.step}}" in template(manifest, "a-like")["container"]["command"]
-    assert task(manifest, "b")["arguments"]["parameters"] == [{"name": "step", "value": "b"}]
+    manifest = compiled("steps: {n-a: {command: [x], outputs: {n: int}}, n-b: {command: [x], outputs: {n: int}}}")
+    assert "--step={{inputs.parameters.step}}" in template(manifest, "n")["container"]["command"]
+    assert task(manifest, "n-b")["arguments"]["parameters"] == [{"name": "step", "value": "n-b"}]
+
+
+@pytest.mark.parametrize("name", ["report", "parts", "b"])
+def test_a_step_of_another_name_changes_nothing_of_what_stands_there(name: str) -> None:
+    before = (
+        "steps: {prepare: {command: [cut, --p, x]}, part-1: {command: [cut, --p, a]}, part-2: {command: [cut, --p, b]}"
+    )
+    old = compiled(before + "}")["spec"]["templates"]
+    new = compiled(f"{before}, {name}: {{command: [cut, --p, c]}}}}")["spec"]["templates"]
+    assert old[0]["dag"]["tasks"] == new[0]["dag"]["tasks"][:-1]
+    assert old[1:] == new[1:-1]
+    assert [entry["name"] for entry in new] == ["main", "prepare", "part", name]
+
+
+def test_steps_of_two_sub_pipelines_share_a_template_that_is_called_like_the_steps() -> None:
+    inner = "{apiVersion: gpuflow/v1, kind: Pipeline, name: q, steps: {fit: {image: i, command: [f, --n, %s]}}}"
+    manifest = compiled(f"steps: {{one: {{pipeline: {inner % 'a'}}}, two: {{pipeline: {inner % 'b'}}}}}")
+    assert [entry["name"] for entry in manifest["spec"]["templates"]] == ["main", "one", "fit", "two"]
 
 
 def test_a_reference_in_a_word_that_differs_moves_to_the_task() -> None:
     text = """
 params: {lr: 0.1, name: {type: string, default: n}}
 steps:
-  one: {command: [x, --v, {join: [a-, {param: name}]}, {param: lr}]}
-  two: {command: [x, --v, b, {param: lr}], env: {}}
-  six: {command: [x, --v, {join: [c-, {param: name}]}, {param: lr}]}
+  v-one: {command: [x, --v, {join: [a-, {param: name}]}, {param: lr}]}
+  v-two: {command: [x, --v, b, {param: lr}], env: {}}
+  v-six: {command: [x, --v, {join: [c-, {param: name}]}, {param: lr}]}
 """
     manifest = compiled(text)
-    first, second = task(manifest, "one"), task(manifest, "six")
-    assert first["template"] == second["template"] != task(manifest, "two")["template"]
+    first, second = task(manifest, "v-one"), task(manifest, "v-six")
+    assert first["template"] == second["template"] != task(manifest, "v-two")["template"]
     assert [entry["name"] for entry in first["arguments"]["parameters"]] == ["lr", "step", "v"]
     assert first["arguments"]["parameters"][2]["value"].startswith("a-{{=sprig.replace(")
 
@@ -132,16 +150,17 @@ def test_a_sub_pipeline_that_is_used_twice_is_written_once() -> None:
 
 @pytest.mark.parametrize("odd", ["a\x01b", "\x7f", "😀", "x" * 300])
 def test_texts_that_argo_cannot_carry_or_would_repeat_for_every_node_stay_in_templates(odd: str) -> None:
-    pipeline = pipeline_of({"a": {"command": ["x", odd]}, "b": {"command": ["x", odd + odd]}})
-    assert [entry["name"] for entry in shared(templates(pipeline), (MAIN, EXIT))] == ["main", "a", "b"]
-    pipeline = pipeline_of({"a": {"command": ["x", odd]}, "b": {"command": ["x", odd]}})
+    pipeline = pipeline_of({"a1": {"command": ["x", odd]}, "a2": {"command": ["x", odd + odd]}})
+    assert [entry["name"] for entry in shared(templates(pipeline), (MAIN, EXIT))] == ["main", "a1", "a2"]
+    pipeline = pipeline_of({"a1": {"command": ["x", odd]}, "a2": {"command": ["x", odd]}})
     found = shared(templates(pipeline), (MAIN, EXIT))
     assert len(found) == 2
     assert steps_of(found) == steps_of(templates(pipeline))
 
 
 def test_every_construct_runs_the_same_pods_shared_and_not() -> None:
-    found = templates(loads(HEAD + CONSTRUCTS, "p.yaml"))
+    kin = "".join(f"  kin-{word}: {{needs: [first], command: [k, {word}]}}\n" for word in "ab")
+    found = templates(loads(HEAD + CONSTRUCTS.replace("  ask:", f"{kin}  ask:"), "p.yaml"))
     less = shared(found, (MAIN, EXIT))
     assert len(less) < len(found)
     assert steps_of(less) == steps_of(found)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpuflow.errors import GpuflowError
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import compiled, substituted, task, template
 
@@ -130,3 +131,32 @@ steps:
 """)
     outputs = template(manifest, "s")["outputs"]["parameters"]
     assert {one["name"]: one["valueFrom"].get("default") for one in outputs} == {"a": "7", "l": "[]", "b": None}
+
+
+EMPTY = """
+steps:
+  plan: {command: [p], outputs: {shards: json}}
+  each: {for_each: {s: {output: plan.shards}}, command: [e, {item: s}], outputs: {score: float}}
+  few: {for_each: {s: {output: plan.shards}}, parallel: 2, command: [f, {item: s}], outputs: {score: float}}
+  sum: {if_skipped: run, command: [s, {output: each.score}]}
+"""
+
+
+@pytest.mark.go
+def test_a_fan_out_over_an_empty_list_leaves_an_empty_list(argo: Oracle) -> None:
+    manifest = compiled(EMPTY, **{"as": "Workflow"})
+    (pod,) = substituted(argo, manifest, ["sum"], scope={"tasks.each.status": "Skipped"})
+    assert pod["container"]["command"] == ["s", "[]"]
+    (output,) = template(manifest, "few-loop")["outputs"]["parameters"]
+    assert output["valueFrom"]["default"] == "[]"
+
+
+def test_an_output_of_a_sub_pipeline_that_may_be_missing_is_refused() -> None:
+    inner = "{name: s, params: {go: {type: bool}}, steps: {a: {image: i, command: [a], when: params.go, "
+    outputs = "outputs: {o: OUTPUT}}}, outputs: {o: {output: a.o}}}"
+    text = f"steps: {{sub: {{params: {{go: true}}, pipeline: {inner}{outputs}}}}}"
+    with pytest.raises(GpuflowError, match=r'GF190 the output "o" would be missing when "a" is skipped'):
+        compiled(text.replace("OUTPUT", "string"))
+    manifest = compiled(text.replace("OUTPUT", "{type: string, default: none}"))
+    (output,) = template(manifest, "sub")["outputs"]["parameters"]
+    assert output["valueFrom"]["default"] == "none"

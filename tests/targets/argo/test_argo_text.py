@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
@@ -17,6 +18,7 @@ from gpuflow.spec.source import Source
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request
 from tests.differential.oracle import Oracle
+from tests.targets.argo.manifests import compiled
 
 pytestmark = pytest.mark.go
 
@@ -187,3 +189,23 @@ def test_a_sub_pipeline_hands_parameters_on_unchanged(argo: Oracle, value: str) 
     fields = {"params": {"p": {"type": "string", "default": "d"}}, "steps": steps}
     (((_, got), _),) = container(argo, fields, step="a", parameters={"p": value}, path=["a", "b"])
     assert got == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'params: {p: {default: "a {{= b"}}\nsteps: {s: {command: [x]}}',
+        'params: {p: {default: "{{=1}} {{= b"}}\nsteps: {s: {command: [x]}}',
+        'params: {p: {default: b, description: "set it to {{="}}\nsteps: {s: {command: [x]}}',
+        'steps: {s: {approval: "deploy {{workflow.name}}?"}}',
+    ],
+    ids=["a default", "a default behind an expression", "a description", "a question"],
+)
+def test_text_that_argo_would_take_for_its_own_is_refused(text: str) -> None:
+    with pytest.raises(GpuflowError, match="GF306"):
+        compiled(text)
+
+
+def test_a_default_with_whole_tags_is_no_trouble() -> None:
+    manifest = compiled('params: {p: {default: "{{=1+1}} {{x}} {{"}}\nsteps: {s: {command: [x, {param: p}]}}')
+    assert manifest["spec"]["arguments"]["parameters"] == [{"name": "p", "value": "{{=1+1}} {{x}} {{"}]
