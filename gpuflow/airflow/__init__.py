@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuflow.airflow.dags import task, to_dag
+    from gpuflow.airflow.deadlines import deadline
     from gpuflow.airflow.limits import at_most
     from gpuflow.airflow.operator import LOST_WORKERS, GpuPodOperator
     from gpuflow.airflow.pods import Pod
-    from gpuflow.airflow.references import claim, combinations, item, join, output, param, run_id
-    from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim
+    from gpuflow.airflow.references import began, claim, combinations, item, join, output, param, run_id
+    from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim, Mark
 
 _HOMES = {
     "Approve": "tasks",
@@ -30,10 +31,13 @@ _HOMES = {
     "LOST_WORKERS": "operator",
     "ListItems": "tasks",
     "MakeClaim": "tasks",
+    "Mark": "tasks",
     "Pod": "pods",
     "at_most": "limits",
+    "began": "references",
     "claim": "references",
     "combinations": "references",
+    "deadline": "deadlines",
     "item": "references",
     "join": "references",
     "output": "references",
@@ -50,10 +54,13 @@ __all__ = [
     "GpuPodOperator",
     "ListItems",
     "MakeClaim",
+    "Mark",
     "Pod",
     "at_most",
+    "began",
     "claim",
     "combinations",
+    "deadline",
     "item",
     "join",
     "output",

@@ -12,6 +12,8 @@ from typing import Any
 
 PREFIX = "gpuflow.dev/"
 KEY = "gpuflow_ledger"
+COUNTS = ("epoch", "failures", "interruptions", "out_of_memory", "pods", "queued_for", "queued_at")
+NODES = f"{PREFIX}failed-nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +27,33 @@ class Ledger:
     out_of_memory: int = 0
     pods: int = 0
     """Pods made so far; the number of the next one, which makes its name its own."""
+    queued_for: int = 0
+    """Which pod it last began to wait for, and since when: each pod may wait as long as the step allows."""
+    queued_at: int = 0
+    failed_nodes: tuple[str, ...] = ()
+    """Nodes on which it failed, for a step whose next try goes elsewhere."""
 
-    def document(self) -> dict[str, int]:
+    def document(self) -> dict[str, Any]:
         """As a trigger carries it."""
-        return asdict(self)
+        return {**asdict(self), "failed_nodes": list(self.failed_nodes)}
 
     def annotations(self) -> dict[str, str]:
         """As a pod carries it."""
-        return {f"{PREFIX}{key.replace('_', '-')}": str(value) for key, value in asdict(self).items()}
+        counts = {f"{PREFIX}{key.replace('_', '-')}": str(getattr(self, key)) for key in COUNTS}
+        return {**counts, NODES: ",".join(self.failed_nodes)} if self.failed_nodes else counts
 
     def plus(self, **more: int) -> Ledger:
         """With these counts raised."""
-        return replace(self, **{key: getattr(self, key) + count for key, count in more.items()})
+        raised: dict[str, Any] = {key: getattr(self, key) + count for key, count in more.items()}
+        return replace(self, **raised)
+
+    def queueing(self, now: float) -> Ledger:
+        """With the wait for the next pod begun, if it has not."""
+        return self if self.queued_for > self.pods else replace(self, queued_for=self.pods + 1, queued_at=int(now))
+
+    def without(self, node: str | None) -> Ledger:
+        """With a node that is not to be used again."""
+        return self if node is None else replace(self, failed_nodes=tuple(sorted({*self.failed_nodes, node})))
 
 
 def load(
@@ -48,24 +65,26 @@ def load(
     store = context.get("task_state_store")
     for kept in (carried, None if store is None else store.get(KEY)):
         if isinstance(kept, Mapping):
-            known.append(Ledger(**{key: int(kept.get(key, 0)) for key in asdict(Ledger(0))}))
+            counted = {key: int(kept.get(key, 0)) for key in COUNTS}
+            known.append(Ledger(**counted, failed_nodes=tuple(kept.get("failed_nodes", ()))))
     same = [ledger for ledger in known if ledger is not None and ledger.epoch == epoch]
     if not same:
         return Ledger(epoch)
-    counts = {key: max(getattr(ledger, key) for ledger in same) for key in asdict(Ledger(0))}
-    return Ledger(**counts)
+    counts = {key: max(getattr(ledger, key) for ledger in same) for key in COUNTS}
+    return Ledger(**counts, failed_nodes=tuple(sorted({node for ledger in same for node in ledger.failed_nodes})))
 
 
 def save(context: Mapping[str, Any], ledger: Ledger) -> None:
     """Keep the counts where the next try finds them."""
     store = context.get("task_state_store")
     if store is not None:
-        store.set(KEY, asdict(ledger))
+        store.set(KEY, ledger.document())
 
 
 def _from_annotations(pod: Mapping[str, Any]) -> Ledger | None:
     found = (pod.get("metadata") or {}).get("annotations") or {}
-    values = {key: found.get(f"{PREFIX}{key.replace('_', '-')}", "") for key in asdict(Ledger(0))}
+    values = {key: found.get(f"{PREFIX}{key.replace('_', '-')}", "") for key in COUNTS}
     if not values["epoch"].isdigit():
         return None
-    return Ledger(**{key: int(value) if value.isdigit() else 0 for key, value in values.items()})
+    nodes = tuple(filter(None, found.get(NODES, "").split(",")))
+    return Ledger(**{key: int(value) if value.isdigit() else 0 for key, value in values.items()}, failed_nodes=nodes)

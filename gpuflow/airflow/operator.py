@@ -21,6 +21,7 @@ from airflow.providers.common.compat.sdk import (
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
+from gpuflow.airflow import deadlines as times
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow import watching
 from gpuflow.airflow.conditions import skip_unless_due
@@ -48,10 +49,12 @@ class GpuPodOperator(StepPods):
     :param only_after_failure: for exit steps: skipped when nothing before it failed.
     :param item: the fan-out item of a mapped task.
     :param limits: how many pods of the run, or of a part of it, may be there at once: `[at_most(24)]`.
-    :param queue_timeout: the longest the pod may wait for quota, queue or node; without it, for ever.
+    :param deadlines: until when the sub-pipelines around it must be done, a list of `deadline(…)`.
+    :param queue_timeout: the longest each pod may wait for quota, queue or node; without it, for ever.
     :param final_exit_codes: exit codes after which nothing is tried again.
     :param retryable_exit_codes: when given, only these are tried again.
     :param more_memory: `{"factor": 2, "max": "64Gi"}`: more memory for the next try after running out of it.
+    :param other_node: after a failure, the next try runs on another node.
     :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
     :param sidecar_resources: what the container that hands over the outputs may use.
     :param source: where the step is written, for the link in the UI.
@@ -75,10 +78,12 @@ class GpuPodOperator(StepPods):
         only_after_failure: bool = False,
         item: Mapping[str, Any] | None = None,
         limits: Sequence[at_most] = (),
+        deadlines: Sequence[times.deadline] = (),
         queue_timeout: timedelta | None = None,
         final_exit_codes: Sequence[int] = (),
         retryable_exit_codes: Sequence[int] | None = None,
         more_memory: Mapping[str, Any] | None = None,
+        other_node: bool = False,
         fallback_after: int | None = None,
         on_demand: Mapping[str, Any] | None = None,
         sidecar_resources: Mapping[str, Any] | None = None,
@@ -116,10 +121,12 @@ class GpuPodOperator(StepPods):
         self.only_after_failure = only_after_failure
         self.item = item
         self.limits = limits
+        self.deadlines = deadlines
         self.queue_timeout = queue_timeout
         self.final_exit_codes = final_exit_codes
         self.retryable_exit_codes = retryable_exit_codes
         self.more_memory = more_memory
+        self.other_node = other_node
         self.fallback_after = fallback_after
         self.on_demand = on_demand or {}
         self.sidecar_resources = sidecar_resources
@@ -167,6 +174,8 @@ class GpuPodOperator(StepPods):
     def _start(self, context: Context, ledger: books.Ledger) -> Any:
         """Make the next pod, or wait until there is room for it."""
         self._deciding = False
+        self._check_deadlines(context)
+        ledger = ledger.queueing(time.time())
         manifest = self._manifest(context, ledger)
         name = manifest["metadata"]["name"]
         if self._is_crowded(context):
@@ -188,6 +197,7 @@ class GpuPodOperator(StepPods):
         ledger = ledger.plus(pods=1)
         books.save(context, ledger)
         if self._withdrawn(context, name):
+            ledger = ledger.plus(queued_for=1)  # the next pod goes on with this one's wait
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
         self.log.info("made pod %s%s", name, _spent(ledger, self.failures, self.interruptions))
@@ -224,6 +234,8 @@ class GpuPodOperator(StepPods):
             self._clean_up(pod, ledger)
             return self._again(context, ledger, because)
         ledger = ledger.plus(failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
+        if self.other_node:
+            ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
         books.save(context, ledger)
         self._clean_up(pod, ledger)
         sentence = f"pod {name} failed: {because}{_last_words(pod or last)}"
@@ -254,6 +266,8 @@ class GpuPodOperator(StepPods):
     ) -> NoReturn:
         """It will not start or end in time: never admitted, waited too long, no container, or out of time."""
         self._clean_up(pod, ledger, delete=True)
+        if event["what"] == "timeout":
+            self._check_deadlines(context)
         if event["what"] == "never":
             self._refuse(event.get("because", ""), event.get("words", ""), event.get("code", "GF501"))
         if event["what"] == "late":
@@ -308,8 +322,8 @@ class GpuPodOperator(StepPods):
             manifest=manifest,
             limits=[limit.question(context) for limit in self.limits],
             not_before=not_before,
-            queue_deadline=self._deadline(context, self.queue_timeout),
-            deadline=self._deadline(context, self.execution_timeout),
+            queue_deadline=self._queue_deadline(ledger),
+            deadline=self._last_moment(context),
             startup_timeout=self.startup_timeout_seconds,
             poll_interval=self.poll_interval,
             logging_interval=self.logging_interval or 30,
@@ -336,6 +350,21 @@ class GpuPodOperator(StepPods):
     def _deadline(context: Context, limit: timedelta | None) -> float | None:
         """When a limit that began with this try is over. Airflow keeps the start over deferrals."""
         return None if limit is None else context["ti"].start_date.timestamp() + limit.total_seconds()
+
+    def _queue_deadline(self, ledger: books.Ledger) -> float | None:
+        """When the pod must have been given a node."""
+        return None if self.queue_timeout is None else ledger.queued_at + self.queue_timeout.total_seconds()
+
+    def _last_moment(self, context: Context) -> float | None:
+        """When this try must be over: its own limit, or that of a sub-pipeline around it."""
+        around = times.first(self.deadlines, context)
+        moments = [self._deadline(context, self.execution_timeout), None if around is None else around[0]]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def _check_deadlines(self, context: Context) -> None:
+        around = times.first(self.deadlines, context)
+        if around is not None and time.time() > around[0]:
+            raise AirflowFailException(around[1].sentence())
 
     def _delay(self, count: int) -> float:
         """The wait before the next pod: it grows as the waits between tries do."""

@@ -200,6 +200,20 @@ class run_id(Value):
         return "run_id()"
 
 
+class began(Value):
+    """Whether a sub-pipeline runs at all: whether the task that begins it, or lists its items, was not skipped."""
+
+    def __init__(self, task_id: str) -> None:
+        self.task_id = task_id
+
+    def value(self, context: Context) -> bool:
+        found = context["ti"].xcom_pull(task_ids=[self.task_id], key="return_value") or ()
+        return any(one is not None for one in found)
+
+    def __repr__(self) -> str:
+        return _written("began", self.task_id)
+
+
 class claim(Value):
     """The name of a volume claim that is made anew for each run."""
 

@@ -32,6 +32,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     outputs: Mapping[str, str]
     limits: Sequence[at_most]
     more_memory: Mapping[str, Any] | None
+    other_node: bool
     fallback_after: int | None
     on_demand: Mapping[str, Any]
     sidecar_resources: Mapping[str, Any] | None
@@ -53,7 +54,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         return _without_blanks(self.client.api_client.sanitize_for_serialization(body), adjusted)
 
     def _adjusted(self, manifest: Mapping[str, Any], ledger: books.Ledger) -> dict[str, Any]:
-        """The step's pod after spot losses and after running out of memory."""
+        """The step's pod after spot losses, after running out of memory, and after failing on a node."""
         spec = dict(manifest["spec"])
         if self.fallback_after is not None and ledger.interruptions >= self.fallback_after:
             spec = {key: value for key, value in {**spec, **self.on_demand}.items() if value is not None}
@@ -61,6 +62,8 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             main = dict(spec["containers"][0])
             main["resources"] = _more_memory(main.get("resources") or {}, self.more_memory, ledger.out_of_memory)
             spec["containers"] = [main, *spec["containers"][1:]]
+        if self.other_node and ledger.failed_nodes:
+            spec["affinity"] = _away_from(spec.get("affinity") or {}, ledger.failed_nodes)
         return {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
 
     def _pod_name(self, context: Context, ledger: books.Ledger) -> str:
@@ -182,6 +185,17 @@ def _without_blanks(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[st
         for key in [key for key, value in part.items() if not value and key not in asked]:
             del part[key]
     return pod
+
+
+def _away_from(affinity: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
+    """The affinity, and none of these nodes. By their own names: the hostname label may say something else."""
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    node_affinity = dict(affinity.get("nodeAffinity") or {})
+    elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    terms = (node_affinity.get(required) or {}).get("nodeSelectorTerms") or [{}]
+    # Of several terms one is enough for the scheduler, so each of them must say it.
+    terms = [{**term, "matchFields": [*term.get("matchFields", ()), *elsewhere]} for term in terms]
+    return {**affinity, "nodeAffinity": {**node_affinity, required: {"nodeSelectorTerms": terms}}}
 
 
 def _more_memory(resources: Mapping[str, Any], policy: Mapping[str, Any], times: int) -> dict[str, Any]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, conf
+from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from kubernetes.client.exceptions import ApiException
 
+from gpuflow.airflow import deadlines as times
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.operator import LOST_WORKERS
 from gpuflow.airflow.references import Context, Value, combinations
@@ -80,16 +84,45 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
         return bool(self.when.value({**context, "task": _Item(item)}))
 
 
-class Approve(ApprovalOperator):  # type: ignore[misc]
-    """Waits for a person to say go on. Refused, or not answered in time, is a failure."""
+class Mark(BaseOperator):  # type: ignore[misc]
+    """The beginning or the end of a sub-pipeline. It returns when that was, in seconds since 1970."""
 
     template_fields: Sequence[str] = ()
+    ui_color = "#f0f0f0"
 
     def __init__(
-        self, *, message: str, when: Value | bool | None = None, item: Mapping[str, Any] | None = None, **kwargs: Any
+        self,
+        *,
+        when: Value | bool | None = None,
+        item: Mapping[str, Any] | None = None,
+        retries: int = LOST_WORKERS,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(retries=retries, **kwargs)
+        self.when, self.item = when, item
+
+    def execute(self, context: Context) -> float:
+        skip_unless_due(self, context)
+        return time.time()
+
+
+class Approve(ApprovalOperator):  # type: ignore[misc]
+    """Waits for a person to say go on. Refused, or not answered in time, is a failure, and nobody is asked again."""
+
+    template_fields: Sequence[str] = ()
+    response_timeout: timedelta | None
+
+    def __init__(
+        self,
+        *,
+        message: str,
+        when: Value | bool | None = None,
+        item: Mapping[str, Any] | None = None,
+        deadlines: Sequence[times.deadline] = (),
+        **kwargs: Any,
     ) -> None:
         super().__init__(subject=message, fail_on_reject=True, **kwargs)
-        self.message, self.when, self.item = message, when, item
+        self.message, self.when, self.item, self.deadlines = message, when, item, deadlines
 
     @property
     def label(self) -> str:
@@ -98,7 +131,21 @@ class Approve(ApprovalOperator):  # type: ignore[misc]
 
     def execute(self, context: Context) -> Any:
         skip_unless_due(self, context)
+        ends = times.first(self.deadlines, context)
+        if ends is not None:
+            left = timedelta(seconds=ends[0] - time.time())
+            if left <= timedelta(0):
+                raise AirflowFailException(ends[1].sentence())
+            self.response_timeout = min(left, self.response_timeout or left)
         return super().execute(context)
+
+    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        try:
+            return super().execute_complete(context, event)
+        except HITLRejectException:
+            raise AirflowFailException(f"refused: {self.message}") from None
+        except HITLTimeoutError:
+            raise AirflowFailException(f"nobody answered within {self.response_timeout}: {self.message}") from None
 
 
 class _Claim(BaseOperator):  # type: ignore[misc]

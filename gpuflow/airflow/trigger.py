@@ -49,7 +49,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         startup_timeout: int = 600,
         poll_interval: float = 5,
         logging_interval: int = 30,
-        ledger: dict[str, int] | None = None,
+        ledger: dict[str, Any] | None = None,
         last_log: str = "",
         **connection: Any,
     ) -> None:

@@ -62,6 +62,8 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "for_each.parallel": lambda s: s.parallel,
     "for_each.matrix": lambda s: len(s.for_each or ()) > 1,
     "pipeline": lambda s: s.pipeline is not None,
+    "pipeline.timeout": lambda s: s.pipeline is not None and s.timeout,
+    "pipeline.deadline": lambda s: s.pipeline is not None and s.pipeline.deadline,
     "approval": lambda s: s.approval is not None,
     "approval.timeout": lambda s: s.approval is not None and s.approval.timeout is not None,
     "when.item": lambda s: (
@@ -100,7 +102,7 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "spot.fallback_after": lambda s: s.spot and s.spot.fallback_after,
     "topology.same": lambda s: s.topology and s.topology.same,
     "topology.spread": lambda s: s.topology and s.topology.spread,
-    "timeout": lambda s: s.timeout,
+    "timeout": lambda s: s.timeout and s.pipeline is None,
     "cache": lambda s: s.cache,
     "retry.failures": lambda s: s.retry and s.retry.failures,
     "retry.interruptions": lambda s: s.retry and s.retry.interruptions,
@@ -126,13 +128,18 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "kubernetes.host_network": lambda s: s.kubernetes and s.kubernetes.host_network,
 }
 """Constructs of a step that are there or not."""
+_PLACES: dict[str, Place] = {
+    "for_each.parallel": ("parallel",),
+    "pipeline.timeout": ("timeout",),
+    "pipeline.deadline": ("pipeline", "deadline"),
+}
+"""Where a construct stands, when its name does not say."""
 
 
 def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for construct, present in _PRESENT.items():
         if present(step):
-            field = construct.split(".")[0]
-            yield construct, ("parallel",) if construct == "for_each.parallel" else (field,)
+            yield construct, _PLACES.get(construct) or (construct.split(".")[0],)
     for name, source in (step.for_each or {}).items():
         kind = {ParamRef: "param", OutputRef: "output", Range: "range"}.get(type(source), "list")
         yield f"for_each.{kind}", ("for_each", name)
@@ -197,5 +204,7 @@ def uses(pipeline: Pipeline) -> Iterator[Use]:
                 yield Use(construct, name, (section, name, *path))
             if step.pipeline is not None:
                 for use in uses(step.pipeline):
+                    if use.construct == "deadline":
+                        continue  # of a whole run only; a sub-pipeline's own is said above
                     inner = f"{name}.{use.step}" if use.step else name
                     yield Use(use.construct, inner, (section, name, "pipeline", *use.path))

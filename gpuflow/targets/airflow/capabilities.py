@@ -50,6 +50,7 @@ STANDALONE_CANNOT = {
         "retry.final_exit_codes": "the stock operator tries every exit code again",
         "retry.interruptions": "the stock operator has one budget and cannot tell an interruption from a failure",
         "retry.more_memory": "the stock operator starts every try with the same pod",
+        "retry.other_node": "the stock operator starts every try with the same pod",
         "retry.retryable_exit_codes": "the stock operator tries every exit code again",
         "spot.fallback_after": "the stock operator starts every try with the same pod",
         "when": "a condition on values of the run is evaluated by gpuflow's operator",

@@ -85,13 +85,15 @@ def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], clai
     elif not task.lists_items and not scope.keys:
         variables[task.id] = dag.add(task.name, group, operator(task, request, fixed_items(task)), before)
     elif not task.lists_items:
-        call = operator(task, request, Name(f"{variables[scope.list_id(task.name)]}.output"))
+        lister = scope.lister if task.mark else scope.list_id(task.name)
+        assert lister is not None
+        call = operator(task, request, Name(f"{variables[lister]}.output"))
         variables[task.id] = dag.add(task.name, group, call, before)
     else:
         lister = scope.list_id(task.name)
         variables[lister] = dag.add(lister.rpartition(".")[2], group, item_list(task, lister), before)
         if not task.is_list:
-            plain = replace(task, when=None, run_anyway=False)
+            plain = replace(task, when=None, run_anyway=False, gate=None)
             call = operator(plain, request, Name(f"{variables[lister]}.output"))
             variables[task.id] = dag.add(task.name, group, call, [])
 
@@ -185,7 +187,8 @@ def _json_type(param: Param) -> dict[str, Any]:
 
 _RESERVED = set(dir(builtins)) | {
     "Approve", "Asset", "AssetAny", "CronTriggerTimetable", "DAG", "DeleteClaim", "EmptyOperator", "GpuPodOperator",
-    "LOST_WORKERS", "ListItems", "MakeClaim", "Param", "Pod", "TaskGroup", "at_most", "claim", "combinations", "ends",
+    "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Param", "Pod", "TaskGroup", "at_most", "began", "claim",
+    "combinations", "deadline", "ends",
     "item", "join", "output", "param", "run_id", "timedelta", "literal", "KubernetesPodOperator",
 }  # fmt: skip
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from gpuflow.errors import fail
 from gpuflow.graph.order import order
 from gpuflow.spec import flow
+from gpuflow.spec.duration import Duration
 from gpuflow.spec.step import Step
-from gpuflow.targets.airflow.references import Scope, both
+from gpuflow.targets.airflow.python import Call
+from gpuflow.targets.airflow.references import Scope, both, is_dynamic
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,13 @@ class Task:
     after: tuple[str, ...] = ()
     """Full ids of the tasks it waits for."""
     when: Any = None
-    """Its condition, the conditions of the sub-pipelines around it included."""
+    """Its own condition."""
     run_anyway: bool = False
     """It also runs when a task before it was skipped."""
+    gate: Any = None
+    """Of a task that runs anyway: whether the sub-pipeline it stands in has begun at all."""
+    mark: Literal["begin", "end"] | None = None
+    """It is no step but the beginning or the end of the sub-pipeline it stands in."""
     skippable: bool = False
     """It may end skipped."""
 
@@ -40,11 +45,20 @@ class Task:
     @property
     def is_list(self) -> bool:
         """Whether it is only the list of items that a sub-pipeline is run for."""
-        return self.step.pipeline is not None
+        return self.step.pipeline is not None and self.mark is None
 
     @property
     def is_mapped(self) -> bool:
+        if self.mark is not None:
+            return self.mark == "begin" and bool(self.scope.keys)
         return bool(self.step.for_each or self.scope.keys) and not self.is_list
+
+    @property
+    def due(self) -> Any:
+        """When it runs: its own condition, and that there is anything around it."""
+        terms = [term for term in (self.gate, self.when) if term is not None]
+        whole = both("and", terms) if terms else None
+        return None if whole is True else whole
 
     @property
     def lists_items(self) -> bool:
@@ -55,9 +69,9 @@ class Task:
 def tasks_of(scope: Scope) -> list[Task]:
     """Every step of a pipeline and its sub-pipelines as a task, each after the ones it waits for."""
     found: dict[str, Task] = {}
-    for task in _opened(scope, (), None, False):
+    for task in _opened(scope, (), None):
         skipped = any(found[need].skippable for need in task.after) and not task.run_anyway
-        found[task.id] = replace(task, skippable=task.when is not None or task.lists_items or skipped)
+        found[task.id] = replace(task, skippable=task.due is not None or task.lists_items or skipped)
     return list(found.values())
 
 
@@ -83,61 +97,88 @@ def limits_of(scope: Scope, name: str) -> list[tuple[int, str, dict[str, list[st
     return limits
 
 
-def _opened(scope: Scope, before: tuple[str, ...], when: Any, maybe: bool) -> Iterator[Task]:
-    """The tasks of one scope. `before`, `when`: what its first steps wait for, and the condition on all of it."""
+def deadlines_of(scope: Scope) -> list[tuple[str, Duration, Any]]:
+    """The time limits of the sub-pipelines around a step: which, how long, and what says when it began."""
+    found = []
+    while scope.outer is not None:
+        if (limit := _time_limit(scope.outer, scope.group[-1])) is not None:
+            begun = Call("output", (scope.task_id(_mark(scope, "begin")), "return_value", "float"), _same_items(scope))
+            found.append((".".join(scope.group), limit, begun))
+        scope = scope.outer
+    return found[::-1]
+
+
+def _same_items(scope: Scope) -> dict[str, Any]:
+    return {"items": scope.lister, "same": list(scope.keys)} if scope.keys else {}
+
+
+def _time_limit(scope: Scope, name: str) -> Duration | None:
+    """How long a sub-pipeline may take: its own deadline, or the timeout of the step that it is."""
+    step = scope.pipeline.steps[name]
+    assert step.pipeline is not None
+    limits = [limit for limit in (step.timeout, step.pipeline.deadline) if limit is not None]
+    return min(limits, key=lambda limit: limit.seconds, default=None)
+
+
+def _mark(scope: Scope, mark: Literal["begin", "end"]) -> str:
+    """A name for the task that marks a sub-pipeline's beginning or end, which none of its steps has."""
+    wishes = (mark, f"{mark}-of-all", f"{mark}-of-{scope.group[-1]}", f"the-{mark}-of-{scope.group[-1]}")
+    return next(wish for wish in wishes if wish not in scope.pipeline.steps)
+
+
+def _opened(scope: Scope, before: tuple[str, ...], gate: Any) -> Iterator[Task]:
+    """The tasks of one scope. `before`: what its first steps wait for; `gate`: whether it has begun at all."""
     pipeline = scope.pipeline
-    needs = flow.upstream(pipeline)
+    needs, followers = flow.upstream(pipeline), flow.edges(pipeline)
     skippable = flow.may_be_skipped(pipeline)
     ends: dict[str, tuple[str, ...]] = {}
-    for name in order(flow.edges(pipeline)):
+    for name in order(followers):
         step = pipeline.effective(name)
         after = tuple(dict.fromkeys(end for need in needs[name] for end in ends[need])) or before
         condition = None if step.when is None else scope.condition(step.when, name)
         condition = None if condition is True else condition
-        if not scope.keys:
-            condition = _conjoined(when, condition)
-        if maybe and step.if_skipped == "run" and needs[name]:
-            raise fail(
-                "GF301",
-                f'airflow does not carry if_skipped: run on step "{name}" inside a sub-pipeline that may be skipped '
-                "as a whole: it would run although the sub-pipeline does not",
-                hint="drop it, or put the condition on the inner steps",
-                where=pipeline.where("steps", name, "if_skipped"),
-            )
+        anyway = step.if_skipped == "run"
+        # In a flattened sub-pipeline the lists of items say what runs.
+        task = Task(scope, name, step, after, condition, anyway, gate if anyway and not scope.keys else None)
         if step.pipeline is None:
-            ends[name] = (scope.task_id(name),)
-            yield Task(scope, name, step, after, condition, step.if_skipped == "run")
+            ends[name] = (task.id,)
+            yield task
             continue
-        _refuse_around(scope, name, step)
-        inner_scope = scope.inner(name)
-        if step.for_each:
-            # The list is a task too: it takes the condition, and the steps inside run for what it lists.
-            yield Task(scope, name, step, after, condition, step.if_skipped == "run")
-            after, condition = (scope.list_id(name),), None
-        inner = list(_opened(inner_scope, after, condition, not step.for_each and (maybe or name in skippable)))
-        followed = {need for task in inner for need in task.after}
-        ends[name] = tuple(task.id for task in inner if task.id not in followed)
-        yield from inner
+        inside = list(_sub_pipeline(task, gate, name in skippable or anyway, bool(followers[name])))
+        yield from inside
+        followed = {need for inner in inside for need in inner.after}
+        ends[name] = tuple(inner.id for inner in inside if inner.id not in followed)
 
 
-def _refuse_around(scope: Scope, name: str, step: Step) -> None:
-    """What cannot be said about a group of tasks as a whole."""
-    inner = step.pipeline
-    assert inner is not None
-    for what, given in {"timeout": step.timeout, "deadline": inner.deadline, "claims": inner.claims}.items():
-        if given:
-            raise fail(
-                "GF301",
-                f'airflow does not carry {what} of a sub-pipeline (step "{name}"): a task group has none of its own',
-                hint="put it on the steps inside or on the whole pipeline, or compile for Argo",
-                where=scope.pipeline.where("steps", name),
-            )
+def _sub_pipeline(task: Task, gate: Any, may_be_skipped: bool, has_followers: bool) -> Iterator[Task]:
+    """A sub-pipeline: the list of its items or the mark of its beginning, its tasks, and where needed its end."""
+    scope, step = task.scope.inner(task.name), task.step
+    after, timed = task.after, _time_limit(task.scope, task.name) is not None
+    if task.scope.opens_list(task.name):
+        # The list is a task too: it takes the condition, and the steps inside run for what it lists.
+        yield task
+        after, gate, task = (task.id,), Call("began", (task.id,)), Task(scope, "", step)
+    if timed or (may_be_skipped and not scope.keys):
+        begin = replace(task, scope=scope, name=_mark(scope, "begin"), mark="begin", after=after)
+        yield begin
+        after, gate = (begin.id,), gate if scope.keys else Call("began", (begin.id,))
+    inner = list(_opened(scope, after, gate))
+    yield from inner
+    followed = {need for one in inner for need in one.after}
+    lasts = tuple(one.id for one in inner if one.id not in followed)
+    if has_followers and not set(lasts).isdisjoint(_left_out(inner)):
+        # What stands after a sub-pipeline runs although one of its last steps had nothing to do.
+        yield Task(scope, _mark(scope, "end"), step, lasts, None, True, gate, mark="end")
 
 
-def _conjoined(first: Any, second: Any) -> Any:
-    terms = [term for term in (first, second) if term is not None]
-    whole = both("and", terms) if terms else None
-    return None if whole is True else whole
+def _left_out(tasks: list[Task]) -> set[str]:
+    """The tasks of a sub-pipeline that may end skipped although it runs."""
+    found: set[str] = set()
+    for task in tasks:
+        may = task.when is not None or (task.mark is None and is_dynamic(task.step))
+        if may or (not task.run_anyway and any(need in found for need in task.after)):
+            found.add(task.id)
+    return found
 
 
 def watched(tasks: list[Task]) -> list[str]:

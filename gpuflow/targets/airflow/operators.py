@@ -10,7 +10,7 @@ from gpuflow.spec.flow import upstream
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.step import Range
 from gpuflow.spec.text import OutputRef, ParamRef
-from gpuflow.targets.airflow.flow import Task, limits_of
+from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.pods import on_demand, pod_data
 from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.airflow.python import Call, Infix, Method, Name
@@ -21,6 +21,8 @@ LOST_WORKERS = Name("LOST_WORKERS")
 
 def operator(task: Task, request: Request, items: Any = None) -> Any:
     """The call for a step; with `items` it is mapped over them."""
+    if task.mark is not None:
+        return mark(task, items)
     named: dict[str, Any] = {"task_id": task.name}
     if task.step.description:
         named["doc"] = task.step.description
@@ -37,6 +39,14 @@ def operator(task: Task, request: Request, items: Any = None) -> Any:
         named["retries"] = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
     named["map_index_template"] = "{{ task.label }}"
     return Method(Call(f"{name}.partial", (), named), "expand", (), {"item": items})
+
+
+def mark(task: Task, items: Any = None) -> Any:
+    """The beginning or the end of a sub-pipeline; with `items` one for each of them."""
+    named = {"task_id": task.name, **_flow(task)}
+    if items is None:
+        return Call("Mark", (), named)
+    return Method(Call("Mark.partial", (), named), "expand", (), {"item": items})
 
 
 def item_list(task: Task, task_id: str) -> Call:
@@ -78,8 +88,8 @@ def _source(task: Task, key: str) -> Any:
 
 def _flow(task: Task) -> dict[str, Any]:
     named: dict[str, Any] = {}
-    if task.when is not None:
-        named["when"] = task.when
+    if task.due is not None:
+        named["when"] = task.due
     if task.run_anyway:
         named["trigger_rule"] = "none_failed"
     return named
@@ -89,7 +99,19 @@ def _approval(task: Task) -> dict[str, Any]:
     approval = task.step.approval
     assert approval is not None
     limit = approval.timeout or task.step.timeout
-    return {"message": approval.message, **({"response_timeout": span(limit)} if limit else {})}
+    return {
+        "message": approval.message,
+        **({"response_timeout": span(limit)} if limit else {}),
+        **_deadlines(task),
+    }
+
+
+def _deadlines(task: Task) -> dict[str, Any]:
+    """The time limits of the sub-pipelines around a step."""
+    found = [
+        Call("deadline", (group, span(limit)), {"since": begun}) for group, limit, begun in deadlines_of(task.scope)
+    ]
+    return {"deadlines": found} if found else {}
 
 
 def _container(task: Task, request: Request) -> dict[str, Any]:
@@ -114,12 +136,15 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if is_supervised(step, site):
         named["supervised"] = True
     named |= budgets(step.retry)
+    if step.queue_timeout is not None:
+        named["queue_timeout"] = span(step.queue_timeout)
     if step.spot is not None and step.spot.fallback_after is not None and (plain := on_demand(scope, task.name, site)):
         named |= {"fallback_after": step.spot.fallback_after, "on_demand": plain}
     whole = [] if request.pipeline.parallel is None else [Call("at_most", (request.pipeline.parallel,))]
     limits = [*whole, *(Call("at_most", (most, group), by) for most, group, by in limits_of(scope, task.name))]
     if limits:
         named["limits"] = limits
+    named |= _deadlines(task)
     if request.options.get("pools") == "true":
         for pool, count in slots(step, site).items():
             named |= {"pool": pool, "pool_slots": count}
@@ -143,6 +168,8 @@ def budgets(retry: Retry | None) -> dict[str, Any]:
         named["final_exit_codes"] = retry.final_exit_codes
     if retry.retryable_exit_codes is not None:
         named["retryable_exit_codes"] = retry.retryable_exit_codes
+    if retry.other_node:
+        named["other_node"] = True
     if retry.more_memory is not None:
         named["more_memory"] = {"factor": retry.more_memory.factor, "max": str(retry.more_memory.max)}
     return named

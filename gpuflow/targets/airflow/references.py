@@ -36,12 +36,13 @@ class Scope:
     bound: Mapping[str, Any] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     lister: str | None = None
-    around: Pipeline | None = None
-    """The whole pipeline, when this is a sub-pipeline."""
+    outer: Scope | None = None
+    """The scope around it, when this is a sub-pipeline."""
 
     @property
     def root(self) -> Pipeline:
-        return self.around or self.pipeline
+        """The whole pipeline."""
+        return self.pipeline if self.outer is None else self.outer.root
 
     def task_id(self, step: str) -> str:
         """A step's full task id."""
@@ -57,11 +58,13 @@ class Scope:
         }
         for key, param in step.pipeline.params.items():
             bound.setdefault(key, param.default)
-        keys, lister = self.keys, self.lister
-        if step.for_each:
-            keys = (*keys, *(self.item_key(name, key) for key in step.for_each))
-            lister = self.list_id(name)
-        return Scope(step.pipeline, (*self.group, name), bound, keys, lister, self.root)
+        keys = (*self.keys, *(self.item_key(name, key) for key in step.for_each or ()))
+        lister = self.list_id(name) if self.opens_list(name) else self.lister
+        return Scope(step.pipeline, (*self.group, name), bound, keys, lister, self)
+
+    def opens_list(self, name: str) -> bool:
+        """Whether the sub-pipeline that step `name` is runs for items of its own, or for some of those around it."""
+        return self.pipeline.steps[name].pipeline is not None and self.has_own_list(name)
 
     def item_key(self, name: str, key: str) -> str:
         """What an item is called in the task's list; items of a sub-pipeline carry its name, so that none collide."""
@@ -79,13 +82,13 @@ class Scope:
         """Whether a step's items must be listed in the run, by a task of their own."""
         step = self.pipeline.steps[name]
         if not self.keys:
-            return bool(step.for_each) and (step.pipeline is not None or step.when is not None or _is_dynamic(step))
+            return bool(step.for_each) and (step.pipeline is not None or step.when is not None or is_dynamic(step))
         return bool(step.for_each) or self.drops(name)
 
     def drops(self, name: str) -> bool:
         """Whether a step inside a flattened sub-pipeline may leave out some of the items around it."""
         step = self.pipeline.steps[name]
-        if step.when is not None or _is_dynamic(step):
+        if step.when is not None or is_dynamic(step):
             return True
         return step.if_skipped != "run" and any(self.drops(need) for need in flow.upstream(self.pipeline)[name])
 
@@ -164,7 +167,7 @@ class Scope:
         return Invert(found) if tree.negated else found
 
 
-def _is_dynamic(step: Step) -> bool:
+def is_dynamic(step: Step) -> bool:
     """Whether the items of a fan-out are only known in the run."""
     return any(isinstance(source, ParamRef | OutputRef) for source in (step.for_each or {}).values())
 

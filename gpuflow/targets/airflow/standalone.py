@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from gpuflow.errors import GpuflowError
@@ -59,15 +60,20 @@ def _stock(call: Any) -> Any:
 def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     named = {key: given[key] for key in CARRIED if key in given}
     named |= {"base_container_name": "main", "retries": given.get("failures", 0)}
+    wait = given.get("queue_timeout")
     if "outputs" in given:
         named["do_xcom_push"] = True
     return named | {
         "deferrable": True,
-        "schedule_timeout_seconds": QUEUE_SECONDS,
+        "schedule_timeout_seconds": QUEUE_SECONDS if wait is None else _seconds(wait),
         "startup_timeout_seconds": 600,
         "on_finish_action": "delete_succeeded_pod",
         "log_events_on_failure": True,
     }
+
+
+def _seconds(span: Call) -> int:
+    return int(timedelta(**span.named).total_seconds())
 
 
 def _items(node: Any) -> list[dict[str, Any]]:

@@ -20,10 +20,13 @@ HOMES = {
         ("DAG", "Asset", "AssetAny", "CronTriggerTimetable", "Param", "TaskGroup", "literal"), "airflow.sdk"
     ),
     **dict.fromkeys(
-        ("Approve", "DeleteClaim", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Pod", "claim"),
+        ("Approve", "DeleteClaim", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Pod"),
         "gpuflow.airflow",
     ),
-    **dict.fromkeys(("at_most", "combinations", "item", "join", "output", "param", "run_id"), "gpuflow.airflow"),
+    **dict.fromkeys(
+        ("at_most", "began", "claim", "combinations", "deadline", "item", "join", "output", "param", "run_id"),
+        "gpuflow.airflow",
+    ),
 }
 """Where each name of a DAG file comes from."""
 

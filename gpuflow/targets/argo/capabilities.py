@@ -12,6 +12,14 @@ _GAPS: dict[str, Cannot | Weaker] = {
     "schedule.catch_up": Cannot(
         "never", "a CronWorkflow runs one missed time at most", "start the missed runs by hand"
     ),
+    "pipeline.timeout": Cannot(
+        "never", "Argo limits the time of pods and of whole runs, not of a sub-pipeline", "give timeouts to its steps"
+    ),
+    "pipeline.deadline": Cannot(
+        "never",
+        "Argo limits the time of pods and of whole runs, not of a sub-pipeline",
+        "give timeouts to its steps, or a deadline to the pipeline that uses it",
+    ),
     "approval.timeout": Cannot(
         "never",
         "a suspend node with a duration goes on when the time is over, which is the opposite",

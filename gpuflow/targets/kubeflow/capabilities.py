@@ -62,6 +62,10 @@ _GAPS = {
         "upstream", "it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"
     ),
     "probes": Cannot("upstream", "it has no probes", "end the process when it is unwell: a failed step is retried"),
+    "pipeline.deadline": Cannot(
+        "upstream", "a sub-pipeline's deadline cannot be carried", "move it to the pipeline that uses it"
+    ),
+    "pipeline.timeout": Cannot("upstream", "a sub-pipeline has no timeout", "give timeouts to its steps"),
     "queue_timeout": Cannot("upstream", "a pod waits as long as it must", "bound the whole run with deadline"),
     "retry.final_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
     "retry.interruptions": Cannot(

@@ -71,8 +71,6 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
 
 
 def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
-    if sub and pipeline.deadline:
-        yield "a sub-pipeline's deadline cannot be carried", ("deadline",), "move it to the pipeline that uses it"
     wanted = set() if sub else accounts(pipeline)
     if len(wanted) > 1:
         shown = ", ".join(sorted(account or "none" for account in wanted))
@@ -172,8 +170,6 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
             ("security", "fs_group"),
             "let the volume's owner make it writable for the step's group",
         )
-    if step.timeout is not None and not step.runs_container:
-        yield "a sub-pipeline has no timeout", ("timeout",), "give timeouts to its steps"
     yield from _backoff(step)
 
 

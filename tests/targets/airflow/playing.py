@@ -8,9 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
+from airflow.providers.common.compat.sdk import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferred,
+)
 
 from gpuflow.airflow.trigger import GpuPodTrigger
 
@@ -48,12 +53,13 @@ class Stage:
     outputs: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     max_tries: int = 0
+    run_id: ClassVar[str] = "manual__2026-11-14T10:00:00+00:00"
 
     def context(self, task: Any, try_number: int = 1) -> dict[str, Any]:
         ti = SimpleNamespace(
             dag_id="finetune",
             task_id=task.task_id,
-            run_id="manual__2026-11-14T10:00:00+00:00",
+            run_id=self.run_id,
             map_index=-1,
             try_number=try_number,
             max_tries=self.max_tries or task.retries,

@@ -10,13 +10,15 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from gpuflow.airflow import GpuPodOperator, Pod
+from gpuflow.airflow import GpuPodOperator, Pod, trigger
 
 from .playing import Stage
 
 
 def main(order: dict[str, Any]) -> None:
     pod, arguments = order["pod"], order.get("arguments", {})
+    if order.get("lost_after") is not None:
+        trigger.LOST_AFTER = order["lost_after"]
 
     def make() -> Any:
         return GpuPodOperator(

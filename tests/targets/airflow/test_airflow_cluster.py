@@ -2,126 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ...cluster.conftest import cluster, control_plane, faults, kubeconfig, kueue, namespace, proof_ground
 from ...cluster.faults import Faults
-from ...cluster.fixtures import AnyCluster, lacking
+from ...cluster.fixtures import AnyCluster
 from ...cluster.kube import Kube
-from ...cluster.pods import pod
 from ...cluster.queues import LABEL, queue
 from ...cluster.waiting import until
+from .home import Home
+from .on_cluster import PUPPET, Start, home, number, running_pod, start, tell
 
-__all__ = ["cluster", "control_plane", "faults", "kubeconfig", "kueue", "namespace", "proof_ground"]
+__all__ = ["cluster", "control_plane", "faults", "home", "kubeconfig", "kueue", "namespace", "proof_ground", "start"]
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).resolve().parents[3]
-ENVIRONMENT = ROOT / ".venvs" / "airflow"
-GPU = {"nvidia.com/gpu": "1"}
 OUTPUT = "mkdir -p /airflow/xcom; echo '{\"loss\": 0.25}' > /airflow/xcom/return.json"
-
-
-class Play:
-    """One task under way in another process."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.process = process
-        self.log = ""
-
-    def ended(self, timeout: float = 120) -> dict[str, Any]:
-        """How it ended."""
-        self.log, _ = self.process.communicate(timeout=timeout)
-        for line in self.log.splitlines():
-            if line.startswith("ENDED "):
-                found: dict[str, Any] = json.loads(line.removeprefix("ENDED "))
-                return found
-        raise AssertionError(f"the task did not end:\n{self.log[-4000:]}")
-
-
-PUPPET = "trap 'exit 1' USR1; trap 'exit 0' USR2; trap 'exit 143' TERM; while :; do sleep 1 & wait; done"
-"""A program that fails, ends well or obeys SIGTERM when it is told."""
-Start = Callable[..., Play]
-
-
-@pytest.fixture
-def environment(cluster: AnyCluster, namespace: Kube, tmp_path: Path) -> dict[str, str]:
-    """An Airflow of its own whose connection leads to the cluster."""
-    if not (ENVIRONMENT / "bin" / "airflow").exists():
-        lacking("no Airflow in .venvs/airflow; `make test-airflow` makes it")
-    extra = {
-        "kube_config_path": str(namespace.kubeconfig),
-        "in_cluster": False,
-        "xcom_sidecar_container_image": cluster.image("busybox"),
-    }
-    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    return {
-        **inherited,
-        **cluster.environment(),
-        "AIRFLOW_HOME": str(tmp_path),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "dags"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": extra}),
-        "PYTHONPYCACHEPREFIX": str(ENVIRONMENT / "pycache"),
-        "PYTHONPATH": str(ROOT),
-    }
-
-
-@pytest.fixture
-def start(cluster: AnyCluster, namespace: Kube, environment: dict[str, str]) -> Iterator[Start]:
-    """`start("echo hello", failures=1)` starts a task whose pod runs a shell command."""
-    running: list[Play] = []
-
-    def of(script: str, spec: dict[str, Any] | None = None, memory: str = "", **arguments: Any) -> Play:
-        made = pod(
-            "unused", cluster.image("busybox"), ["sh", "-c", script], resources=GPU, memory_limit=memory, **(spec or {})
-        )
-        labels, tries = arguments.pop("labels", {}), arguments.pop("tries_before", 0)
-        order = {
-            "namespace": namespace.namespace,
-            "pod": {"metadata": {"labels": labels}, "spec": made["spec"]},
-            "arguments": arguments,
-            "tries_before": tries,
-        }
-        words = [str(ENVIRONMENT / "bin" / "python"), "-m", "tests.targets.airflow.real", json.dumps(order)]
-        process = subprocess.Popen(
-            [*cluster.enter, *words],
-            env=environment,
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        running.append(Play(process))
-        return running[-1]
-
-    yield of
-    for play in running:
-        if play.process.poll() is None:
-            play.process.kill()
-            play.process.wait()
-
-
-def _number(pod: dict[str, Any]) -> str:
-    return str(pod["metadata"].get("annotations", {}).get("gpuflow.dev/pods", ""))
-
-
-def running_pod(kube: Kube, number: int = 1) -> str:
-    """The name of the pod that runs now, when so many have been made."""
-
-    def found() -> str:
-        pods = [item for item in kube.list("pod") if item["status"].get("phase") == "Running"]
-        pods = [item for item in pods if not item["metadata"].get("deletionTimestamp")]
-        counts = {item["metadata"]["name"]: item["metadata"]["annotations"]["gpuflow.dev/pods"] for item in pods}
-        return next((name for name, count in counts.items() if int(count) == number), "")
-
-    return until(f"pod number {number} to run", found, timeout=60)
 
 
 def test_a_step_runs_and_hands_over_its_outputs(start: Start, namespace: Kube) -> None:
@@ -157,7 +54,7 @@ def test_a_pod_that_is_taken_away_is_made_anew_in_the_same_try(
 def test_a_preempted_pod_is_made_anew(start: Start, namespace: Kube, faults: Faults) -> None:
     play = start("sleep 60", {"terminationGracePeriodSeconds": 1}, interruptions=1)
     intruder = faults.preempt(running_pod(namespace))
-    until("the second pod", lambda: [p for p in namespace.list("pod") if _number(p) == "2"], timeout=60)
+    until("the second pod", lambda: [p for p in namespace.list("pod") if number(p) == "2"], timeout=60)
     namespace("delete", "pod", intruder, "--grace-period=0", "--force", "--wait=false")
     faults.delete(running_pod(namespace, 2), grace=0)
     assert play.ended()["tries"] == 1
@@ -228,12 +125,6 @@ def test_a_pod_that_the_queue_can_never_admit_fails_at_once(start: Start, namesp
     assert "insufficient quota" in ended["messages"][0]
 
 
-def tell(kube: Kube, name: str, signal: str) -> None:
-    """Make a puppet end: USR1 fails, USR2 ends well."""
-    # Said a moment later: the container's end would end this command too.
-    kube("exec", name, "-c", "main", "--", "sh", "-c", f"(sleep 1; kill -{signal} 1) >/dev/null 2>&1 &")
-
-
 def test_mixed_interruptions_and_failures_spend_both_budgets_exactly(
     start: Start, namespace: Kube, faults: Faults
 ) -> None:
@@ -253,16 +144,10 @@ def test_a_killed_worker_leaves_the_pod_running_and_the_next_try_takes_it_up(sta
     first.process.kill()
     first.process.wait()
     second = start(PUPPET, failures=0, tries_before=1)
-    until("the next try to find the pod", lambda: _reads(second, f"going on with pod {name}"), timeout=60)
+    until("the next try to find the pod", lambda: second.says(f"going on with pod {name}"), timeout=60)
     tell(namespace, name, "USR2")
     assert second.ended()["state"] == "success"
     assert [item["metadata"]["name"] for item in namespace.list("pod") if item["metadata"]["name"] != name] == []
-
-
-def _reads(play: Play, words: str) -> bool:
-    """Whether the next line of a task's log, waited for, holds these words."""
-    line = play.process.stdout.readline() if play.process.stdout else ""
-    return words in line
 
 
 PIPELINE = """\
@@ -307,25 +192,50 @@ exit:
 
 
 def test_a_compiled_pipeline_runs_to_its_end_in_a_real_airflow(
-    cluster: AnyCluster, namespace: Kube, environment: dict[str, str], tmp_path: Path
+    cluster: AnyCluster, namespace: Kube, home: Home, tmp_path: Path
 ) -> None:
     (tmp_path / "real.yaml").write_text(PIPELINE.replace("IMAGE", cluster.image("gpuflow")))
-    (tmp_path / "dags").mkdir()
-    python, airflow = str(ENVIRONMENT / "bin" / "python"), str(ENVIRONMENT / "bin" / "airflow")
-    words = ["compile", str(tmp_path / "real.yaml"), "--target", "airflow", "--namespace", namespace.namespace]
-    subprocess.run([python, "-m", "gpuflow.cli.main", *words, "-o", f"{tmp_path}/dags/"], env=environment, check=True)
-    subprocess.run([airflow, "db", "migrate"], env=environment, check=True, capture_output=True)
-    done = subprocess.run(
-        [*cluster.enter, airflow, "dags", "test", "real"],
-        env=environment,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=500,
-        check=False,
-    )
+    home.migrate()
+    home.compile(tmp_path / "real.yaml", namespace.namespace)
+    done = home.test("real")
     assert done.returncode == 0, done.stdout[-4000:]
     assert "[main] gathered [0.5,0.5,0.5] 3 1.0 {{ you }} $(HOME)" in done.stdout
     assert "[main] kept" in done.stdout
     assert "[main] bye" in done.stdout
     assert "[main] deployed" not in done.stdout
+
+
+CLAIMING = """\
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: claiming
+claims: {data: {size: 1Mi, storage_class: CLASS}}
+defaults: {image: IMAGE, security: {run_as_root: true}, volumes: {/data: {new_claim: data}}}
+steps:
+  write: {command: [sh, -c, "echo handed over > /data/x"]}
+  read: {needs: write, command: [cat, /data/x]}
+"""
+
+
+def test_a_volume_is_made_for_the_run_shared_by_its_steps_and_deleted(
+    cluster: AnyCluster, namespace: Kube, home: Home, tmp_path: Path
+) -> None:
+    name = namespace.namespace
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}}
+    place = {"path": f"/tmp/{name}", "type": "DirectoryOrCreate"}
+    kind = {"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": name}
+    text = CLAIMING.replace("CLASS", name).replace("IMAGE", cluster.image("busybox"))
+    (tmp_path / "claiming.yaml").write_text(text)
+    home.migrate()
+    home.compile(tmp_path / "claiming.yaml", name)
+    namespace.create({**volume, "spec": {**kind, "hostPath": place}})
+    try:
+        done = home.test("claiming")
+        bound = namespace.get("persistentvolume", name)
+    finally:
+        namespace("delete", "persistentvolume", name, "--wait=false")
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert "[main] handed over" in done.stdout
+    assert bound is not None
+    assert bound["spec"]["claimRef"]["name"].startswith("claiming-data-r")
+    until("the claim to go", lambda: not namespace.list("persistentvolumeclaim"), timeout=30)

@@ -90,11 +90,36 @@ def test_a_required_parameter_of_a_scheduled_pipeline_is_refused() -> None:
         compiled(loads(HEAD + body))
 
 
-def test_a_deadline_of_a_sub_pipeline_is_refused_by_name() -> None:
-    steps = "defaults: {image: i}, steps: {b: {command: [x]}}"
-    inner = f"{{apiVersion: gpuflow/v1, kind: Pipeline, name: q, deadline: 1h, {steps}}}"
-    with pytest.raises(GpuflowError, match="does not carry deadline of a sub-pipeline"):
-        compiled(loads(HEAD + f"steps: {{a: {{pipeline: {inner}}}}}"))
+@pytest.mark.parametrize(("timeout", "deadline"), [("1h", "90m"), ("2h", "1h"), ("1h", None)])
+def test_the_shorter_of_a_sub_pipelines_two_time_limits_counts_from_its_beginning(
+    timeout: str, deadline: str | None
+) -> None:
+    limit = f"deadline: {deadline}, " if deadline else ""
+    inner = f"{{{HEAD.replace(chr(10), ', ')}{limit}steps: {{b: {{command: [x]}}}}}}"
+    text = compiled(loads(HEAD + f"steps: {{a: {{timeout: {timeout}, pipeline: {inner}}}}}"))
+    since = 'since=output("a.begin", "return_value", "float")'
+    assert f'deadlines=[deadline("a", timedelta(hours=1), {since})]' in text
+    assert "a_begin >> a_b" in text
+
+
+def test_a_steps_own_limit_for_waiting_in_the_queue_is_carried() -> None:
+    body = "steps: {a: {command: [x], queue: research, queue_timeout: 6h}}"
+    assert "queue_timeout=timedelta(hours=6)" in compiled(loads(HEAD + body))
+    assert "schedule_timeout_seconds=21600" in compiled(loads(HEAD + body), standalone="true")
+
+
+def test_a_retry_on_another_node_is_carried() -> None:
+    assert "other_node=True" in compiled(
+        loads(HEAD + "steps: {a: {command: [x], retry: {failures: 2, other_node: true}}}")
+    )
+
+
+def test_a_sub_pipeline_that_is_used_twice_keeps_its_checkpoints_apart() -> None:
+    inner = "{name: q, steps: {train: {image: i, command: [t], checkpoint: {path: /kept, store: s3://m}}}}"
+    steps = f"steps: {{one: {{pipeline: {inner}}}, two: {{pipeline: {inner}}}}}"
+    text = compiled(loads(f"apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n{steps}", "p.yaml"))
+    assert "--step=one/train" in text
+    assert "--step=two/train" in text
 
 
 def test_names_that_python_or_the_file_itself_uses_stay_usable_as_steps() -> None:

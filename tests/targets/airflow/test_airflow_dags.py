@@ -15,14 +15,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, task, to_dag
 from gpuflow.errors import GpuflowError
-from gpuflow.pod import Engine, pod_for, spelled
-from gpuflow.site import Site
-from gpuflow.spec.loading import load, loads
-from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.text import OutputRef
-
-from .playing import Stage
-from .stand_in import StandIn, ended, running
+from gpuflow.spec.loading import loads
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -76,79 +69,6 @@ def test_any_change_of_a_pod_makes_a_new_dag_version() -> None:
     before = "{apiVersion: gpuflow/v1, kind: Pipeline, name: p, steps: {a: {image: i, command: [x], env: {%s}}}}"
     long = ", ".join(f"V{number}: {'x' * 60}" for number in range(100))
     assert version(before % (long + ", LAST: one")) != version(before % (long + ", LAST: two"))
-
-
-ADDED_LABELS = {
-    "dag_id", "task_id", "run_id", "try_number", "kubernetes_pod_operator", "airflow_version", "airflow_kpo_in_cluster",
-}  # fmt: skip
-"""What the guide lists as Airflow's own labels."""
-VALUE = "…"
-"""Stands for every value that only a run knows."""
-
-
-class Dots:
-    """References as dots. That an artifact is its location is known before the run."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.pipeline = pipeline
-
-    def literal(self, text: str) -> str:
-        return text
-
-    def reference(self, ref: Any) -> str:
-        outputs = self.pipeline.steps[ref.step].outputs if isinstance(ref, OutputRef) else {}
-        return spelled(outputs[ref.name].uri, self) if outputs and outputs[ref.name].is_artifact else VALUE
-
-
-@pytest.mark.parametrize("example", ["nightly", "finetune", "finetune-eval"])
-def test_the_pod_that_reaches_the_api_server_is_the_steps_own_up_to_the_listed_additions(
-    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gpuflow.airflow.references.text_of", lambda part, context: VALUE)
-    pipeline, site = load(ROOT / "docs" / "examples" / f"{example}.yaml"), Site.load("nvidia")
-    live = to_dag(pipeline, site, namespace="ml", allow_lossy=True)
-    with StandIn() as server:
-        kubeconfig = str(server.kubeconfig(tmp_path))
-        for name in (*pipeline.steps, *pipeline.exit):
-            step = pipeline.effective(name)
-            if not step.runs_container:
-                continue
-            operator = live.get_task(name)
-            if step.for_each:
-                operator = operator.unmap({"item": dict.fromkeys(step.for_each, 1)})
-            expected = pod_for(pipeline, name, site, Dots(pipeline), Engine("airflow"))
-            for volume in expected["spec"].get("volumes", ()):
-                if volume.get("persistentVolumeClaim", {}).get("claimName") in pipeline.claims:
-                    volume["persistentVolumeClaim"]["claimName"] = VALUE
-            assert_same(_made(operator, server, kubeconfig), expected, operator)
-
-
-def _made(operator: Any, server: StandIn, kubeconfig: str) -> dict[str, Any]:
-    """The pod an operator asks the API server for."""
-    operator.config_file, operator.kubernetes_conn_id, operator.in_cluster = kubeconfig, None, False
-    operator.poll_interval, operator.deferrable = 0.01, False
-    operator.when, operator.only_after_failure, operator.limits = None, False, ()
-    operator._read_outputs = lambda pod: {}
-    server.made.clear()
-    server.tell([running(), ended(0)])
-    operator.execute(Stage().context(operator))
-    (made,) = server.made
-    return made
-
-
-def assert_same(made: dict[str, Any], expected: dict[str, Any], operator: Any) -> None:
-    spec, main = made["spec"], made["spec"]["containers"][0]
-    if operator.outputs:
-        assert spec["containers"].pop()["name"] == "airflow-xcom-sidecar"
-        assert spec["volumes"].pop(0) == {"name": "xcom", "emptyDir": {}}
-        assert main["volumeMounts"].pop(0) == {"name": "xcom", "mountPath": "/airflow/xcom"}
-    assert main.pop("terminationMessagePolicy") == "File"
-    assert spec == expected["spec"]
-    labels, own = made["metadata"]["labels"], expected["metadata"]["labels"]
-    assert {key: value for key, value in labels.items() if key in own} == own
-    assert set(labels) - set(own) <= ADDED_LABELS
-    notes = {key: text for key, text in made["metadata"]["annotations"].items() if not key.startswith("gpuflow.dev/")}
-    assert notes == expected["metadata"].get("annotations", {})
 
 
 def test_a_step_on_its_own_takes_values_from_tasks_and_depends_on_them(bag: Any) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
-from gpuflow.airflow import GpuPodOperator, Pod, at_most, output, param
+from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param
 
 from .playing import Stage, TaskState, fired
 from .stand_in import (
@@ -218,6 +219,63 @@ def test_running_out_of_memory_is_a_failure_and_the_next_try_gets_more(server: S
     assert (played.state, played.tries) == ("success", 3)
     memory = [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in server.made]
     assert memory == ["4Gi", "8Gi", "10Gi"]
+
+
+def test_after_a_failure_the_next_try_stays_off_the_node_where_it_failed(server: StandIn, maker: Any) -> None:
+    server.tell([running("gpu-1"), ended(1)], [running("gpu-2"), ended(1)], PREEMPTED, GOOD)
+    played = Stage().play(maker(failures=2, interruptions=1, other_node=True))
+    assert played.state == "success"
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    refused = []
+    for pod in server.made:
+        affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {}).get(required, {"nodeSelectorTerms": [{}]})
+        (term,) = affinity["nodeSelectorTerms"]
+        refused.append([field["values"] for field in term.get("matchFields", ())])
+    both = [["gpu-1"], ["gpu-2"]]
+    assert refused == [[], [["gpu-1"]], both, both]
+
+
+def test_staying_off_a_node_keeps_every_choice_the_step_already_had(server: StandIn, maker: Any) -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    zones = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]} for zone in ("a", "b")]
+    affinity = {"nodeAffinity": {required: {"nodeSelectorTerms": zones}}}
+    server.tell([running("gpu-1"), ended(1)], GOOD)
+    Stage().play(maker(failures=1, other_node=True, template=Pod({}, spec={**POD.spec, "affinity": affinity})))
+    elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": ["gpu-1"]}]
+    made = server.made[1]["spec"]["affinity"]["nodeAffinity"][required]["nodeSelectorTerms"]
+    assert made == [{**zone, "matchFields": elsewhere} for zone in zones]
+
+
+@pytest.mark.parametrize("story", [[gated()] * 1000, [running()] * 1000])
+def test_when_a_sub_pipelines_time_is_over_its_tasks_fail_for_good(server: StandIn, maker: Any, story: Story) -> None:
+    server.tell(story)
+    begun = {("evaluate.begin", "return_value"): [time.time() - 3599]}
+    limit = deadline("evaluate", timedelta(hours=1), since=output("evaluate.begin", "return_value", "float"))
+    played = Stage(outputs=begun).play(maker(failures=3, deadlines=[limit]))
+    assert (played.state, played.tries, server.pods) == ("failed", 1, {})
+    assert "the sub-pipeline evaluate took longer than its time limit of 1:00:00" in played.messages[0]
+
+
+def test_no_pod_is_made_when_a_sub_pipelines_time_is_over_already(server: StandIn, maker: Any) -> None:
+    begun = {("evaluate.begin", "return_value"): [time.time() - 3601]}
+    limit = deadline("evaluate", timedelta(hours=1), since=output("evaluate.begin", "return_value", "float"))
+    assert Stage(outputs=begun).play(maker(deadlines=[limit])).state == "failed"
+    assert server.made == []
+
+
+@pytest.mark.parametrize(("waits_for", "ends"), [(1, "success"), (2, "failed")])
+def test_each_pod_may_wait_in_the_queue_as_long_as_the_step_allows(
+    server: StandIn, maker: Any, waits_for: int, ends: str
+) -> None:
+    """The first pod began to wait an hour ago, ran and was interrupted; or it is the second that has waited so long."""
+    stage, make = Stage(), maker(interruptions=1, queue_timeout=timedelta(minutes=30))
+    assert stage.store is not None
+    counts = {"epoch": make().retries, "interruptions": 1, "pods": 1}
+    stage.store.set("gpuflow_ledger", {**counts, "queued_for": waits_for, "queued_at": int(time.time()) - 3600})
+    server.tell([gated(), gated(), *GOOD])
+    played = stage.play(make)
+    assert played.state == ends
+    assert ("waited longer than 0:30:00" in str(played.messages)) == (ends == "failed")
 
 
 def test_after_enough_spot_losses_the_pod_asks_for_on_demand_nodes(server: StandIn, maker: Any) -> None:

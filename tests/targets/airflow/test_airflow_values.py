@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow import DeleteClaim, ListItems, MakeClaim, at_most, claim, item, join, output, param, run_id
+from gpuflow.airflow import (
+    Approve,
+    DeleteClaim,
+    ListItems,
+    MakeClaim,
+    at_most,
+    claim,
+    deadline,
+    item,
+    join,
+    output,
+    param,
+    run_id,
+)
 from gpuflow.airflow.limits import is_beyond, is_full
 from gpuflow.airflow.provider import get_provider_info
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal
@@ -201,3 +217,22 @@ def test_airflow_accepts_what_the_provider_says_about_itself() -> None:
 
     schema = json.loads((importlib.resources.files("airflow") / "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
+
+
+@pytest.mark.parametrize(("own", "left"), [(None, 600), (timedelta(hours=1), 600), (timedelta(minutes=5), 300)])
+def test_nobody_is_asked_longer_than_the_sub_pipeline_may_take(
+    own: timedelta | None, left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: self.response_timeout)
+    limit = deadline("release", timedelta(hours=1), since=output("release.begin", "return_value", "float"))
+    ask = Approve(task_id="ask", message="Go on?", response_timeout=own, deadlines=[limit])
+    seen = Stage(outputs={("release.begin", "return_value"): [time.time() - 3000]}).context(ask)
+    assert ask.execute(seen).total_seconds() == pytest.approx(left, abs=60)
+
+
+def test_nobody_is_asked_when_the_time_of_the_sub_pipeline_is_over() -> None:
+    limit = deadline("release", timedelta(hours=1), since=output("release.begin", "return_value", "float"))
+    ask = Approve(task_id="ask", message="Go on?", deadlines=[limit])
+    seen = Stage(outputs={("release.begin", "return_value"): [time.time() - 3601]}).context(ask)
+    with pytest.raises(AirflowFailException, match="the sub-pipeline release took longer"):
+        ask.execute(seen)

@@ -308,3 +308,10 @@ def test_a_steps_own_exit_codes_say_nothing_about_running_out_of_memory() -> Non
     final = retry_strategy(Retry(failures=1, final_exit_codes=(137,)), counted=False)
     assert final is not None
     assert "in [137, 79]) || lastRetry.message contains 'OOMKilled')" in final["expression"]
+
+
+@pytest.mark.parametrize(("outer", "inner"), [("timeout: 1h, ", ""), ("", "deadline: 1h, ")])
+def test_a_time_limit_of_a_sub_pipeline_is_refused_by_name(outer: str, inner: str) -> None:
+    text = f"steps: {{sub: {{{outer}pipeline: {{name: q, {inner}steps: {{a: {{image: i, command: [x]}}}}}}}}}}"
+    with pytest.raises(GpuflowError, match=r"GF301 argo does not carry pipeline\.(timeout|deadline)"):
+        compiled(text)

@@ -135,8 +135,8 @@ def test_the_exit_step_got_outputs_as_they_were_left_and_defaults_for_the_rest(r
 def test_the_second_run_takes_the_cached_outputs_and_runs_nothing(ended: Ended) -> None:
     assert (ended[0].shared / "made").read_text().splitlines() == ["made"]
     nodes_of = ended[1]["second"]["status"]["nodes"].values()
-    (make,) = (node for node in nodes_of if node["displayName"] == "make")
-    assert make["memoizationStatus"]["hit"] is True
+    asked = [node["memoizationStatus"]["hit"] for node in nodes_of if "memoizationStatus" in node]
+    assert asked == [True]
 
 
 @pytest.mark.parametrize("run", RUNS)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Param, TaskGroup
 
-from gpuflow.airflow import Approve, GpuPodOperator, Pod, join, output, param, run_id
+from gpuflow.airflow import Approve, GpuPodOperator, Mark, Pod, join, output, param, run_id
 
 SECURITY = {
     "runAsNonRoot": True,
@@ -59,6 +59,7 @@ with DAG(
         source="group.yaml#L9",
     )
     with TaskGroup("release"):
+        release_begin = Mark(task_id="begin", when=param("deploy") & param("region").is_in(["eu", "us"]))
         release_push = GpuPodOperator(
             task_id="push",
             namespace="ml",
@@ -92,7 +93,6 @@ with DAG(
             ),
             outputs={"digest": "string"},
             supervised=True,
-            when=param("deploy") & param("region").is_in(["eu", "us"]),
         )
         release_probe = GpuPodOperator(
             task_id="probe",
@@ -112,14 +112,8 @@ with DAG(
                     ],
                 },
             ),
-            when=param("deploy") & param("region").is_in(["eu", "us"]),
         )
-        release_ask = Approve(
-            task_id="ask",
-            message="Release {{ version }}?",
-            response_timeout=timedelta(hours=2),
-            when=param("deploy") & param("region").is_in(["eu", "us"]),
-        )
+        release_ask = Approve(task_id="ask", message="Release {{ version }}?", response_timeout=timedelta(hours=2))
         release_all = GpuPodOperator(
             task_id="all",
             namespace="ml",
@@ -138,7 +132,6 @@ with DAG(
                     ],
                 },
             ),
-            when=param("deploy") & param("region").is_in(["eu", "us"]),
         )
     announce = GpuPodOperator(
         task_id="announce",
@@ -162,7 +155,8 @@ with DAG(
     )
     outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
 
-    build >> release_push
+    build >> release_begin
+    release_begin >> release_push
     release_push >> release_probe
     release_probe >> release_ask
     [release_ask, release_push] >> release_all

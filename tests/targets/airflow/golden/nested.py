@@ -8,8 +8,10 @@ from gpuflow.airflow import (
     LOST_WORKERS,
     GpuPodOperator,
     ListItems,
+    Mark,
     Pod,
     at_most,
+    began,
     item,
     join,
     output,
@@ -214,6 +216,7 @@ with DAG(
             retries=LOST_WORKERS,
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_score_items.output)
+        evaluate_end = Mark(task_id="end", when=began("evaluate-items"), trigger_rule="none_failed")
     report = GpuPodOperator(
         task_id="report",
         namespace="ml",
@@ -241,5 +244,6 @@ with DAG(
     evaluate_items >> evaluate_generate_items
     evaluate_generate >> evaluate_check_items
     [evaluate_generate, evaluate_check] >> evaluate_score_items
-    evaluate_score >> report
+    evaluate_score >> evaluate_end
+    evaluate_end >> report
     [evaluate_check, report] >> outcome
