@@ -87,7 +87,7 @@ def test_the_long_example_uses_most_of_the_language() -> None:
         "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data", "if_skipped.run",
         "for_each.dynamic_matrix", "inputs", "retry.other_node", "when.item", "security.privileged",
         "kubernetes.affinity", "kubernetes.scheduler", "kubernetes.runtime_class", "kubernetes.host_ipc",
-        "kubernetes.host_network", "queue_timeout",
+        "kubernetes.host_network", "queue_timeout", "pipeline.timeout", "pipeline.deadline",
     }  # fmt: skip
 
 
