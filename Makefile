@@ -52,10 +52,12 @@ test: lint test-core test-argo test-kubeflow test-airflow test-runtime
 
 # tests/targets/<engine> need that engine's SDK, as do these; the rest of the suite needs none.
 TESTS_argo := tests/gitops
+TESTS_airflow := tests/cluster_model/test_client.py
 test-core: .venvs/core/.ready
 	@echo "== core"
 	@.venvs/core/bin/python -m pytest tests -m "not go and not control_plane and not cluster and not s3" \
-	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops
+	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
+	  --ignore tests/cluster_model/test_client.py
 
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"

@@ -74,7 +74,7 @@ _KINDS = {
 }
 
 
-class StepContainer(Container):  # type: ignore[misc]
+class StepContainer(Container):  # type: ignore[misc]  # as above
     """A step as Hera's `Container`. Called in a `DAG` or `Steps`, it makes a task of the step.
 
     What the step refers to are keyword arguments: text, numbers, or anything of Hera's that stands for a value.

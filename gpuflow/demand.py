@@ -13,9 +13,10 @@ from gpuflow.pod.injected import driver_pod, engine_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.resources import pod_limits, pod_requests
 from gpuflow.site.model import Engine, Site
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import edges
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Range, Step
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 
 ALIASES = ("cpu", "memory", "ephemeral-storage")

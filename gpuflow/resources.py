@@ -72,7 +72,7 @@ def read_quantity(value: object) -> Quantity:
         return _read_text(value)
     if value is None:
         return Quantity.zero
-    return Quantity(value)  # type: ignore[arg-type]
+    return Quantity(value)  # type: ignore[arg-type]  # it refuses what is no text by itself
 
 
 @lru_cache(maxsize=65536)

@@ -27,6 +27,7 @@ from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.airflow.text import HOMES
 from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.keywords import keywords_of
 
 _SIGNS = {
     "+": operator.add, "&": operator.and_, "|": operator.or_, ">": operator.gt, ">=": operator.ge,
@@ -73,8 +74,9 @@ def task(
 ) -> Any:
     """One GPU step as a task of a DAG of your own.
 
-    `{param: x}` and `{output: step.x}` of the step take the keyword argument `x`: a plain value, an XComArg such as
-    `extract.output["path"]`, or a value of `gpuflow.airflow`. A step with `for_each` becomes a mapped task.
+    `{param: x}` and `{output: step.x}` of the step take the keyword argument `x`, or `step_x` where two would share a
+    name: a plain value, an XComArg such as `extract.output["path"]`, or a value of `gpuflow.airflow`. A step with
+    `for_each` becomes a mapped task.
     `airflow` holds more arguments for the operator, for example `{"trigger_rule": "none_failed"}`.
     """
     name = task_id or "step"
@@ -100,12 +102,13 @@ class _Alone(Scope):
 
     def node(self, ref: Any, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
         if isinstance(ref, ParamRef | OutputRef):
-            return self.bound[ref.name]
+            (step,) = self.pipeline.steps.values()
+            return self.bound[dict(keywords_of(step))[ref]]
         return super().node(ref, name, reader=reader)
 
 
 def _bound(step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
-    names = {ref.name for _, ref in step.references() if isinstance(ref, ParamRef | OutputRef)}
+    names = {name for _, name in keywords_of(step)}
     findings = [
         Finding("GF178", f'the step uses "{name}", and no value is given for it', hint=f"pass {name}=…")
         for name in sorted(names - set(values))
@@ -128,7 +131,7 @@ def _items(node: Task, values: Mapping[str, Any]) -> Any:
     if len(sources) > 1:
         raise fail("GF163", "a step on its own maps over one list that is only known in the run, not over several")
     ((key, ref),) = dynamic.items()
-    given = values[ref.name]
+    given = values[dict(keywords_of(node.step))[ref]]
     return [{key: one} for one in given] if isinstance(given, list) else given.map(lambda one: {key: one})
 
 

@@ -51,7 +51,7 @@ class Value:
     def __eq__(self, other: object) -> Condition:  # type: ignore[override]  # a condition, not a comparison
         return Condition("==", self, other)
 
-    def __ne__(self, other: object) -> Condition:  # type: ignore[override]
+    def __ne__(self, other: object) -> Condition:  # type: ignore[override]  # as above
         return Condition("!=", self, other)
 
     def __and__(self, other: Any) -> Condition:

@@ -84,7 +84,7 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
         return bool(self.when.value({**context, "task": _Item(item)}))
 
 
-class Mark(BaseOperator):  # type: ignore[misc]
+class Mark(BaseOperator):  # type: ignore[misc]  # as above
     """The beginning or the end of a sub-pipeline. It returns when that was, in seconds since 1970."""
 
     template_fields: Sequence[str] = ()
@@ -106,7 +106,7 @@ class Mark(BaseOperator):  # type: ignore[misc]
         return time.time()
 
 
-class Approve(ApprovalOperator):  # type: ignore[misc]
+class Approve(ApprovalOperator):  # type: ignore[misc]  # as above
     """Waits for a person to say go on. Refused, or not answered in time, is a failure, and nobody is asked again."""
 
     template_fields: Sequence[str] = ()
@@ -148,7 +148,7 @@ class Approve(ApprovalOperator):  # type: ignore[misc]
             raise AirflowFailException(f"nobody answered within {self.response_timeout}: {self.message}") from None
 
 
-class _Claim(BaseOperator):  # type: ignore[misc]
+class _Claim(BaseOperator):  # type: ignore[misc]  # as above
     template_fields: Sequence[str] = ()
 
     def __init__(

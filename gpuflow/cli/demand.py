@@ -43,7 +43,7 @@ def text(demand: Demand) -> str:
     head = ("quota key", "peak", "of it engine", "while these run together")
     if demand.engine == "none":
         rows = [(key, amount, moment) for key, amount, _, moment in rows]  # type: ignore[misc]  # one column less
-        head = ("quota key", "peak", "while these run together")  # type: ignore[assignment]
+        head = ("quota key", "peak", "while these run together")  # type: ignore[assignment]  # as above
     lines += [table(rows, head, right=(1,)), ""]
     steps = [
         (

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from gpuflow.graph import order
 from gpuflow.spec import expression
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import edges, upstream
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Range, Step
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 
 Paint = Callable[..., str]

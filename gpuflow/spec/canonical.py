@@ -9,12 +9,14 @@ from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
 from gpuflow.spec.container import Script
 from gpuflow.spec.duration import Duration
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.model import Model
 from gpuflow.spec.params import Output, Param
 from gpuflow.spec.pipeline import Pipeline, Schedule
 from gpuflow.spec.policies import Backoff, Gang, Priority, Retry, Spot
 from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
-from gpuflow.spec.step import Approval, Range, Settings, Step
+from gpuflow.spec.settings import Settings
+from gpuflow.spec.step import Approval, Step
 
 _HEAD = ("apiVersion", "kind")
 _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuflow.graph.order import order
@@ -10,6 +11,7 @@ from gpuflow.spec.text import OutputRef
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
+    from gpuflow.spec.step import Step
 
 
 def upstream(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
@@ -20,6 +22,15 @@ def upstream(pipeline: Pipeline) -> dict[str, tuple[str, ...]]:
         used = (ref.step for _, ref in step.references() if isinstance(ref, OutputRef))
         result[name] = tuple(dict.fromkeys((*step.needs, *used)))
     return result
+
+
+def every_step(pipeline: Pipeline, inside: str = "") -> Iterator[tuple[str, Step]]:
+    """Every step with its defaults, exit steps too, and those of sub-pipelines by their way: `evaluate.score`."""
+    for name in (*pipeline.steps, *pipeline.exit):
+        step = pipeline.effective(name)
+        yield inside + name, step
+        if step.pipeline is not None:
+            yield from every_step(step.pipeline, f"{inside}{name}.")
 
 
 def edges(pipeline: Pipeline) -> dict[str, list[str]]:

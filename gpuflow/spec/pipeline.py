@@ -14,8 +14,9 @@ from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Str, problem
 from gpuflow.spec.names import ClaimName, LabelKey, LabelValue, OutputName, ParamName, PipelineName, StepName
 from gpuflow.spec.params import Param, RunClaim
+from gpuflow.spec.settings import Settings
 from gpuflow.spec.source import Source
-from gpuflow.spec.step import Settings, Step, as_list, effective
+from gpuflow.spec.step import Step, as_list, effective
 from gpuflow.spec.text import ParamRef, TextField
 
 _ZONE = re.compile(r"[A-Z][A-Za-z]*(/[A-Z][A-Za-z0-9_+-]*){0,2}")

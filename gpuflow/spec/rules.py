@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
@@ -18,6 +18,7 @@ from gpuflow.spec.params import a
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
+from gpuflow.spec.types import output_types, type_of
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -209,25 +210,11 @@ def _output_exists(pipeline: Pipeline, ref: OutputRef, path: tuple[str | int, ..
         )
 
 
-def output_types(step: Step) -> Mapping[str, str]:
-    """Each output of a step with the type a reader sees: a fan-out gives a JSON list."""
-    if step.pipeline is not None:
-        inner = step.pipeline
-        types = {
-            name: output_types(inner.steps[ref.step]).get(ref.name, "string")
-            for name, ref in inner.outputs.items()
-            if isinstance(ref, OutputRef) and ref.step in inner.steps
-        }
-    else:
-        types = {name: output.type for name, output in step.outputs.items()}
-    return dict.fromkeys(types, "json") if step.for_each else types
-
-
 def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
     if step.when is None or not all(_leads(pipeline, step, found.ref) for found in expression.references(step.when)):
         return  # a name that leads nowhere has its own finding; what type it might have had is no second one
     try:
-        kind = expression.infer(step.when, partial(_type_of, pipeline, step))
+        kind = expression.infer(step.when, partial(type_of, pipeline, step))
         if kind != "bool":
             raise expression.ExpressionError(
                 f"the condition gives {kind}, not true or false", 0, "compare it with something", "GF162"
@@ -244,50 +231,6 @@ def _leads(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
     if isinstance(ref, OutputRef):
         return ref.step in pipeline.steps and ref.name in output_types(pipeline.steps[ref.step])
     return isinstance(ref, ItemRef) and ref.name in (step.for_each or {})
-
-
-def _type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> str:
-    ref = reference.ref
-    if isinstance(ref, ParamRef) and ref.name in pipeline.params:
-        return pipeline.params[ref.name].type
-    if isinstance(ref, OutputRef) and ref.step in pipeline.steps:
-        kind = output_types(pipeline.steps[ref.step]).get(ref.name, "json")
-        if kind == "json" and pipeline.steps[ref.step].for_each:
-            raise expression.ExpressionError(
-                f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values',
-                reference.offset,
-                "gather it in a step of its own that gives one number",
-                "GF162",
-            )
-        return "string" if kind in ("file", "directory") else kind
-    if isinstance(ref, ItemRef):
-        return item_type(pipeline, (step.for_each or {}).get(ref.name))
-    return "json"
-
-
-def condition_types(pipeline: Pipeline, step: Step) -> dict[str, str]:
-    """The type of each reference in a step's condition, by its canonical spelling."""
-    found = expression.references(step.when) if step.when is not None else ()
-    return {expression.render(reference): _type_of(pipeline, step, reference) for reference in found}
-
-
-def reference_type(pipeline: Pipeline, step: Step, ref: Ref) -> str:
-    """The type of what a reference in a step's text stands for; `json` for a fan-out's list, `string` for a URI."""
-    if isinstance(ref, ParamRef):
-        return pipeline.params[ref.name].type
-    if isinstance(ref, OutputRef):
-        return output_types(pipeline.steps[ref.step]).get(ref.name, "string")
-    return item_type(pipeline, (step.for_each or {}).get(ref.name)) if isinstance(ref, ItemRef) else "string"
-
-
-def item_type(pipeline: Pipeline, source: Any) -> str:
-    """The type of one item of a fan-out; items that are only known at run time are text."""
-    if isinstance(source, tuple):
-        kinds = {type(item) for item in source}
-        if kinds <= {int, float}:
-            return "int" if kinds == {int} else "float"
-        return {bool: "bool"}.get(kinds.pop(), "string") if len(kinds) == 1 else "string"
-    return "int" if type(source).__name__ == "Range" else "string"
 
 
 def _fan_out(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:

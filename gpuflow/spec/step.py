@@ -8,152 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
 from gpuflow.spec import expression
-from gpuflow.spec.container import EnvField, EnvFrom, Helper, Probes, PullPolicy, Script, Security, Volume
-from gpuflow.spec.model import Bool, Count, DurationField, Model, QuantityField, Str, Whole, problem
+from gpuflow.spec.container import Helper, Probes, Script
+from gpuflow.spec.fan_out import SourceField
+from gpuflow.spec.model import Count, DurationField, Model, Str, problem
 from gpuflow.spec.names import (
-    EnvName,
     ItemName,
-    LabelKey,
-    LabelValue,
     MountPath,
-    ObjectName,
     OutputName,
     ParamName,
     StepName,
 )
 from gpuflow.spec.params import Output, a, plain_json
-from gpuflow.spec.policies import Checkpoint, Gang, Kubernetes, Priority, Retry, Spot, Topology
-from gpuflow.spec.problems import nested
-from gpuflow.spec.resources import Amount, DeviceClaim, Gpu, Mig, SharedGpu
-from gpuflow.spec.text import REF_SCHEMA, ItemRef, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+from gpuflow.spec.policies import Checkpoint, Gang
+from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
+from gpuflow.spec.settings import Settings
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
-
-
-class Settings(Model):
-    """What may also stand in a pipeline's `defaults`. None or empty means: not said here."""
-
-    image: Str | None = None
-    """The container image."""
-    image_pull_policy: PullPolicy | None = None
-    """Always, IfNotPresent or Never."""
-    image_pull_secrets: tuple[ObjectName, ...] = ()
-    """Secrets with registry credentials."""
-    working_dir: MountPath | None = None
-    """Where the command starts."""
-    env: dict[EnvName, EnvField] = {}
-    """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
-    env_from: tuple[EnvFrom, ...] = ()
-    """Whole Secrets or ConfigMaps as environment variables."""
-    volumes: dict[MountPath, Volume] = {}
-    """Files, by the path they are mounted at."""
-    shm: QuantityField | None = None
-    """Size of /dev/shm; 64 MiB when not given, which breaks most data loaders."""
-    cpu: Amount | None = None
-    """CPU: a number for request and limit, or {request, limit}."""
-    memory: Amount | None = None
-    """Memory: a quantity for request and limit, or {request, limit}."""
-    ephemeral_storage: Amount | None = None
-    """Local disk: a quantity for request and limit, or {request, limit}."""
-    service_account: ObjectName | None = None
-    """The pod's ServiceAccount."""
-    security: Security | None = None
-    """Identity and privileges."""
-    labels: dict[LabelKey, LabelValue] = {}
-    """Labels on every pod, for example team and cost-centre."""
-    annotations: dict[LabelKey, Str] = {}
-    """Annotations on every pod."""
-    termination_grace: DurationField | None = None
-    """Time between SIGTERM and SIGKILL."""
-    queue: LabelValue | None = None
-    """The Kueue LocalQueue the pod waits in."""
-    queue_timeout: DurationField | None = None
-    """Longest time a pod may wait for quota, queue or a node. For ever when not given."""
-    priority: Priority | None = None
-    """A PriorityClass, or {pod, queue}."""
-    spot: Spot | None = None
-    """never, allow, prefer or require; or {mode, fallback_after}."""
-    topology: Topology | None = None
-    """Where pods stand to one another."""
-    retry: Retry | None = None
-    """How often to try again: a number of failures, or {failures, interruptions, …}."""
-    timeout: DurationField | None = None
-    """Longest time one attempt may run."""
-    cache: Bool | None = None
-    """Reuse the outputs of an earlier equal run where the engine can. Off when not given."""
-    kubernetes: Kubernetes | None = None
-    """Kubernetes' own words, for this cluster only."""
-
-
-def _source(value: Any) -> Any:
-    if isinstance(value, ParamRef | OutputRef):
-        return value
-    if isinstance(value, Range):
-        return value
-    if isinstance(value, dict):
-        if "range" in value:
-            if set(value) != {"range"}:
-                raise problem("GF163", "range stands alone", None)
-            return nested(Range, value["range"])
-        ref = parse_text(value)
-        if not isinstance(ref, ParamRef | OutputRef):
-            raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
-        return ref
-    if isinstance(value, list | tuple):
-        if not value:
-            raise problem("GF163", "the list is empty: the step would never run", "give at least one item")
-        return tuple(plain_json(value))
-    raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
-
-
-class Range(Model):
-    """Whole numbers from start up to, but not including, stop."""
-
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
-
-    start: Whole = 0
-    """The first number."""
-    stop: Whole
-    """The number after the last."""
-    step: Count = 1
-    """The distance."""
-
-    @classmethod
-    def shorthand(cls, value: Any) -> Any:
-        return {"stop": value} if isinstance(value, int) and not isinstance(value, bool) else value
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Range:
-        if self.stop <= self.start:
-            raise problem("GF163", f"the range from {self.start} to {self.stop} is empty", None)
-        if len(self.items) > 1_000_000:
-            raise problem("GF163", f"the range has {len(self.items):,} numbers; 1,000,000 is the most", None)
-        return self
-
-    @property
-    def items(self) -> range:
-        return range(self.start, self.stop, self.step)
-
-
-SourceField = Annotated[
-    Any,
-    PlainValidator(_source),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "minItems": 1},
-                REF_SCHEMA,
-                {
-                    "type": "object",
-                    "required": ["range"],
-                    "additionalProperties": False,
-                    "properties": {"range": {"anyOf": [{"type": "integer"}, {"type": "object"}]}},
-                },
-            ]
-        }
-    ),
-]
 
 
 def _condition(value: Any) -> expression.Expression:

@@ -12,8 +12,9 @@ from typing import Any
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Range, Step
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
 
 Place = tuple[str | int, ...]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
+from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Step
 from gpuflow.targets.constructs import VOCABULARY, uses
 from gpuflow.version import __version__
 
@@ -98,7 +98,7 @@ def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
 def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
     """What a reader of the artefact should know about this site: wishes without effect, and what images must hold."""
     notes = []
-    steps = list(_all_steps(pipeline))
+    steps = list(every_step(pipeline))
     vain = [
         name for name, step in steps if step.spot and step.spot.mode in ("allow", "prefer") and not site.spot.labels
     ]
@@ -111,15 +111,6 @@ def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
         notes.append(Finding("GF307", text, _where(pipeline, kept[0]), hint, "note"))
     return notes
-
-
-def _all_steps(pipeline: Pipeline, inside: str = "") -> Iterator[tuple[str, Step]]:
-    """Every step, those of sub-pipelines by their way: `evaluate.score`."""
-    for name in (*pipeline.steps, *pipeline.exit):
-        step = pipeline.effective(name)
-        yield inside + name, step
-        if step.pipeline is not None:
-            yield from _all_steps(step.pipeline, f"{inside}{name}.")
 
 
 def _where(pipeline: Pipeline, name: str) -> Where:

@@ -1,4 +1,4 @@
-"""The guide on quotas prints what gpuflow prints: every `$ gpuflow` in it is run again."""
+"""The guide on quotas and the README show what gpuflow prints: every `$ gpuflow` in them is run again."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from gpuflow.cli.main import main
 from tests.conftest import ROOT
 
 GUIDE = ROOT / "docs" / "guides" / "quota.md"
+README = ROOT / "README.md"
 HOME = ROOT / "docs" / "examples" / "quota"
 BLOCK = re.compile(r"^```console\n(?P<command>\$ gpuflow [^\n]+)\n(?P<output>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT = '; echo "exit $?"'
 
 
-def test_every_command_of_the_guide_prints_what_the_guide_shows(
-    golden: Callable[[Path, str], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("page", "least"), [(GUIDE, 5), (README, 1)], ids=["guide", "readme"])
+def test_every_command_of_the_page_prints_what_the_page_shows(
+    page: Path,
+    least: int,
+    golden: Callable[[Path, str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(HOME)
 
@@ -31,10 +37,10 @@ def test_every_command_of_the_guide_prints_what_the_guide_shows(
         assert not shown.err, f"gpuflow {command} complains: {shown.err}"
         return f"```console\n{block['command']}\n{shown.out}exit {code}\n```"
 
-    text = GUIDE.read_text(encoding="utf-8")
-    assert len(BLOCK.findall(text)) >= 5
+    text = page.read_text(encoding="utf-8")
+    assert len(BLOCK.findall(text)) >= least
     assert text.count("$ gpuflow") == len(BLOCK.findall(text)), "a command stands outside a console block"
-    golden(GUIDE, BLOCK.sub(run, text))
+    golden(page, BLOCK.sub(run, text))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ import pytest
 from gpuflow.cluster.live import Reader, read_live
 from gpuflow.errors import SurroundingsError
 
-pytest.importorskip("kubernetes", reason="the Kubernetes client is not in this environment")
-
 
 class Server(HTTPServer):
     """Two pages of nodes, a closed door, and a half answer for whoever asks for it."""

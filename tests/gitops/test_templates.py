@@ -46,7 +46,8 @@ def test_the_sources_and_every_example_argo_can_carry_are_compiled_and_up_to_dat
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_argos_schema_takes_it(source: Path, corpora: Path) -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     schema = json.loads((corpora / "schemas" / "argo-workflows-jsonschema.json").read_text())
     for name, definition in schema["definitions"].items():
         if name.endswith("IntOrString"):

@@ -28,7 +28,7 @@ def recalled(read: Callable[[Any], Read], manifest: Any) -> Read:
         content = marshal.dumps(manifest, PLAIN)
     except ValueError:
         return read(manifest)  # not only plain maps, lists and scalars: whatever it is, it cannot be compared so
-    return _recalled(read, content)  # type: ignore[return-value]
+    return _recalled(read, content)  # type: ignore[return-value]  # what `read` gives
 
 
 @lru_cache(maxsize=4096)

@@ -6,9 +6,9 @@ from typing import Any
 
 from gpuflow.pod import is_supervised
 from gpuflow.spec.duration import Duration
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import upstream
 from gpuflow.spec.policies import Retry
-from gpuflow.spec.step import Range
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.pods import on_demand, pod_data

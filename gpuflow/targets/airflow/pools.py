@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpuflow.pod.placement import devices
 from gpuflow.site import Site
+from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
@@ -31,7 +32,7 @@ def pools(
     as many slots as the largest single step takes: enough for every step to run, and to be raised by hand.
     """
     largest: dict[str, int] = {}
-    for step in _steps(pipelines):
+    for _, step in (found for pipeline in pipelines for found in every_step(pipeline)):
         for resource, count in devices(step, site).resources.items():
             largest[resource] = max(count, largest.get(resource, 0))
     return {
@@ -42,13 +43,3 @@ def pools(
         }
         for resource, count in sorted(largest.items())
     }
-
-
-def _steps(pipelines: Iterable[Pipeline]) -> Iterator[Step]:
-    for pipeline in pipelines:
-        for name in (*pipeline.steps, *pipeline.exit):
-            step = pipeline.effective(name)
-            if step.pipeline is not None:
-                yield from _steps([step.pipeline])
-            else:
-                yield step

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +17,7 @@ from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.spelling import Inputs, safe, text_value, without_tags
 from gpuflow.targets.argo.templates import step_template
 from gpuflow.targets.frame import losses
+from gpuflow.targets.keywords import keywords_of
 
 FLOW = {
     "for_each": "with_items or with_param of the task",
@@ -64,7 +63,7 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
             "new_claim belongs to the pipeline, not to a step on its own",
             hint="use claim, with volume_claim_templates of the workflow",
         )
-    names = _keywords(step)
+    names: dict[Ref, str] = dict(keywords_of(step))
     pipeline = _around(step, name, tuple(names))
     missing = losses(pipeline, CAPABILITIES)
     if missing:
@@ -81,17 +80,6 @@ def _around(step: Step, name: str, refs: tuple[Ref, ...]) -> Pipeline:
             outputs.setdefault(ref.step, {})[ref.name] = Output(type="string")
     others = {other: Step.model_construct(outputs=given) for other, given in outputs.items()}
     return Pipeline.model_construct(name=name, params=params, steps={**others, name: step})
-
-
-def _keywords(step: Step) -> dict[Ref, str]:
-    """`{param: lr}` is `lr`, `{output: prepare.shards}` is `shards`; where two would share a name, `prepare_shards`."""
-    refs = list(dict.fromkeys(ref for _, ref in step.references() if not isinstance(ref, ItemRef | RunRef)))
-    counts = Counter(ref.name for ref in refs)
-    names: dict[Ref, str] = {}
-    for ref in refs:
-        shared = isinstance(ref, OutputRef) and (counts[ref.name] > 1 or keyword.iskeyword(ref.name))
-        names[ref] = f"{ref.step.replace('-', '_')}_{ref.name}" if shared and isinstance(ref, OutputRef) else ref.name
-    return names
 
 
 def handed_over(value: Any) -> str:

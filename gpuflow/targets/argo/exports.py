@@ -10,9 +10,9 @@ from typing import Any
 
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
+from gpuflow.spec.types import output_types
 from gpuflow.targets.argo.spelling import constant, input_name
 
 

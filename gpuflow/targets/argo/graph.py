@@ -10,9 +10,9 @@ from gpuflow.site import Site
 from gpuflow.spec.flow import may_be_skipped, upstream
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import condition_types, output_types, reference_type
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
+from gpuflow.spec.types import condition_types, output_types, reference_type
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.exports import export_template, exported, exported_value, is_late, with_exports
 from gpuflow.targets.argo.loop_template import loop_template, needs_template

@@ -11,9 +11,9 @@ from typing import Any
 
 from gpuflow.spec import expression
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import condition_types, output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
+from gpuflow.spec.types import condition_types, output_types
 from gpuflow.targets.argo.exports import with_exports
 from gpuflow.targets.argo.loops import asks_item, is_written, item_reading
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG

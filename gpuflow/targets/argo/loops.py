@@ -14,9 +14,10 @@ from typing import Any
 from gpuflow.errors import fail
 from gpuflow.pod.expansion import escaped
 from gpuflow.spec import expression
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Range, Step
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.targets.argo.spelling import (
     NO_DEFAULTS,

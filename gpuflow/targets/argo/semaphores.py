@@ -6,13 +6,14 @@ sum over all keys must stay within what there is; `shares` splits it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.errors import Where, fail
 from gpuflow.pod.placement import devices
 from gpuflow.site import Site
+from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
@@ -56,18 +57,8 @@ def reason(pipeline: Pipeline, site: Site, config_map: str | None) -> list[str]:
 
 def sizes_of(pipelines: Iterable[Pipeline], site: Site) -> list[Size]:
     """Every size that some step of these pipelines has, by resource, large ones first."""
-    found = {size for step in _steps(pipelines) for size in sizes(step, site)}
+    found = {size for pipeline in pipelines for _, step in every_step(pipeline) for size in sizes(step, site)}
     return sorted(found, key=lambda size: (size.resource, -size.count))
-
-
-def _steps(pipelines: Iterable[Pipeline]) -> Iterator[Step]:
-    for pipeline in pipelines:
-        for name in (*pipeline.steps, *pipeline.exit):
-            step = pipeline.effective(name)
-            if step.pipeline is not None:
-                yield from _steps([step.pipeline])
-            else:
-                yield step
 
 
 def shares(needed: Iterable[Size], available: Mapping[str, int]) -> dict[Size, int]:

@@ -14,8 +14,8 @@ from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import reference_type
 from gpuflow.spec.step import Step
+from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.patches import falls_back, growing_memory, on_demand, pod_patch, without_spot
 from gpuflow.targets.argo.places import PLACE

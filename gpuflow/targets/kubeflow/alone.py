@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import keyword
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +11,9 @@ from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, RunRef
+from gpuflow.spec.text import RunRef
 from gpuflow.targets.frame import losses
+from gpuflow.targets.keywords import keywords_of
 from gpuflow.targets.kubeflow.build import ENGINE
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.container import container_spec
@@ -63,7 +62,7 @@ def alone(step: Step, site: Site, name: str) -> Alone:
     missing += [*refusals(pipeline), *omissions(pipeline)]
     if missing:
         raise GpuflowError(missing)
-    inputs = _keywords(step)
+    inputs: dict[Channel, str] = dict(keywords_of(step))
     spelling = KubeflowSpelling(inputs.__getitem__)
     inputs[RunRef("id")] = RUN_ID_INPUT
     pod = pod_for(pipeline, name, site, spelling, ENGINE)
@@ -71,14 +70,3 @@ def alone(step: Step, site: Site, name: str) -> Alone:
     container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
     used = {channel: inputs[channel] for channel in inputs if channel in spelling.used}
     return Alone(name, step, container, executor_config(pod, {}), used)
-
-
-def _keywords(step: Step) -> dict[Channel, str]:
-    """`{param: lr}` is `lr`, `{output: prepare.shards}` is `shards`; where two would share a name, `prepare_shards`."""
-    refs = list(dict.fromkeys(ref for _, ref in step.references() if not isinstance(ref, ItemRef | RunRef)))
-    counts = Counter(ref.name for ref in refs)
-    names: dict[Channel, str] = {}
-    for ref in refs:
-        shared = isinstance(ref, OutputRef) and (counts[ref.name] > 1 or keyword.iskeyword(ref.name))
-        names[ref] = f"{ref.step.replace('-', '_')}_{ref.name}" if shared and isinstance(ref, OutputRef) else ref.name
-    return names

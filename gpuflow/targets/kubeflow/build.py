@@ -14,9 +14,9 @@ from gpuflow.site import Site
 from gpuflow.spec.expression import references
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
+from gpuflow.spec.types import output_types
 from gpuflow.targets.kubeflow.container import STATES, container_spec
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuflow.spec.expression import Expression, references
-from gpuflow.spec.step import Range, Step
+from gpuflow.spec.fan_out import Range
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.targets.kubeflow.conditions import Cel
 from gpuflow.targets.kubeflow.dag import Dag, Item, Items, Task, inputs_of, outputs_of

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from gpuflow.errors import Finding
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import output_types
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
+from gpuflow.spec.types import output_types
 from gpuflow.targets.frame import named_steps
 
 _TEXT = ("string", "json")

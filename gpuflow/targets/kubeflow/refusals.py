@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any
 
 from gpuflow.errors import Finding
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Range, Step
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
 from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.retries import waits

@@ -95,6 +95,15 @@ def test_a_missing_or_surplus_value_of_a_step_is_named() -> None:
             task(step, path="a", paht="b")
 
 
+def test_outputs_that_share_a_name_take_an_argument_each() -> None:
+    step = Step(image="i", command=["x", {"output": "left.path"}, {"output": "right.path"}])
+    with DAG(dag_id="d"):
+        made = task(step, left_path="a", right_path="b")
+        with pytest.raises(GpuflowError, match='uses "left_path", and no value is given'):
+            task(step, path="a")
+    assert made.template.spec["containers"][0]["command"] == ["x", "a", "b"]
+
+
 def test_a_standalone_dag_fills_in_values_and_leaves_other_text_alone(bag: Any) -> None:
     train = bag["stock"].get_task("train")
     pulled = {"plan": {"rows": 7}}

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from gpuflow.site import Site
@@ -45,7 +44,8 @@ def task(manifest: dict[str, Any], name: str, dag: str = "main") -> dict[str, An
 
 def schema_errors(manifest: dict[str, Any], corpora: Path) -> list[str]:
     """What Argo's full schema has against a manifest. Unknown fields are errors, IntOrString is as wide as Argo's."""
-    jsonschema = pytest.importorskip("jsonschema")
+    import jsonschema
+
     schema = json.loads((corpora / "schemas" / "argo-workflows-jsonschema.json").read_text())
     for name, definition in schema["definitions"].items():
         if name.endswith("IntOrString"):

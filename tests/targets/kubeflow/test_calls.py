@@ -8,12 +8,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kfp
 import pytest
 import yaml
-
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
-import kfp
 
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

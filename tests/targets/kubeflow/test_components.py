@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from kfp import compiler, dsl, local
 from kfp.components import load_component_from_file, load_component_from_text
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
 
 from gpuflow.spec import expression
 from gpuflow.spec.text import ParamRef

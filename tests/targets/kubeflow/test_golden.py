@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from tests.targets.kubeflow.compiling import compiled
 from tests.targets.kubeflow.samples import SAMPLES
 

@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from google.protobuf import json_format
 from kfp import compiler
 from kfp.compiler.compiler_utils import KubernetesManifestOptions

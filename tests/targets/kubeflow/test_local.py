@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from kfp import dsl, local
 from kfp.components import load_component_from_file, load_component_from_text
 from kfp.local import task_dispatcher

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from gpuflow.errors import GpuflowError
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Cannot, Weaker

@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
+from google.protobuf import json_format
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
-from google.protobuf import json_format
 from kfp.components import load_component_from_text
 from kfp.pipeline_spec import pipeline_spec_pb2 as ir
 

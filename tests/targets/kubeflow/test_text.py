@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from gpuflow.errors import GpuflowError
 from gpuflow.pod.spelling import spelled
 from gpuflow.spec.loading import loads

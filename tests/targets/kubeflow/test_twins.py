@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-
-pytest.importorskip("kfp", reason="kfp is not installed here; see constraints/kubeflow.txt")
-
 from kfp import compiler
 
 from tests.targets.kubeflow.compiling import compiled

@@ -14,9 +14,10 @@ from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.expansion import escaped
 from gpuflow.pod.supervision import OUTPUTS
 from gpuflow.site import Site
+from gpuflow.spec.fan_out import Range
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Range, Step
+from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, parts_of
 
 from .standins import VALUES

@@ -1,0 +1,82 @@
+"""What a fan-out runs over: a list, a range, or a list that a parameter or another step gives."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import PlainValidator, WithJsonSchema, model_validator
+
+from gpuflow.spec.model import Count, Model, Whole, problem
+from gpuflow.spec.params import plain_json
+from gpuflow.spec.problems import nested
+from gpuflow.spec.text import REF_SCHEMA, OutputRef, ParamRef, parse_text
+
+
+def _source(value: Any) -> Any:
+    if isinstance(value, ParamRef | OutputRef):
+        return value
+    if isinstance(value, Range):
+        return value
+    if isinstance(value, dict):
+        if "range" in value:
+            if set(value) != {"range"}:
+                raise problem("GF163", "range stands alone", None)
+            return nested(Range, value["range"])
+        ref = parse_text(value)
+        if not isinstance(ref, ParamRef | OutputRef):
+            raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
+        return ref
+    if isinstance(value, list | tuple):
+        if not value:
+            raise problem("GF163", "the list is empty: the step would never run", "give at least one item")
+        return tuple(plain_json(value))
+    raise problem("GF163", "a fan-out runs over a list, {range: …}, {param: …} or {output: …}", None)
+
+
+class Range(Model):
+    """Whole numbers from start up to, but not including, stop."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 1}
+
+    start: Whole = 0
+    """The first number."""
+    stop: Whole
+    """The number after the last."""
+    step: Count = 1
+    """The distance."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"stop": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Range:
+        if self.stop <= self.start:
+            raise problem("GF163", f"the range from {self.start} to {self.stop} is empty", None)
+        if len(self.items) > 1_000_000:
+            raise problem("GF163", f"the range has {len(self.items):,} numbers; 1,000,000 is the most", None)
+        return self
+
+    @property
+    def items(self) -> range:
+        return range(self.start, self.stop, self.step)
+
+
+SourceField = Annotated[
+    Any,
+    PlainValidator(_source),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "array", "minItems": 1},
+                REF_SCHEMA,
+                {
+                    "type": "object",
+                    "required": ["range"],
+                    "additionalProperties": False,
+                    "properties": {"range": {"anyOf": [{"type": "integer"}, {"type": "object"}]}},
+                },
+            ]
+        }
+    ),
+]

@@ -1,0 +1,64 @@
+"""What a step says of its pod, and a pipeline's `defaults` may say for all steps."""
+
+from __future__ import annotations
+
+from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security, Volume
+from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str
+from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
+from gpuflow.spec.policies import Kubernetes, Priority, Retry, Spot, Topology
+from gpuflow.spec.resources import Amount
+
+
+class Settings(Model):
+    """What may also stand in a pipeline's `defaults`. None or empty means: not said here."""
+
+    image: Str | None = None
+    """The container image."""
+    image_pull_policy: PullPolicy | None = None
+    """Always, IfNotPresent or Never."""
+    image_pull_secrets: tuple[ObjectName, ...] = ()
+    """Secrets with registry credentials."""
+    working_dir: MountPath | None = None
+    """Where the command starts."""
+    env: dict[EnvName, EnvField] = {}
+    """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
+    env_from: tuple[EnvFrom, ...] = ()
+    """Whole Secrets or ConfigMaps as environment variables."""
+    volumes: dict[MountPath, Volume] = {}
+    """Files, by the path they are mounted at."""
+    shm: QuantityField | None = None
+    """Size of /dev/shm; 64 MiB when not given, which breaks most data loaders."""
+    cpu: Amount | None = None
+    """CPU: a number for request and limit, or {request, limit}."""
+    memory: Amount | None = None
+    """Memory: a quantity for request and limit, or {request, limit}."""
+    ephemeral_storage: Amount | None = None
+    """Local disk: a quantity for request and limit, or {request, limit}."""
+    service_account: ObjectName | None = None
+    """The pod's ServiceAccount."""
+    security: Security | None = None
+    """Identity and privileges."""
+    labels: dict[LabelKey, LabelValue] = {}
+    """Labels on every pod, for example team and cost-centre."""
+    annotations: dict[LabelKey, Str] = {}
+    """Annotations on every pod."""
+    termination_grace: DurationField | None = None
+    """Time between SIGTERM and SIGKILL."""
+    queue: LabelValue | None = None
+    """The Kueue LocalQueue the pod waits in."""
+    queue_timeout: DurationField | None = None
+    """Longest time a pod may wait for quota, queue or a node. For ever when not given."""
+    priority: Priority | None = None
+    """A PriorityClass, or {pod, queue}."""
+    spot: Spot | None = None
+    """never, allow, prefer or require; or {mode, fallback_after}."""
+    topology: Topology | None = None
+    """Where pods stand to one another."""
+    retry: Retry | None = None
+    """How often to try again: a number of failures, or {failures, interruptions, …}."""
+    timeout: DurationField | None = None
+    """Longest time one attempt may run."""
+    cache: Bool | None = None
+    """Reuse the outputs of an earlier equal run where the engine can. Off when not given."""
+    kubernetes: Kubernetes | None = None
+    """Kubernetes' own words, for this cluster only."""

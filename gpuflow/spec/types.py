@@ -1,0 +1,73 @@
+"""The type of what a reference stands for: a parameter, an output of another step, an item of a fan-out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpuflow.spec import expression
+from gpuflow.spec.fan_out import Range
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
+
+if TYPE_CHECKING:
+    from gpuflow.spec.pipeline import Pipeline
+
+
+def output_types(step: Step) -> Mapping[str, str]:
+    """Each output of a step with the type a reader sees: a fan-out gives a JSON list."""
+    if step.pipeline is not None:
+        inner = step.pipeline
+        types = {
+            name: output_types(inner.steps[ref.step]).get(ref.name, "string")
+            for name, ref in inner.outputs.items()
+            if isinstance(ref, OutputRef) and ref.step in inner.steps
+        }
+    else:
+        types = {name: output.type for name, output in step.outputs.items()}
+    return dict.fromkeys(types, "json") if step.for_each else types
+
+
+def type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> str:
+    """The type of a reference in a condition; a list of values has none that could be compared."""
+    ref = reference.ref
+    if isinstance(ref, ParamRef) and ref.name in pipeline.params:
+        return pipeline.params[ref.name].type
+    if isinstance(ref, OutputRef) and ref.step in pipeline.steps:
+        kind = output_types(pipeline.steps[ref.step]).get(ref.name, "json")
+        if kind == "json" and pipeline.steps[ref.step].for_each:
+            raise expression.ExpressionError(
+                f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values',
+                reference.offset,
+                "gather it in a step of its own that gives one number",
+                "GF162",
+            )
+        return "string" if kind in ("file", "directory") else kind
+    if isinstance(ref, ItemRef):
+        return item_type(pipeline, (step.for_each or {}).get(ref.name))
+    return "json"
+
+
+def condition_types(pipeline: Pipeline, step: Step) -> dict[str, str]:
+    """The type of each reference in a step's condition, by its canonical spelling."""
+    found = expression.references(step.when) if step.when is not None else ()
+    return {expression.render(reference): type_of(pipeline, step, reference) for reference in found}
+
+
+def reference_type(pipeline: Pipeline, step: Step, ref: Ref) -> str:
+    """The type of what a reference in a step's text stands for; `json` for a fan-out's list, `string` for a URI."""
+    if isinstance(ref, ParamRef):
+        return pipeline.params[ref.name].type
+    if isinstance(ref, OutputRef):
+        return output_types(pipeline.steps[ref.step]).get(ref.name, "string")
+    return item_type(pipeline, (step.for_each or {}).get(ref.name)) if isinstance(ref, ItemRef) else "string"
+
+
+def item_type(pipeline: Pipeline, source: Any) -> str:
+    """The type of one item of a fan-out; items that are only known at run time are text."""
+    if isinstance(source, tuple):
+        kinds = {type(item) for item in source}
+        if kinds <= {int, float}:
+            return "int" if kinds == {int} else "float"
+        return {bool: "bool"}.get(kinds.pop(), "string") if len(kinds) == 1 else "string"
+    return "int" if isinstance(source, Range) else "string"
