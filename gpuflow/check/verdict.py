@@ -10,17 +10,18 @@ from gpuflow.check.advice.whole import advice
 from gpuflow.check.claims import pending_claims
 from gpuflow.check.deadlines import with_deadline
 from gpuflow.check.gaps import assumptions, gaps
+from gpuflow.check.outcome import Outcome, joined, said
 from gpuflow.check.quota_keys import dead_keys
 from gpuflow.check.quotas import Judged, Surroundings, quota_findings, scopes, surroundings
 from gpuflow.check.readable import require_readable
-from gpuflow.check.report import Report, Verdict, safe_parallelism, worst
+from gpuflow.check.report import Report, Scope, safe_parallelism, worst
 from gpuflow.check.run_claims import refused_claims, run_claims, unknown_classes
 from gpuflow.check.strangers import strangers
 from gpuflow.check.survival import survival
 from gpuflow.check.wavering import taken, wavering
 from gpuflow.check.whole.placing import placing
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demand import Demand
+from gpuflow.demand import Bound, Demand
 from gpuflow.errors import Finding, Where, did_you_mean
 
 JUDGED = {
@@ -42,58 +43,78 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
     judged = around.judge(demand.steps)
     torn = wavering(demand, around.limit_ranges, judged)
     judged = [taken(one) if one.step.name in torn else one for one in judged]
-    claims = run_claims(demand.pipeline, around.storage_classes)
-    quotas = [quota for _, quota in around.quotas]
-    refused = list(refused_claims(demand, claims, quotas, around.limit_ranges))
-    findings: list[Finding] = [
-        *_refused(demand, judged),
-        *dict.fromkeys(torn.values()),
-        *refused,
-        *_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged),
-        *dead_keys(around.quotas, cluster, _asked(judged)),
-    ]
-    quota_lines = list(scopes(demand, around, judged, runs))
-    lines = [scope for scope, _, _ in quota_lines]
-    verdicts: list[Verdict] = [scope.verdict for scope in lines]
-    verdicts += ["never" for one in judged if not one.ever.allowed]
-    verdicts += ["never" for _ in refused]
-    verdicts += ["unknown" for _ in torn]
     placed = placing(demand, cluster, namespace, around, judged, runs)
-    lines += placed.scopes
-    for scope, bound, item in quota_lines:
-        findings += quota_findings(demand, scope, bound, item, judged, safe_parallelism(lines))
-    findings += placed.findings
-    verdicts.append(placed.verdict)
-    hopeless = list(pending_claims(demand, cluster, namespace, judged))
-    findings += hopeless
-    verdicts += ["never" for _ in hopeless]
-    findings += survival(demand.pipeline, demand.site)
+    quota_lines = list(scopes(demand, around, judged, runs))
+    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
     counsel = list(advice(demand, around, judged, lines, runs))
-    findings += counsel
-    verdicts += ["never" for finding in counsel if finding.severity == "error"]
-    findings += [*_assumed(around), *assumptions(cluster, judged)]
-    strange = [*_strange(cluster, namespace, around), *gaps(cluster, namespace)]
-    if around.storage_classes is None:
-        strange += unknown_classes(demand, quotas, cluster.source)
-    findings += strange
-    verdicts += ["unknown" for _ in strange]
-    unjudged = strangers(cluster, namespace, JUDGED)
-    if unjudged:
-        verdicts.append("unknown")
-        findings.append(
-            Finding(
-                "GF531",
-                f"the snapshot holds kinds that may hold pods back and are not judged: {', '.join(unjudged)}",
-                Where(cluster.source),
-                "judged are quotas, limit ranges, classes, Kueue's queues and nodes: the verdict is about them alone.\n"
-                "If you know that they let these pods pass, --fail-on never accepts the rest",
-                severity="warning",
-            )
-        )
-    findings.sort(key=lambda finding: SEVERITIES.index(finding.severity))
-    return Report(
-        demand.pipeline.name, namespace, demand.engine, cluster.source, worst(verdicts), tuple(lines), tuple(findings)
+    whole = joined(
+        [
+            said(_refused(demand, judged), "never"),
+            said(dict.fromkeys(torn.values()), "unknown"),
+            _claims(demand, cluster, namespace, around, judged),
+            said(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged)),
+            said(dead_keys(around.quotas, cluster, _asked(judged))),
+            _quotas(demand, judged, quota_lines, safe_parallelism(lines)),
+            placed,
+            said(survival(demand.pipeline, demand.site)),
+            said((finding for finding in counsel if finding.severity == "error"), "never"),
+            said(finding for finding in counsel if finding.severity != "error"),
+            said((*_assumed(around), *assumptions(cluster, judged))),
+            said((*_strange(cluster, namespace, around), *gaps(cluster, namespace)), "unknown"),
+            said(_unjudged(cluster, namespace), "unknown"),
+        ]
     )
+    findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return Report(
+        demand.pipeline.name,
+        namespace,
+        demand.engine,
+        cluster.source,
+        whole.verdict,
+        whole.scopes,
+        tuple(findings),
+    )
+
+
+def _claims(
+    demand: Demand, cluster: Cluster, namespace: str, around: Surroundings, judged: Sequence[Judged]
+) -> Outcome:
+    """Volumes: claims that are refused, that stay pending for ever, or whose class decides and is not known."""
+    quotas = [quota for _, quota in around.quotas]
+    claims = run_claims(demand.pipeline, around.storage_classes)
+    unknown = unknown_classes(demand, quotas, cluster.source) if around.storage_classes is None else ()
+    return joined(
+        [
+            said(refused_claims(demand, claims, quotas, around.limit_ranges), "never"),
+            said(pending_claims(demand, cluster, namespace, judged), "never"),
+            said(unknown, "unknown"),
+        ]
+    )
+
+
+def _quotas(
+    demand: Demand, judged: Sequence[Judged], lines: Sequence[tuple[Scope, Bound, Manifest]], safe: int | None
+) -> Outcome:
+    """The lines of the quotas, with why each of them is not *always*."""
+    findings = [
+        finding for scope, bound, item in lines for finding in quota_findings(demand, scope, bound, item, judged, safe)
+    ]
+    return Outcome(
+        worst(scope.verdict for scope, _, _ in lines), tuple(scope for scope, _, _ in lines), tuple(findings)
+    )
+
+
+def _unjudged(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    kinds = strangers(cluster, namespace, JUDGED)
+    if kinds:
+        yield Finding(
+            "GF531",
+            f"the snapshot holds kinds that may hold pods back and are not judged: {', '.join(kinds)}",
+            Where(cluster.source),
+            "judged are quotas, limit ranges, classes, Kueue's queues and nodes: the verdict is about them alone.\n"
+            "If you know that they let these pods pass, --fail-on never accepts the rest",
+            severity="warning",
+        )
 
 
 def _refused(demand: Demand, judged: Sequence[Judged]) -> Iterator[Finding]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuflow.check.claims import open_claims
+from gpuflow.check.outcome import Outcome, joined
 from gpuflow.check.quotas import Judged, Surroundings
 from gpuflow.check.strangers import makers_of_nodes
 from gpuflow.check.whole.crowd import Crowd
 from gpuflow.check.whole.kinds import kinds_of
 from gpuflow.check.whole.lanes import DIRECT
-from gpuflow.check.whole.outcome import Outcome, joined
 from gpuflow.check.whole.queue_setup import read_setup
 from gpuflow.check.whole.queueing import queueing
 from gpuflow.check.whole.rooms import housing, read_nodes

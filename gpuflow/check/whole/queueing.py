@@ -9,10 +9,10 @@ from gpuflow.check.advice.queues import queue_hint
 from gpuflow.check.advice.waiting import waiting
 from gpuflow.check.kueue.amounts import UNLIMITED
 from gpuflow.check.nodes.amounts import as_quantity
+from gpuflow.check.outcome import Outcome, foremost
 from gpuflow.check.report import Scope, Verdict, worst
 from gpuflow.check.whole.kinds import Kind
 from gpuflow.check.whole.lanes import Lane
-from gpuflow.check.whole.outcome import Outcome, foremost
 from gpuflow.check.whole.standings import Standing, Standings
 from gpuflow.demand import Demand
 from gpuflow.errors import Finding

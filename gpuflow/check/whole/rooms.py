@@ -14,11 +14,11 @@ from gpuflow.check.nodes.fit import fit
 from gpuflow.check.nodes.stock import Stock
 from gpuflow.check.nodes.subjects import GROUP_MAX
 from gpuflow.check.nodes.whole import fragmentation, read_stock, way_out
+from gpuflow.check.outcome import Outcome, foremost
 from gpuflow.check.report import Scope, Verdict, worst
 from gpuflow.check.whole.company import Company, Gathering
 from gpuflow.check.whole.kinds import Kind
 from gpuflow.check.whole.lanes import Route
-from gpuflow.check.whole.outcome import Outcome, foremost
 from gpuflow.check.whole.seats import PODS, Seat, Seating, Sitting
 from gpuflow.cluster import Cluster
 from gpuflow.demand import Demand

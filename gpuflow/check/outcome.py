@@ -16,6 +16,12 @@ class Outcome:
     findings: tuple[Finding, ...] = ()
 
 
+def said(findings: Iterable[Finding], verdict: Verdict = "always") -> Outcome:
+    """Findings, each of which alone makes this the verdict."""
+    found = tuple(findings)
+    return Outcome(verdict if found else "always", findings=found)
+
+
 def joined(outcomes: Iterable[Outcome]) -> Outcome:
     """Several parts as one."""
     parts = list(outcomes)
