@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
@@ -55,10 +54,7 @@ def where(spec: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("gpu", ["", "gpu: {any_of: [l4, a100-40gb]}, ", "gpu: l4, "])
 def test_after_enough_retries_the_pod_is_the_on_demand_pod(argo: Oracle, site: str, mode: str, gpu: str) -> None:
     text = f"{gpu}retry: {{interruptions: 5}}, spot: {{mode: {mode}, fallback_after: 2}}"
-    try:
-        first, last = scheduling(f"{gpu}spot: {mode}", site), scheduling(f"{gpu}spot: never", site)
-    except GpuflowError:
-        pytest.skip(f"{site} does not know these GPUs")
+    first, last = scheduling(f"{gpu}spot: {mode}", site), scheduling(f"{gpu}spot: never", site)
     assert first != last
     for retries, expected in ((0, first), (1, first), (2, last), (5, last)):
         assert where(attempt(argo, text, site, retries, DELETED)) == expected
