@@ -9,7 +9,7 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 from gpuflow.spec.model import Count, Model, Whole, problem
 from gpuflow.spec.params import plain_json
 from gpuflow.spec.problems import nested
-from gpuflow.spec.text import REF_SCHEMA, OutputRef, ParamRef, parse_text
+from gpuflow.spec.text import OutputRef, ParamRef, parse_text, ref_schema
 
 
 def _source(value: Any) -> Any:
@@ -69,7 +69,7 @@ SourceField = Annotated[
         {
             "anyOf": [
                 {"type": "array", "minItems": 1},
-                REF_SCHEMA,
+                ref_schema("param", "output"),
                 {
                     "type": "object",
                     "required": ["range"],

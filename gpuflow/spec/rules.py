@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -12,9 +14,9 @@ from pydantic_core import PydanticCustomError
 from gpuflow.errors import Finding, did_you_mean
 from gpuflow.graph.order import find_cycle
 from gpuflow.spec import expression
-from gpuflow.spec.flow import edges, may_be_skipped
+from gpuflow.spec.flow import edges, every_step, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
-from gpuflow.spec.params import a
+from gpuflow.spec.params import a, text_of
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
@@ -257,6 +259,26 @@ def _fan_out(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Ite
                 (*path, "for_each", name),
                 hint="give it a list as default",
             )
+        given = default if isinstance(default, list) else source if isinstance(source, tuple) else ()
+        twice = next((text for text, count in Counter(map(text_of, given)).items() if count > 1), None)
+        if twice is not None and _keeps_state(step):
+            yield _at(
+                pipeline,
+                "GF194",
+                f'step "{path[1]}" runs twice over {json.dumps(twice, ensure_ascii=False)} in "{name}": '
+                "both would share one checkpoint and one count of retries",
+                (*path, "for_each", name),
+                hint="give every item a value of its own, such as a number beside it",
+            )
+
+
+def _keeps_state(step: Step) -> bool:
+    """Whether attempts of the step, or of a step inside it, are found again by the item they run for."""
+    inside = (each for _, each in every_step(step.pipeline)) if step.pipeline is not None else ()
+    return any(
+        each.checkpoint is not None or (each.retry is not None and each.retry.interruptions > 0)
+        for each in (step, *inside)
+    )
 
 
 def _files(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:

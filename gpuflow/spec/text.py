@@ -167,24 +167,31 @@ def _word(value: Any, kind: str, what: str) -> str:
 _KINDS = {"param": _param, "output": _output, "item": _item, "run": _run, "join": _join}
 
 
-REF_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "minProperties": 1,
-    "maxProperties": 1,
-    "properties": {
-        "param": {"type": "string", "description": "The value of a pipeline parameter."},
-        "output": {
-            "type": "string",
-            "pattern": r"^[^.]+\.[^.]+$",
-            "description": "step.name of an earlier step's output.",
-        },
-        "item": {"type": "string", "description": "The current value of this step's fan-out variable."},
-        "run": {"enum": list(RUN_FIELDS), "description": "Something about the run itself."},
-        "join": {"type": "array", "description": "Texts and references glued together."},
+_REFERENCES: dict[str, dict[str, Any]] = {
+    "param": {"type": "string", "description": "The value of a pipeline parameter."},
+    "output": {
+        "type": "string",
+        "pattern": r"^[^.]+\.[^.]+$",
+        "description": "step.name of an earlier step's output.",
     },
+    "item": {"type": "string", "description": "The current value of this step's fan-out variable."},
+    "run": {"enum": list(RUN_FIELDS), "description": "Something about the run itself."},
+    "join": {"type": "array", "description": "Texts and references glued together."},
 }
-TEXT_SCHEMA: dict[str, Any] = {"anyOf": [{"type": ["string", "number"]}, REF_SCHEMA]}
+
+
+def ref_schema(*forms: str) -> dict[str, Any]:
+    """The JSON schema of a reference of one of these forms."""
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "properties": {form: _REFERENCES[form] for form in forms},
+    }
+
+
+TEXT_SCHEMA: dict[str, Any] = {"anyOf": [{"type": ["string", "number"]}, ref_schema(*_REFERENCES)]}
 
 TextField = Annotated[Any, PlainValidator(parse_text), WithJsonSchema(TEXT_SCHEMA)]
 """A `Text` in a model. Typed `Any` for pydantic's sake: the validator alone decides."""

@@ -246,3 +246,36 @@ def test_an_output_of_a_step_that_may_be_skipped_asks_for_a_decision() -> None:
     assert 'it is skipped with "a"' in found[1].message
     assert loads(text(", if_skipped: skip")).steps["c"].if_skipped == "skip"
     assert [f.message for f in findings(text("", "{type: int, default: 0}"))] == [found[1].message]
+
+
+FAN = """apiVersion: gpuflow/v1
+kind: Pipeline
+name: p
+params: {seeds: {type: json, default: [7, 8, 7]}}
+steps:
+  a: {image: i, command: [c, {item: x}], for_each: {x: %s}, %s}
+"""
+KEPT = "checkpoint: {path: /c, store: s3://b/c}"
+INSIDE = (
+    "{pipeline: {apiVersion: gpuflow/v1, kind: Pipeline, name: q, "
+    f"steps: {{b: {{image: i, command: [c], {KEPT}}}}}}}, for_each: {{x: [u, u]}}}}"
+)
+
+
+@pytest.mark.parametrize(("items", "twice"), [("[u, v, u]", '"u"'), ('[1, "1"]', '"1"'), ("{param: seeds}", '"7"')])
+def test_equal_items_that_would_share_a_checkpoint_are_refused(items: str, twice: str) -> None:
+    (finding,) = findings(FAN % (items, KEPT))
+    assert (finding.code, finding.where.line if finding.where else 0) == ("GF194", 6)
+    assert f"runs twice over {twice}" in finding.message
+
+
+def test_equal_items_around_a_sub_pipeline_that_keeps_state_are_refused() -> None:
+    (finding,) = findings(f"apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n  a: {INSIDE}\n")
+    assert finding.code == "GF194"
+
+
+@pytest.mark.parametrize(
+    ("items", "policy"), [("[u, u]", "retry: {failures: 3}"), ("[u, v]", KEPT), ("[[1], [1, 1]]", KEPT)]
+)
+def test_items_without_anything_to_share_may_be_equal(items: str, policy: str) -> None:
+    assert loads(FAN % (items, policy)).steps["a"].for_each is not None
