@@ -18,7 +18,7 @@ from gpuflow.check.kueue.configuration import read_configuration
 from gpuflow.check.kueue.flavors import read_flavor, read_name
 from gpuflow.check.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
 from gpuflow.check.kueue.workloads import read_holder, read_workload
-from gpuflow.check.nodes.selectors import read_labels
+from gpuflow.check.labels import read_labels
 from gpuflow.check.nodes.subjects import read_bound, read_node
 from gpuflow.check.quota_keys import standard_fault
 from gpuflow.cluster import Cluster, Manifest

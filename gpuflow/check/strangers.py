@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from gpuflow.check.kueue.labels import read_label_selector
+from gpuflow.check.labels import read_selector
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import BYSTANDERS
 from gpuflow.resources import read_map, read_maps
@@ -73,7 +73,7 @@ def _leaves_pods_alone(item: Manifest, policies: Collection[str], labels: Mappin
 
 
 def _concerns(hook: Mapping[str, Any], field: str, labels: Mapping[str, str] | None) -> bool:
-    selector = read_label_selector(hook.get("namespaceSelector"), "namespaceSelector")
+    selector = read_selector(hook.get("namespaceSelector"), "namespaceSelector")
     if selector is not None and labels is not None and not selector.matches(labels):
         return False
     return any(map(_makes_pods, read_maps(hook.get(field), field)))

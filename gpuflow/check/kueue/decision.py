@@ -14,7 +14,6 @@ from gpuflow.check.kueue.answer import Assignment, Verdict
 from gpuflow.check.kueue.configuration import read_configuration
 from gpuflow.check.kueue.cycles import MOST_CYCLES, Case, Cycle, run_cycles
 from gpuflow.check.kueue.flavors import read_flavor, read_name
-from gpuflow.check.kueue.labels import read_labels
 from gpuflow.check.kueue.prechecks import Known, admissibility_refusal, inactive_reason, own_refusal, queue_refusal
 from gpuflow.check.kueue.preemption import Asking
 from gpuflow.check.kueue.proposal import Demand, Found
@@ -24,6 +23,7 @@ from gpuflow.check.kueue.snapshot import Snapshot
 from gpuflow.check.kueue.topology import asks_topology
 from gpuflow.check.kueue.tree import cyclic_cohorts
 from gpuflow.check.kueue.workloads import NOT_YET, Workload, read_holder, read_workload
+from gpuflow.check.labels import read_labels
 from gpuflow.resources import read_map, read_maps
 
 MOST_BYTES = 32 * 1024

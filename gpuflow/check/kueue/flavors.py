@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gpuflow.check.admission.pod import Manifest, read_object, read_text
-from gpuflow.check.kueue.labels import NodeAffinity, read_labels, read_node_affinity
+from gpuflow.check.kueue.affinity import NodeAffinity, read_node_affinity
+from gpuflow.check.labels import read_labels
 from gpuflow.quantity import MAX_INT64
 from gpuflow.resources import read_map, read_maps
 

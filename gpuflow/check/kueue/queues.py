@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 from gpuflow.check.admission.pod import Manifest, read_integer, read_object, read_text
 from gpuflow.check.kueue.amounts import FlavorResource, quota_amount
 from gpuflow.check.kueue.flavors import read_name
-from gpuflow.check.kueue.labels import LabelSelector, read_label_selector
+from gpuflow.check.labels import Selector, read_selector
 from gpuflow.resources import read_map, read_maps, read_quantity, read_texts
 
 NEVER = "Never"
@@ -68,7 +68,7 @@ class ClusterQueue(NamedTuple):
     quotas: Mapping[FlavorResource, Quota]
     fungibility: Fungibility
     preemption: Preemption
-    selector: LabelSelector | None
+    selector: Selector | None
     is_stopped: bool
     is_terminating: bool
     is_strict: bool
@@ -108,7 +108,7 @@ def read_cluster_queue(manifest: object) -> ClusterQueue:
         quotas,
         _read_fungibility(read_map(spec.get("flavorFungibility"), f"{where}.flavorFungibility"), where),
         _read_preemption(read_map(spec.get("preemption"), f"{where}.preemption"), f"{where}.preemption"),
-        read_label_selector(spec.get("namespaceSelector"), f"{where}.namespaceSelector"),
+        read_selector(spec.get("namespaceSelector"), f"{where}.namespaceSelector"),
         _is_stopped(spec, where),
         read_map(manifest.get("metadata"), "metadata").get("deletionTimestamp") is not None,
         read_choice(spec, "queueingStrategy", where, STRATEGIES) == "StrictFIFO",

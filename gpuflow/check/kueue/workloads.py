@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from gpuflow.check.admission.pod import Manifest, read_integer, read_object, read_text
 from gpuflow.check.kueue.amounts import FlavorResource, clamp, plus, request_amount
 from gpuflow.check.kueue.flavors import Constraints, read_constraints, read_name, read_time
-from gpuflow.check.kueue.labels import read_labels
 from gpuflow.check.kueue.requests import Template, read_template
+from gpuflow.check.labels import read_labels
 from gpuflow.resources import read_map, read_maps, read_resource_list
 
 MOST_PODS = 2**31 - 1

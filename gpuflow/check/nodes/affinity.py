@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.check.admission.pod import read_text
+from gpuflow.check.labels import Labels, Selector, read_selector
 from gpuflow.check.nodes.placement import REQUIRED
-from gpuflow.check.nodes.selectors import Labels, Selector, read_selector
 from gpuflow.resources import read_map, read_maps, read_texts
 
 Namespaces = Mapping[str, Labels]

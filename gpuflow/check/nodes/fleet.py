@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpuflow.check.admission.pod import read_object, read_text
+from gpuflow.check.labels import read_labels
 from gpuflow.check.nodes import ports, volumes
 from gpuflow.check.nodes.affinity import Domain, Namespaces, Neighbours, Term
 from gpuflow.check.nodes.amounts import Amounts
 from gpuflow.check.nodes.features import NO_FEATURES
-from gpuflow.check.nodes.selectors import read_labels
 from gpuflow.check.nodes.spread import Balance
 from gpuflow.check.nodes.subjects import BoundPod, Node, WaitingPod, read_bound, read_node
 from gpuflow.check.nodes.taints import CORDON

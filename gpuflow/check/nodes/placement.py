@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from gpuflow.check.admission.pod import read_text
-from gpuflow.check.nodes.selectors import Labels, Requirement, read_labels, read_requirements
+from gpuflow.check.labels import Labels, Requirement, read_labels, read_requirements
 from gpuflow.resources import read_map, read_maps
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

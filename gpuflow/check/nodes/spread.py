@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.check.admission.pod import read_integer, read_text
-from gpuflow.check.nodes.selectors import Labels, Selector, read_selector
+from gpuflow.check.labels import Labels, Selector, read_selector
 from gpuflow.resources import read_maps, read_texts
 
 UNEVEN: Final = "node(s) didn't match pod topology spread constraints"

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.check.admission.pod import read_object, read_pod, read_text
+from gpuflow.check.labels import Labels, read_labels
 from gpuflow.check.nodes.affinity import Affinity, read_affinity
 from gpuflow.check.nodes.amounts import Amounts, held, positive, read_allocatable
 from gpuflow.check.nodes.features import read_declared, read_required
 from gpuflow.check.nodes.flags import read_flag
 from gpuflow.check.nodes.placement import Placement, read_placement
 from gpuflow.check.nodes.ports import HostPort, read_host_ports
-from gpuflow.check.nodes.selectors import Labels, read_labels
 from gpuflow.check.nodes.spread import Constraint, read_constraints
 from gpuflow.check.nodes.taints import COMPARISON_GATE, Taint, Tolerations, read_taints, read_tolerations
 from gpuflow.check.nodes.volumes import Disk, read_disks, unknown_volumes

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from gpuflow.check.admission.pod import read_text
-from gpuflow.check.nodes.selectors import integer
+from gpuflow.check.labels import integer
 from gpuflow.resources import read_maps
 
 COMPARISON_GATE: Final = "TaintTolerationComparisonOperators"

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from gpuflow.check.kueue import Kueue
-from gpuflow.check.kueue.labels import read_label_selector
+from gpuflow.check.labels import read_selector
 from gpuflow.check.whole.kinds import Kind
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError
@@ -152,7 +152,7 @@ def _managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str)
     """Whether pods of the namespace are Kueue's business, and also those that name no queue."""
     integrations = read_map(configuration.get("integrations"), "Configuration: integrations")
     frameworks = read_texts(integrations.get("frameworks"), "Configuration: integrations.frameworks")
-    selector = read_label_selector(
+    selector = read_selector(
         configuration.get("managedJobsNamespaceSelector"), "Configuration: managedJobsNamespaceSelector"
     )
     labels = {"kubernetes.io/metadata.name": namespace}

@@ -1,4 +1,4 @@
-"""Label selectors, as `k8s.io/apimachinery` matches them."""
+"""Labels and what selects them, as `k8s.io/apimachinery` matches them."""
 
 from __future__ import annotations
 
