@@ -140,15 +140,26 @@ def _silent_nodes(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
-    """Queues that say that more is admitted than the snapshot shows: what is in use is then not known."""
+    """Queues that say that more is admitted, or waits, than the snapshot shows: who holds quota is then not known."""
+    homes = {(item.namespace, item.name): _target_of(item.body) for item in cluster.of("LocalQueue")}
     holders = Counter(_queue_of(item.body) for item in cluster.of("Workload"))
+    lining_up = Counter(
+        homes.get((item.namespace, str(read_map(item.body.get("spec"), "spec").get("queueName") or "")))
+        for item in cluster.of("Workload")
+        if not _queue_of(item.body)
+    )
     for queue in cluster.of("ClusterQueue"):
         status = read_map(queue.body.get("status"), "status")
         said = max((n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0)
-        if said > holders[queue.name]:
+        waiting, shown = status.get("pendingWorkloads"), holders[queue.name]
+        words = f"has admitted {said} workloads; the snapshot shows {shown}" if said > shown else None
+        # A workload may have been admitted between the two lists, so that both kinds are compared together.
+        if words is None and isinstance(waiting, int) and said + waiting > shown + lining_up[queue.name]:
+            words = f"has {waiting} workloads that wait; the snapshot shows {lining_up[queue.name]}"
+        if words is not None:
             yield Finding(
                 "GF574",
-                f"ClusterQueue {queue.name} has admitted {said} workloads; the snapshot shows {holders[queue.name]}",
+                f"ClusterQueue {queue.name} {words}",
                 queue.at("status"),
                 "add the Workloads of all namespaces: gpuflow snapshot, or kubectl get workloads -A -o yaml",
                 severity="warning",
@@ -161,6 +172,10 @@ COUNTS = ("admitted", "reserving")
 def _queue_of(body: Any) -> str:
     admission = read_map(read_map(body.get("status"), "status").get("admission"), "status.admission")
     return str(admission.get("clusterQueue") or "")
+
+
+def _target_of(body: Any) -> str:
+    return str(read_map(body.get("spec"), "spec").get("clusterQueue") or "")
 
 
 def _cycles(cluster: Cluster) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ STANDARD: Final = frozenset(
 COUNTED: Final = (
     "count/configmaps", "count/cronjobs.batch", "count/deployments.apps", "count/jobs.batch",
     "count/persistentvolumeclaims", "count/pods", "count/replicasets.apps", "count/secrets", "count/services",
-    "count/statefulsets.apps", "count/workflows.argoproj.io",
+    "count/statefulsets.apps", "count/workflows.argoproj.io", "count/workflowtaskresults.argoproj.io",
 )  # fmt: skip
 """Objects that pipelines leave behind, as a quota counts them."""
 STORAGE: Final = ("requests.storage", "persistentvolumeclaims")

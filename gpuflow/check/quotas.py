@@ -10,15 +10,24 @@ from typing import Any, Final
 from gpuflow.check.admission import Admission, Quota, admit, read_quota
 from gpuflow.check.advice.waiting import waiting
 from gpuflow.check.report import Scope, Verdict
-from gpuflow.check.run_claims import charges_of_claims, run_claims, where_of_claims
+from gpuflow.check.run_claims import charges_of_claims, counts_claims, run_claims, where_of_claims
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demand import ALIASES, Bound, Demand, StepDemand, peaks_of, tree_of
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import safe_parallel
+from gpuflow.pod.injected import driver_pod, engine_of
 from gpuflow.quantity import Quantity
 
+COUNTED_PODS: Final = "count/pods"
 WORKFLOWS: Final = "count/workflows.argoproj.io"
 """The quota key of the object that Argo makes for a run."""
+RESULTS: Final = "count/workflowtaskresults.argoproj.io"
+"""That of the objects in which Argo's pods report how they ended, one each."""
+ON_ARGO: Final = ("argo", "kubeflow")
+
+
+Charges = Mapping[str, Mapping[str, Quantity]]
+"""What a pod of each step costs, by quota key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +127,15 @@ def scopes(
 ) -> Iterator[tuple[Scope, Bound, Manifest]]:
     """Each line of each quota that the pipeline touches."""
     claims = charges_of_claims(run_claims(demand.pipeline, around.storage_classes))
+    driver = judged_driver(demand, around)
     for item, quota in around.quotas:
-        charges = {
-            one.step.name: {_counted(key): amount for key, amount in charge_of(one, quota).items()} for one in judged
-        }
+        before = {} if driver is None else _charge(driver, quota)
+        charges = {one.step.name: _dearest(charge_of(one, quota), before) for one in judged}
         tree = tree_of(demand.pipeline, demand.steps, charges)
         peaks = peaks_of(demand.pipeline, demand.steps, charges)
-        peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
-        peaks |= {key: bound for key, bound in _objects(demand).items() if key in quota.hard}
+        if counts_claims(quota):
+            peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
+        peaks |= {key: bound for key, bound in _objects(demand, charges, before, quota).items() if key in quota.hard}
         for key in sorted(quota.hard):
             bound = peaks.get(_counted(key))
             if bound is not None and (bound.value is None or bound.value):
@@ -140,39 +150,71 @@ def _counted(key: str) -> str:
     return f"requests.{key}" if key in ALIASES else key
 
 
-def _objects(demand: Demand) -> dict[str, Bound]:
-    """What stays in the namespace after a step has ended: `count/` keys count finished pods, and every retry is one."""
+def _dearest(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """What a step costs at its dearest: the engine's driver ends before the step's own pod starts."""
+    both = {key: max(own.get(key, Quantity.zero), before.get(key, Quantity.zero)) for key in {**own, **before}}
+    return {_counted(key): amount for key, amount in both.items()}
+
+
+def _objects(demand: Demand, charges: Charges, before: Mapping[str, Quantity], quota: Quota) -> dict[str, Bound]:
+    """What stays in the namespace after a step has ended: `count/` keys count finished pods, and every retry is one.
+
+    Scopes are about pods: a quota that has some counts the pods within them and no other objects.
+    """
+    counted = [step for step in demand.steps if charges[step.name].get(COUNTED_PODS)]
+    found = {COUNTED_PODS: _pods_left(demand, counted, COUNTED_PODS in before)}
+    if not quota.scopes and demand.engine in ON_ARGO:
+        found[RESULTS] = _pods_left(demand, demand.steps, bool(before))
+        found[WORKFLOWS] = Bound("exact", Quantity.from_units(1))
+    return {key: bound for key, bound in found.items() if bound is not None}
+
+
+def _pods_left(demand: Demand, counted: Sequence[StepDemand], driven: bool) -> Bound | None:
+    """All pods that a run leaves behind. `driven`: each step has a driver, and so has the run."""
     steps = demand.pipeline.steps | demand.pipeline.exit
-    tries = 0
-    for step in demand.steps:
+    tries = int(driven)
+    for step in counted:
         policy = demand.pipeline.effective(step.name).retry if step.name in steps else None
         if step.copies is None or "." in step.name:
             why = f"how many pods {step.name} leaves behind is only known when it has run"
-            return {"count/pods": Bound("unknown", None, why, (step.name,)), **_own_object(demand)}
+            return Bound("unknown", None, why, (step.name,))
         tries += step.copies * step.pods * (1 + (policy.failures + policy.interruptions if policy else 0))
-    every = tuple(step.name for step in demand.steps)
+        tries += step.copies * driven
+    if not tries:
+        return None
     because = "every try of every step, because finished pods count until they are deleted"
-    return {"count/pods": Bound("at-most", Quantity.from_units(tries), because, every), **_own_object(demand)}
-
-
-def _own_object(demand: Demand) -> dict[str, Bound]:
-    """The object that the engine makes for a run."""
-    if demand.engine not in ("argo", "kubeflow"):
-        return {}
-    return {WORKFLOWS: Bound("exact", Quantity.from_units(1))}
+    return Bound("at-most", Quantity.from_units(tries), because, tuple(step.name for step in counted))
 
 
 def charge_of(one: Judged, quota: Quota) -> dict[str, Quantity]:
     """What the step's pod costs this quota: its totals after the pod when it was empty before."""
-    totals = one.ever.used.get(quota.name) if one.ever.allowed else one.ever.usage
+    return _charge(one.ever, quota)
+
+
+def judged_driver(demand: Demand, around: Surroundings) -> Admission | None:
+    """What the API server says to the pod that the engine runs before every step, when nothing else is there."""
+    pod = driver_pod(engine_of(demand.site, demand.engine))
+    if pod is None or not demand.steps:
+        return None
+    deadline = demand.pipeline.deadline
+    spec = {**pod["spec"], **({} if deadline is None else {"activeDeadlineSeconds": deadline.seconds})}
+    return around.admit_alone({"metadata": {"name": f"{demand.pipeline.name}-driver"}, "spec": spec})
+
+
+def _charge(answer: Admission, quota: Quota) -> dict[str, Quantity]:
+    totals = answer.used.get(quota.name) if answer.allowed else answer.usage
     return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard}
+
+
+def _quoted(witness: Sequence[str]) -> str:
+    return f'"{witness[0]}"' if witness else "the fan-out"
 
 
 def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity) -> Scope:
     hard, used = quota.hard[key], quota.used.get(key)
     peak = None if bound.value is None else bound.value * runs
     verdict: Verdict
-    if alone > hard or (key == WORKFLOWS and not hard):
+    if alone > hard or (key in (WORKFLOWS, RESULTS) and not hard):
         verdict = "never"
     elif peak is None or used is None:
         verdict = "unknown"
@@ -191,11 +233,11 @@ def quota_findings(
 
     `safe` is the parallelism with which no line of the whole report waits.
     """
-    if scope.verdict == "always" or (scope.verdict == "never" and scope.resource != WORKFLOWS):
+    if scope.verdict == "always" or (scope.verdict == "never" and scope.resource not in (WORKFLOWS, RESULTS)):
         return  # the step that is too much for a line is named on its own
-    words = next(
-        (one.now.message for one in judged if not one.now.allowed and scope.resource in (one.now.message or "")), None
-    )
+    refused = (one.now.message or "" for one in judged if not one.now.allowed)
+    own = f"quota: {scope.name},"
+    words = next((message for message in refused if own in message and scope.resource in message), None)
     if scope.used is None:
         yield Finding(
             "GF576",
@@ -221,7 +263,7 @@ def quota_findings(
             "GF514",
             f"{scope.resource}: the worst moment is unknown: {bound.because}",
             where,
-            f'give "{first}" a parallel cap, so that its demand is bounded',
+            f"give {_quoted(bound.witness)} a parallel cap, so that its demand is bounded",
             severity="warning",
         )
         return
@@ -229,7 +271,7 @@ def quota_findings(
         together = f"{steps} together ask" if len(scope.witness) > 1 else f"{steps} asks"
     else:
         together = "the run's own Workflow asks" if scope.resource == WORKFLOWS else "the claims of the run ask"
-    hint = waiting(demand.engine, "objects" if scope.resource == "count/pods" else "quota")
+    hint = waiting(demand.engine, "objects" if scope.resource in (COUNTED_PODS, RESULTS) else "quota")
     if safe is not None:
         hint += f"\nalways admitted with parallel: {safe}"
     elif scope.safe_parallelism is not None:

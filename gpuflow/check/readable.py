@@ -14,18 +14,26 @@ from gpuflow.check.admission.limit_range import read_limit_range
 from gpuflow.check.admission.pod import read_integer, read_text
 from gpuflow.check.admission.quota import read_quota
 from gpuflow.check.admission.security import LABEL, LEVELS
+from gpuflow.check.halves import (
+    require_positive,
+    require_whole_pod,
+    require_whole_runtime_class,
+    require_whole_settings,
+    require_whole_taints,
+    require_whole_workload,
+)
 from gpuflow.check.kueue.configuration import read_configuration
 from gpuflow.check.kueue.flavors import read_flavor, read_name
 from gpuflow.check.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
 from gpuflow.check.kueue.workloads import read_holder, read_workload
 from gpuflow.check.labels import read_labels
-from gpuflow.check.nodes.subjects import read_bound, read_node
+from gpuflow.check.nodes.subjects import read_bound, read_node, read_unbound
 from gpuflow.check.quota_keys import standard_fault
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import KUEUE_CONFIG
 from gpuflow.cluster.sources import KUEUE_SETTINGS_KEY
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list, read_texts
+from gpuflow.resources import read_map, read_maps, read_texts
 from gpuflow.spec import yaml_tree
 
 Body = Mapping[str, Any]
@@ -61,9 +69,8 @@ def _read_quota_rules(body: Body) -> None:
     """What the API server demands of a quota beyond its shape."""
     spec, status = read_map(body.get("spec"), "spec"), read_map(body.get("status"), "status")
     for holder, field, where in ((spec, "hard", "spec"), (status, "hard", "status"), (status, "used", "status")):
-        amounts = read_resource_list(holder.get(field), f"{where}.{field}")
-        _require_positive(amounts, f"{where}.{field}")
-        for key in amounts:
+        require_positive(holder.get(field), f"{where}.{field}")
+        for key in read_map(holder.get(field), f"{where}.{field}"):
             fault = standard_fault(key)
             if fault:
                 raise ValueError(f"{where}.{field}[{key}]: {fault}")
@@ -87,7 +94,7 @@ def _read_limit_rules(body: Body) -> None:
             raise ValueError(f"{where}[{index}].type: {kind!r} is not one of {', '.join(LIMIT_TYPES)}")
         for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
             at = f"{where}[{index}].{field}"
-            _require_positive(read_resource_list(item.get(field), at), at)
+            require_positive(item.get(field), at)
 
 
 def _read_namespace(body: Body) -> None:
@@ -100,7 +107,7 @@ def _read_namespace(body: Body) -> None:
 def _read_node_rules(body: Body) -> None:
     status = read_map(body.get("status"), "status")
     for field in ("allocatable", "capacity"):
-        _require_positive(read_resource_list(status.get(field), f"status.{field}"), f"status.{field}")
+        require_positive(status.get(field), f"status.{field}")
 
 
 def _read_claim(body: Body) -> None:
@@ -108,7 +115,7 @@ def _read_claim(body: Body) -> None:
     read_text(spec, "storageClassName", "spec")
     resources = read_map(spec.get("resources"), "spec.resources")
     where = "spec.resources.requests"
-    _require_positive(read_resource_list(resources.get("requests"), where), where)
+    require_positive(resources.get("requests"), where)
 
 
 def _read_volume(body: Body) -> None:
@@ -125,12 +132,6 @@ def _read_annotations(body: Body) -> None:
 def _read_workload_priority(body: Body) -> None:
     if read_integer(body, "value", "WorkloadPriorityClass") is None:
         raise ValueError("value: a priority class needs a value")
-
-
-def _require_positive(amounts: ResourceList, where: str) -> None:
-    for key, amount in amounts.items():
-        if amount.nano < 0:
-            raise ValueError(f"{where}[{key}]: {amount} is negative; an amount is zero or more")
 
 
 def _read_group_rules(body: Body) -> None:
@@ -160,7 +161,9 @@ def _read_settings(body: Body) -> None:
     if not isinstance(text, str) or KUEUE_CONFIG not in text:
         return
     try:
-        read_configuration(yaml_tree.parse(text, KUEUE_SETTINGS_KEY))
+        settings = yaml_tree.parse(text, KUEUE_SETTINGS_KEY)
+        read_configuration(settings)
+        require_whole_settings(settings)
     except GpuflowError as refusal:
         first = refusal.findings[0]
         raise ValueError(f"data[{KUEUE_SETTINGS_KEY}]: its line {first.where.line}: {first.message}") from None
@@ -181,21 +184,21 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "LimitRange": (read_limit_range, _read_limit_rules),
     "Namespace": (_read_namespace,),
     "PriorityClass": (read_priority_class,),
-    "RuntimeClass": (read_runtime_class,),
-    "Node": (read_node, _read_node_rules),
-    "Pod": (read_bound,),
+    "RuntimeClass": (read_runtime_class, require_whole_runtime_class),
+    "Node": (read_node, _read_node_rules, require_whole_taints("taints")),
+    "Pod": (require_whole_pod, read_bound, read_unbound),
     "PersistentVolumeClaim": (_read_claim, _read_annotations),
     "PersistentVolume": (_read_volume,),
     "StorageClass": (_read_annotations,),
-    "ResourceFlavor": (read_flavor,),
+    "ResourceFlavor": (read_flavor, require_whole_taints("nodeTaints")),
     "ClusterQueue": (read_cluster_queue, _read_group_rules, _read_status),
     "Cohort": (read_cohort, _read_group_rules),
     "LocalQueue": (read_local_queue,),
-    "Workload": (read_workload, _read_held),
+    "Workload": (read_workload, require_whole_workload, _read_held),
     "WorkloadPriorityClass": (_read_workload_priority,),
     "Topology": (_named("Topology"),),
     "AdmissionCheck": (_named("AdmissionCheck"),),
-    "Configuration": (read_configuration,),
+    "Configuration": (read_configuration, require_whole_settings),
     "ConfigMap": (_read_settings,),
 }
 """How each kind is read, to see whether it can be."""

@@ -64,6 +64,13 @@ def charges_of_claims(claims: Claims) -> dict[str, Quantity]:
     return total
 
 
+def counts_claims(quota: Quota) -> bool:
+    """Whether a quota counts claims: one with scopes counts pods alone, unless it is for claims without a class."""
+    return all(
+        scope.name == "VolumeAttributesClass" and scope.operator in ("NotIn", "DoesNotExist") for scope in quota.scopes
+    )
+
+
 def refused_claims(
     demand: Demand, claims: Claims, quotas: Iterable[Quota], limit_ranges: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
@@ -81,7 +88,7 @@ def refused_claims(
                     kubernetes=f'persistentvolumeclaims "{name}" is forbidden: {words}',
                 )
     charges = charges_of_claims(claims)
-    for quota in quotas:
+    for quota in filter(counts_claims, quotas):
         for key in sorted(charges.keys() & quota.hard.keys()):
             if charges[key] > quota.hard[key]:
                 who = f'claim "{next(iter(claims))}" asks' if len(claims) == 1 else "the claims of one run ask"
@@ -96,7 +103,7 @@ def refused_claims(
 def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Iterator[Finding]:
     """Quotas that count by storage class, where the snapshot does not say which class a claim gets."""
     nameless = [name for name, claim in demand.pipeline.claims.items() if claim.storage_class is None]
-    for quota in quotas if nameless else ():
+    for quota in filter(counts_claims, quotas) if nameless else ():
         keys = [key for key in sorted(quota.hard) if BY_CLASS in key]
         if keys:
             yield Finding(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
+from gpuflow.check.admission.pod import read_text
 from gpuflow.check.labels import read_selector
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import BYSTANDERS
-from gpuflow.resources import read_map, read_maps
+from gpuflow.resources import read_map, read_maps, read_texts
 
 ADMISSION: Final = "admissionregistration.k8s.io"
 KUEUES_OWN: Final = ("kueue-mutating-webhook-configuration", "kueue-validating-webhook-configuration")
@@ -62,7 +63,7 @@ def _leaves_pods_alone(item: Manifest, policies: Collection[str], labels: Mappin
     try:
         spec = read_map(item.body.get("spec"), "spec")
         if item.kind.endswith("PolicyBinding"):
-            return spec.get("policyName") in policies  # the policy speaks for itself
+            return read_text(spec, "policyName", "spec") in policies  # the policy speaks for itself
         if item.kind.endswith("Policy"):
             match = read_map(spec.get("matchConstraints"), "spec.matchConstraints")
             return not _concerns(match, "resourceRules", labels)
@@ -81,4 +82,7 @@ def _concerns(hook: Mapping[str, Any], field: str, labels: Mapping[str, str] | N
 
 def _makes_pods(rule: Mapping[str, Any]) -> bool:
     wanted = (("operations", {"*", "CREATE"}), ("apiGroups", {"*", ""}), ("resources", {"*", "*/*", "pods"}))
-    return all(set(rule.get(field) or ()) & words for field, words in wanted)
+    named = [(read_texts(rule.get(field), field), words) for field, words in wanted]
+    if not all(names for names, _ in named):
+        raise ValueError("a rule names operations, groups and resources")
+    return all(words.intersection(names) for names, words in named)

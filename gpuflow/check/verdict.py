@@ -7,9 +7,11 @@ from typing import Any
 
 from gpuflow.check.advice.refusals import refusal_hint
 from gpuflow.check.advice.whole import advice
+from gpuflow.check.attempts import later_outcome
 from gpuflow.check.claims import pending_claims
 from gpuflow.check.deadlines import with_deadline
 from gpuflow.check.gaps import assumptions, gaps
+from gpuflow.check.open_quotas import open_quotas
 from gpuflow.check.outcome import Outcome, joined, said
 from gpuflow.check.quota_keys import dead_keys
 from gpuflow.check.quotas import Judged, Surroundings, quota_findings, scopes, surroundings
@@ -38,32 +40,9 @@ SEVERITIES = ("error", "warning", "note")
 def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) -> Report:
     """What the cluster will say to the pipeline, against this snapshot."""
     require_readable(cluster)
-    demand, cluster = with_deadline(demand), cluster.settled(namespace)
-    around = surroundings(cluster, namespace)
-    judged = around.judge(demand.steps)
-    torn = wavering(demand, around.limit_ranges, judged)
-    judged = [taken(one) if one.step.name in torn else one for one in judged]
-    placed = placing(demand, cluster, namespace, around, judged, runs)
-    quota_lines = list(scopes(demand, around, judged, runs))
-    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
-    counsel = list(advice(demand, around, judged, lines, runs))
-    whole = joined(
-        [
-            said(_refused(demand, judged), "never"),
-            said(dict.fromkeys(torn.values()), "unknown"),
-            _claims(demand, cluster, namespace, around, judged),
-            said(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged)),
-            said(dead_keys(around.quotas, cluster, _asked(judged))),
-            _quotas(demand, judged, quota_lines, safe_parallelism(lines)),
-            placed,
-            said(survival(demand.pipeline, demand.site)),
-            said((finding for finding in counsel if finding.severity == "error"), "never"),
-            said(finding for finding in counsel if finding.severity != "error"),
-            said((*_assumed(around), *assumptions(cluster, judged))),
-            said((*_strange(cluster, namespace, around), *gaps(cluster, namespace)), "unknown"),
-            said(_unjudged(cluster, namespace), "unknown"),
-        ]
-    )
+    cluster = cluster.settled(namespace)
+    first = _outcome(demand, cluster, namespace, runs)
+    whole = joined([first, later_outcome(first, demand, lambda later: _outcome(later, cluster, namespace, runs))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.pipeline.name,
@@ -73,6 +52,37 @@ def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) ->
         whole.verdict,
         whole.scopes,
         tuple(findings),
+    )
+
+
+def _outcome(demand: Demand, cluster: Cluster, namespace: str, runs: int) -> Outcome:
+    """What all parts of the cluster say to one demand."""
+    demand = with_deadline(demand)
+    around = surroundings(cluster, namespace)
+    judged = around.judge(demand.steps)
+    torn = wavering(demand, around.limit_ranges, judged)
+    judged = [taken(one) if one.step.name in torn else one for one in judged]
+    placed = placing(demand, cluster, namespace, around, judged, runs)
+    quota_lines = list(scopes(demand, around, judged, runs))
+    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
+    counsel = list(advice(demand, around, judged, lines, runs))
+    return joined(
+        [
+            said(_refused(demand, judged), "never"),
+            said(dict.fromkeys(torn.values()), "unknown"),
+            _claims(demand, cluster, namespace, around, judged),
+            said(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged)),
+            said(dead_keys(around.quotas, cluster, _asked(judged))),
+            _quotas(demand, judged, quota_lines, safe_parallelism(lines)),
+            said(open_quotas(demand, around, judged, lines), "unknown"),
+            placed,
+            said(survival(demand.pipeline, demand.site)),
+            said((finding for finding in counsel if finding.severity == "error"), "never"),
+            said(finding for finding in counsel if finding.severity != "error"),
+            said((*_assumed(around), *assumptions(cluster, judged))),
+            said((*_strange(cluster, namespace, around), *gaps(cluster, namespace)), "unknown"),
+            said(_unjudged(cluster, namespace), "unknown"),
+        ]
     )
 
 

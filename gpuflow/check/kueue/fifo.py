@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from gpuflow.check.kueue.amounts import FlavorResource
 from gpuflow.check.kueue.answer import Assignment
@@ -12,6 +12,8 @@ from gpuflow.check.kueue.cycles import run_cycles
 from gpuflow.check.kueue.decision import Kueue
 from gpuflow.check.kueue.prechecks import NAMESPACE_MISMATCH, own_refusal
 from gpuflow.check.kueue.workloads import NOT_YET, Workload, read_workload
+
+EVER: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
 
 
 class Ahead(NamedTuple):
@@ -33,11 +35,12 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
     if queue is None or not queue.is_strict:
         return None
     others = (each for each in map(read_workload, pending) if kueue.queue_of(each) is queue and not own_refusal(each))
-    places = {_place(each, kueue): each for each in others}
+    # Of one whose age is not known it can only be said that it was there before.
+    places = {_place(each, kueue, since=EVER): each for each in others}
     node = kueue.snapshot.nodes[queue.name]
     admitted: list[Mapping[FlavorResource, int]] = []
     try:
-        for _, each in sorted(item for item in places.items() if item[0] < _place(asked, kueue)):
+        for _, each in sorted(item for item in places.items() if item[0] < _place(asked, kueue, since=NOT_YET)):
             case = kueue.enter(each)
             if isinstance(case, Assignment):
                 if case.message == NAMESPACE_MISMATCH:
@@ -54,7 +57,7 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
     return None
 
 
-def _place(workload: Workload, kueue: Kueue) -> tuple[int, datetime, str, str, str]:
-    """Where it stands: priority first, then how long it has waited."""
-    since = workload.queued_at(by_eviction=kueue.configuration.orders_by_eviction) or NOT_YET
+def _place(workload: Workload, kueue: Kueue, since: datetime) -> tuple[int, datetime, str, str, str]:
+    """Where it stands: priority first, then how long it has waited; `since` when that is not known."""
+    since = workload.queued_at(by_eviction=kueue.configuration.orders_by_eviction) or since
     return -workload.priority, since, workload.uid, workload.namespace, workload.name

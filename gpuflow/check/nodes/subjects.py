@@ -128,6 +128,17 @@ def read_bound(manifest: object) -> BoundPod | None:
     )
 
 
+def read_unbound(manifest: object) -> WaitingPod | None:
+    """A pod that the scheduler may bind at any moment; `None` for one that is bound, over, going, or held by a gate."""
+    manifest = read_object(manifest, "Pod")
+    metadata, spec = read_map(manifest.get("metadata"), "metadata"), read_map(manifest.get("spec"), "spec")
+    over = read_text(read_map(manifest.get("status"), "status"), "phase", "status") in ("Succeeded", "Failed")
+    if over or read_text(spec, "nodeName", "spec") or metadata.get("deletionTimestamp") is not None:
+        return None
+    gated = read_maps(spec.get("schedulingGates"), "spec.schedulingGates")
+    return None if gated else read_waiting(manifest)
+
+
 def _owners(metadata: Manifest) -> list[Manifest]:
     return read_maps(metadata.get("ownerReferences"), "metadata.ownerReferences")
 

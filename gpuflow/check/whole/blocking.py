@@ -13,11 +13,11 @@ decides exactly; in general a "yes" can be too careful, a "no" is never wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import combinations
-from math import gcd
+from math import gcd, inf
 
 LARGEST_TABLE = 4096
 """Loads are tabulated up to so many steps of their common divisor times kinds of pods; beyond, the best ratio bounds
@@ -47,6 +47,10 @@ class Question:
     """What may lie in the bins."""
     budgets: Mapping[str, int | None]
     """The most that the others together weigh, per key; `None` where that is not bounded."""
+    overshoot: Amounts = field(default_factory=dict)
+    """By how much a load may exceed what is free now: that of one who may sit down when somebody leaves."""
+    avoided: int = 0
+    """So many bins, whichever, may be closed to the pod for another reason."""
 
 
 def refusing(question: Question) -> tuple[str, ...] | None:
@@ -73,35 +77,48 @@ def _refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None:
 
     for factors, budget in _weightings(question, mixed=exact):
         prices = {name: question.others.cover(name, factors, exact) for name in question.asked}
-        total = 0
+        total: float = 0
+        closing: list[tuple[float, int]] = []
         for index, each in enumerate(question.bins):
             names = ways_of(index)
             if names is None:
                 continue
             costs = (prices[name].least(*_span(question, each, name)) for name in names)
-            cheapest = min((cost for cost in costs if cost is not None), default=None)
-            if cheapest is None:
-                return None  # this bin can never be closed
+            cheapest = min((cost for cost in costs if cost is not None), default=inf)  # inf: it can never be closed
             total += each.count * cheapest
-            if total > budget:
+            if total > budget and not question.avoided:
                 return None
-    return _used(ways_of(index) for index in range(len(question.bins)))
+            closing.append((cheapest, each.count))
+        if question.avoided and _without_dearest(closing, question.avoided) > budget:
+            return None
+    return _used(question, [ways_of(index) for index in range(len(question.bins))])
 
 
-def _used(ways: Iterable[list[str] | None]) -> tuple[str, ...] | None:
+def _without_dearest(closing: list[tuple[float, int]], avoided: int) -> float:
+    """What it costs to close all bins but those that cost most."""
+    total: float = 0
+    for cost, count in sorted(closing, reverse=True):
+        spared = min(avoided, count)
+        avoided -= spared
+        total += cost * (count - spared) if count > spared else 0
+    return total
+
+
+def _used(question: Question, ways: Sequence[list[str] | None]) -> tuple[str, ...] | None:
     used: set[str] = set()
+    lasting = sum(each.count for each, names in zip(question.bins, ways, strict=True) if names == [])
+    if lasting > question.avoided:
+        return None
     for names in ways:
-        if names is not None:
-            if not names:
-                return None
-            used.update(names)
+        used.update(names or ())
     return tuple(sorted(used))
 
 
 def _span(question: Question, bin: Bin, name: str) -> tuple[int, int]:
     """From the least load that closes the bin to the most that lies there."""
     free, budget = bin.free.get(name, 0), question.budgets.get(name)
-    return free - question.asked[name] + 1, free if budget is None else min(free, budget)
+    most = free + question.overshoot.get(name, 0)
+    return free - question.asked[name] + 1, most if budget is None else min(most, budget)
 
 
 def _weightings(question: Question, *, mixed: bool) -> Iterator[tuple[Amounts, int]]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from gpuflow.check.whole.blocking import Amounts, Others
 from gpuflow.check.whole.crowd import Crowd, Load, Worst
+from gpuflow.check.whole.rivals import Rivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,17 @@ class Gathering:
         self._loads: dict[str, Load] = {}
         self._worst: dict[tuple[str, int | None], Worst] = {}
         self._totals: dict[str, int | None] = {}
+        self._others: dict[int, Others] = {}
 
     @cached_property
     def others(self) -> Others:
         return Others(each.amounts for each in self.members)
+
+    def others_with(self, rivals: Rivals) -> Others:
+        """The same, with those who may take places first."""
+        if id(rivals) not in self._others:
+            self._others[id(rivals)] = Others((*self.others.kinds, *rivals.kinds))
+        return self._others[id(rivals)]
 
     def total(self, key: str, crowd: Crowd) -> int | None:
         """What all of it weighs, or more; `None` when that is not known, or is no bound under a cap."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpuflow.check.report import Verdict
 from gpuflow.check.whole.blocking import Amounts, Bin, Question, refusing
 from gpuflow.check.whole.company import Gathering
 from gpuflow.check.whole.crowd import Crowd
+from gpuflow.check.whole.rivals import Rival, Rivals
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class Contest:
     """The key under which every pod weighs one."""
     ceilings: Mapping[str, int] = field(default_factory=dict)
     """The most of a key that is ever alive in the bins, whatever the pipeline asks for: what a queue lets through."""
+    rivals: Rivals | None = None
+    """Others who may take places in the bins first."""
+    avoided: int = 0
+    """How many of the bins a later attempt keeps away from, because an earlier one failed there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,10 @@ class Settled:
     """Through which it may be refused; empty when the bins as they are have no room for it."""
     because: str | None = None
     """Why it is not known."""
+    rivals: tuple[Rival, ...] = ()
+    """Others who may take its place first, where without them there would always be room."""
+    avoided: int = 0
+    """How many bins a later attempt keeps away from, where with them there would always be room."""
 
 
 def settle(contest: Contest, crowd: Crowd, runs: int = 1) -> Settled:
@@ -42,13 +51,41 @@ def settle(contest: Contest, crowd: Crowd, runs: int = 1) -> Settled:
     last = Settled("may-queue")
     for company, bounds, because in _rounds(contest, crowd, runs):
         budgets = {**bounds, **_under(contest, bounds)}
-        refused = refusing(Question(contest.asked, contest.bins, company.others, budgets))
+        refused = refusing(_question(contest, company, budgets))
         if refused is None:
             return Settled("always")
         if not refused:
             return Settled("may-queue")
         last = Settled("unknown" if because else "may-queue", refused, because)
     return last
+
+
+def settle_with(rivals: Rivals | None, contest: Contest, crowd: Crowd, runs: int = 1) -> Settled:
+    """Decide for a first attempt; where there is always room, whether those who wait too can take it; and where there
+    still is, whether a later attempt finds room elsewhere."""
+    settled = settle(replace(contest, avoided=0), crowd, runs)
+    if rivals is not None and settled.verdict == "always":
+        beaten = settle(replace(contest, rivals=rivals, avoided=0), crowd, runs)
+        settled = settled if beaten.verdict == "always" else lost_to(rivals, beaten, contest.asked)
+    if contest.avoided and settled.verdict == "always":
+        kept_off = settle(replace(contest, rivals=rivals), crowd, runs)
+        if kept_off.verdict != "always":
+            return Settled("may-queue", kept_off.resources or tuple(contest.asked), avoided=contest.avoided)
+    return settled
+
+
+def lost_to(rivals: Rivals, beaten: Settled, asked: Amounts) -> Settled:
+    """There is always room but for those who wait too."""
+    return Settled("may-queue", beaten.resources, rivals=rivals.asking(beaten.resources or asked))
+
+
+def _question(contest: Contest, company: Gathering, budgets: Mapping[str, int | None]) -> Question:
+    rivals = contest.rivals
+    if rivals is None:
+        return Question(contest.asked, contest.bins, company.others, budgets, avoided=contest.avoided)
+    more = {key: None if most is None else most + rivals.total(key) for key, most in budgets.items()}
+    others = company.others_with(rivals)
+    return Question(contest.asked, contest.bins, others, more, rivals.largest(contest.asked), contest.avoided)
 
 
 def _rounds(contest: Contest, crowd: Crowd, runs: int) -> Iterator[tuple[Gathering, dict[str, int | None], str | None]]:

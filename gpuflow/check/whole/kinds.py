@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuflow.check.quotas import Judged, Surroundings
+from gpuflow.check.quotas import Judged, Surroundings, judged_driver
 from gpuflow.demand import Demand
 from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.pod.injected import driver_pod, engine_of
 
 Manifest = Mapping[str, Any]
 KUEUE: Final = "kueue.x-k8s.io/"
@@ -56,10 +55,9 @@ def kinds_of(
         key = f"{one.step.pods} {_identity(pod, by_labels)}"
         found.setdefault(key, (pod, [], one.step.pods))[1].append(one.step.name)
     kinds = [Kind(pod, tuple(steps), pods) for pod, steps, pods in found.values()]
-    driver = driver_pod(engine_of(demand.site, demand.engine))
-    if driver is not None and judged:
-        stored = around.admit_alone({**driver, "metadata": {"name": "driver", **driver["metadata"]}}).pod
-        kinds.append(Kind(_at_home(stored, namespace), tuple(one.step.name for one in judged), 1, is_driver=True))
+    driver = judged_driver(demand, around)
+    if driver is not None:
+        kinds.append(Kind(_at_home(driver.pod, namespace), tuple(one.step.name for one in judged), 1, is_driver=True))
     return kinds
 
 

@@ -22,6 +22,7 @@ from gpuflow.check.whole.blocking import Bin
 from gpuflow.check.whole.company import Company, Gathering
 from gpuflow.check.whole.contest import Contest
 from gpuflow.check.whole.kinds import Kind
+from gpuflow.check.whole.rivals import Rivals
 
 COUNT: Final = "workloads"
 MOST_ROUTES: Final = 64
@@ -30,6 +31,12 @@ MOST_ROUTES: Final = 64
 
 Gather = Callable[["Lane", tuple[str, ...]], Gathering]
 """Who else may be charged for some flavors in the tree of a lane's queue."""
+Waiting = Callable[[Node, tuple[str, ...]], Rivals | None]
+"""Who waits in the queues below a node of the tree, and may be charged for some flavors first."""
+
+
+def nobody(_top: Node, _flavors: tuple[str, ...]) -> None:
+    """Nobody waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +125,9 @@ def _groups(kueue: Kueue, case: Case, amounts: Mapping[str, int]) -> Iterator[Gr
         )
 
 
-def contest_of(kueue: Kueue, lane: Lane, group: Group, gather: Gather, *, first: bool = False) -> Contest:
+def contest_of(
+    kueue: Kueue, lane: Lane, group: Group, gather: Gather, waiting: Waiting = nobody, *, first: bool = False
+) -> Contest:
     """The lane before the flavors of one group, with all lanes that take quota from the same tree.
 
     `first`: before the first flavor alone, in which only room that ends the search counts.
@@ -128,7 +137,8 @@ def contest_of(kueue: Kueue, lane: Lane, group: Group, gather: Gather, *, first:
     flavors = group.flavors[:1] if first or group.stopping else group.flavors
     owned = group.owned or (first and not group.settling)
     bins = [Bin({name: _room(node, (flavor, name), owned) for name in group.asked}) for flavor in flavors]
-    return Contest(lane.kind.steps, group.asked, bins, gather(lane, flavors), COUNT)
+    rivals = waiting(root_of(kueue, lane), flavors)
+    return Contest(lane.kind.steps, group.asked, bins, gather(lane, flavors), COUNT, rivals=rivals)
 
 
 def gathering_of(kueue: Kueue, top: Node, flavors: tuple[str, ...], lanes: list[Lane]) -> Gathering:

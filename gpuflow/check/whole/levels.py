@@ -16,7 +16,7 @@ from gpuflow.check.kueue.tree import NO_QUOTA, Node
 from gpuflow.check.whole.blocking import Bin
 from gpuflow.check.whole.company import Gathering
 from gpuflow.check.whole.contest import Contest
-from gpuflow.check.whole.lanes import COUNT, Group, Lane
+from gpuflow.check.whole.lanes import COUNT, Group, Lane, Waiting
 
 Below = Callable[[Node, tuple[str, ...]], Gathering]
 """Who may be charged for some flavors in the queues below a node."""
@@ -29,21 +29,22 @@ class Shelter(NamedTuple):
     own: Contest
 
 
-def shelters(kueue: Kueue, lane: Lane, group: Group, below: Below) -> Iterator[list[Shelter]]:
+def shelters(kueue: Kueue, lane: Lane, group: Group, below: Below, waiting: Waiting) -> Iterator[list[Shelter]]:
     """For each flavor that a lane is sure to be offered, all resources it asks for; no flavor without a cohort."""
     assert lane.cluster_queue is not None
     leaf = kueue.snapshot.nodes[lane.cluster_queue.name]
     if leaf.parent is None or group.owned:
         return
     for flavor in group.flavors[:1] if group.stopping else group.flavors:
-        yield [_shelter(leaf, lane, flavor, name, amount, below) for name, amount in group.asked.items()]
+        yield [_shelter(leaf, lane, (flavor, name), amount, below, waiting) for name, amount in group.asked.items()]
 
 
-def _shelter(leaf: Node, lane: Lane, flavor: str, resource: str, amount: int, below: Below) -> Shelter:
-    key = flavor, resource
+def _shelter(leaf: Node, lane: Lane, key: FlavorResource, amount: int, below: Below, waiting: Waiting) -> Shelter:
+    flavors, resource = (key[0],), key[1]
 
     def contest(node: Node, room: int) -> Contest:
-        return Contest(lane.kind.steps, {resource: amount}, [Bin({resource: room})], below(node, (flavor,)), COUNT)
+        asked, bins, company = {resource: amount}, [Bin({resource: room})], below(node, flavors)
+        return Contest(lane.kind.steps, asked, bins, company, COUNT, rivals=waiting(node, flavors))
 
     levels = [contest(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
     return Shelter(levels, contest(leaf, leaf.local_available(key)))

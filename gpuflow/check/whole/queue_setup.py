@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
@@ -14,7 +14,7 @@ from gpuflow.check.whole.kinds import Kind
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.resources import read_map, read_texts
+from gpuflow.resources import read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
 DEFAULT_QUEUE: Final = "default"
@@ -43,6 +43,8 @@ class Setup:
     """The WorkloadPriorityClasses; `None` when they are not known."""
     pending: tuple[Mapping[str, Any], ...]
     """Workloads that wait."""
+    inactive: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Queues that say of themselves that they are not active, by kind and name, with their reason."""
 
     def queue_of(self, kind: Kind) -> str | None:
         """The LocalQueue that a pod of this kind goes to; empty when Kueue holds it back for want of one."""
@@ -113,11 +115,20 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
             takes_all,
             _priorities(cluster),
             tuple(each for each in workloads if not _is_settled(each)),
+            dict(_inactive(cluster, namespace)),
         )
     except (ValueError, yaml.YAMLError) as refusal:
         words = str(refusal)
         culprit = next((item for item in manifests if f"{item.kind} {item.name}" in words), manifests[0])
         raise GpuflowError(Finding("GF403", words, culprit.where, "fix the manifest")) from None
+
+
+def _inactive(cluster: Cluster, namespace: str) -> Iterator[tuple[tuple[str, str], str]]:
+    for item in (*cluster.of("ClusterQueue"), *cluster.of("LocalQueue", namespace)):
+        status = read_map(item.body.get("status"), f"{item.kind} {item.name}: status")
+        for each in read_maps(status.get("conditions"), f"{item.kind} {item.name}: status.conditions"):
+            if each.get("type") == "Active" and each.get("status") == "False":
+                yield (item.kind, item.name), str(each.get("message") or each.get("reason") or "no reason is given")
 
 
 def _configuration(cluster: Cluster) -> Mapping[str, Any] | None:

@@ -13,6 +13,7 @@ from gpuflow.check.outcome import Outcome, foremost
 from gpuflow.check.report import Scope, Verdict, worst
 from gpuflow.check.whole.kinds import Kind
 from gpuflow.check.whole.lanes import Lane
+from gpuflow.check.whole.rivals import named
 from gpuflow.check.whole.standings import Standing, Standings
 from gpuflow.demand import Demand
 from gpuflow.errors import Finding
@@ -115,6 +116,16 @@ def _wait(demand: Demand, standings: Standings, each: Standing, hint: str, safe:
             f"whether queue {lane.queue} always has quota for {who} is unknown: {settled.because}",
             where,
             "give the fan-out a parallel cap, so that its demand is bounded",
+            severity="warning",
+        )
+    if settled.rivals:
+        verb = "waits" if len(settled.rivals) == 1 else "wait"
+        return Finding(
+            "GF524",
+            f"{who} may wait in queue {lane.queue}: workload {named(settled.rivals)} {verb} for the same quota and may "
+            "be admitted first",
+            where,
+            hint,
             severity="warning",
         )
     resource = foremost(settled.resources) or ""

@@ -19,6 +19,7 @@ from gpuflow.check.report import Scope, Verdict, worst
 from gpuflow.check.whole.company import Company, Gathering
 from gpuflow.check.whole.kinds import Kind
 from gpuflow.check.whole.lanes import Route
+from gpuflow.check.whole.rivals import named
 from gpuflow.check.whole.seats import PODS, Seat, Seating, Sitting
 from gpuflow.cluster import Cluster
 from gpuflow.demand import Demand
@@ -222,6 +223,14 @@ def _wait(demand: Demand, seating: Seating, pool: NodePool, sitting: Sitting) ->
         hints.append(f"always room with parallel: {pool.safe}")
     nodes = f"{len(pool.hosts)} node{'' if len(pool.hosts) == 1 else 's'} ({pool.name})"
     resource, words = foremost(settled.resources if settled else ()), None
+    if settled and settled.rivals:
+        verb = "waits" if len(settled.rivals) == 1 else "wait"
+        text = f"may find no room on {nodes}: pod {named(settled.rivals)} {verb} for a node too and may be first"
+        return "GF524", text, "\n".join(hints), None
+    if settled and settled.avoided:
+        which = "one of them" if settled.avoided == 1 else f"{settled.avoided} of them"
+        text = f"may find no room on {nodes} after failing on {which}: retry.other_node keeps later attempts away"
+        return "GF525", text, "\n".join(hints), None
     if resource is None:
         names = [each for each in seat.pod.requests if "/" in each] or list(seat.pod.requests)
         asks = ", ".join(f"{as_quantity(each, seat.pod.requests[each])} {each}" for each in sorted(names))

@@ -1,14 +1,14 @@
 """The pods of a pipeline on the nodes: for each kind and each way a queue may send it, whether there is always room.
 
-Room is counted beside what is bound to the nodes now. Nodes that are cordoned or unwell count for *never* only. What
-pods ask of each other (affinity, spreading, ports) and volumes that may be tied to nodes are not weighed: a kind that
-asks for such things is *unknown* unless it is *never*.
+Room is counted beside what is bound to the nodes now, and beside pods of others that wait for a node. Nodes that are
+cordoned or unwell count for *never* only. What pods ask of each other (affinity, spreading, ports) and volumes that may
+be tied to nodes are not weighed: a kind that asks for such things is *unknown* unless it is *never*.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,10 +19,11 @@ from gpuflow.check.nodes.whole import room
 from gpuflow.check.report import Verdict
 from gpuflow.check.whole.blocking import Bin
 from gpuflow.check.whole.company import Company, Gathering
-from gpuflow.check.whole.contest import Contest, Settled, settle
+from gpuflow.check.whole.contest import Contest, Settled, settle_with
 from gpuflow.check.whole.crowd import Crowd, largest_cap
 from gpuflow.check.whole.kinds import Kind
 from gpuflow.check.whole.lanes import Route
+from gpuflow.check.whole.waiters import Waiter, WaitingRoom
 
 PODS: Final = "pods"
 
@@ -67,10 +68,14 @@ class Seating:
         runs: int,
         open_claims: Collection[str] = (),
         share: Share | None = None,
+        waiters: Sequence[Waiter] = (),
+        avoided: Mapping[str, int] | None = None,
     ) -> None:
         self.stock, self.crowd, self.runs = stock, crowd, runs
         self._share = share
+        self._avoided = avoided or {}
         self._open_claims = open_claims
+        self.waiting = WaitingRoom(stock, waiters, PODS)
         self.seats = [self._seat(kind, route) for kind, routes in kinds for route in routes if route.labels is not None]
         self._shunning = [seat for seat in self.seats if seat.pod.affinity.apart]
         self._hosts: dict[int, frozenset[int]] = {}
@@ -95,8 +100,11 @@ class Seating:
         """How the seat fares when everything that may run beside it lies on the nodes as badly as it can."""
         asked = {**seat.pod.requests, PODS: 1}
         company, ceilings = self.company(seat), self.ceilings(seat)
-        contest = Contest(seat.kind.steps, asked, self._bins(seat), company, PODS, ceilings)
-        return settle(contest, crowd, self.runs)
+        avoided = 0 if seat.kind.is_driver else max(self._avoided.get(step, 0) for step in seat.kind.steps)
+        contest = Contest(seat.kind.steps, asked, self._bins(seat), company, PODS, ceilings, avoided=avoided)
+        settled = settle_with(self.waiting.rivals(self.hosts(seat.pool)), contest, crowd, self.runs)
+        shunning = self.waiting.shunning(seat.pod) if settled.verdict == "always" else ()
+        return Settled("may-queue", tuple(seat.pod.requests), rivals=shunning) if shunning else settled
 
     def safe_parallelism(self, sittings: Iterable[Sitting]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""

@@ -10,12 +10,25 @@ from gpuflow.check.kueue import Ahead, blocker_ahead
 from gpuflow.check.kueue.tree import Node
 from gpuflow.check.report import Verdict, worst
 from gpuflow.check.whole.company import Gathering
-from gpuflow.check.whole.contest import Contest, Settled, settle
+from gpuflow.check.whole.contest import Contest, Settled, lost_to, settle
 from gpuflow.check.whole.crowd import Crowd, largest_cap
 from gpuflow.check.whole.kinds import Kind
-from gpuflow.check.whole.lanes import DIRECT, Group, Lane, Route, contest_of, gathering_of, lane_of, root_of, routes_of
+from gpuflow.check.whole.lanes import (
+    DIRECT,
+    Group,
+    Lane,
+    Route,
+    Waiting,
+    contest_of,
+    gathering_of,
+    lane_of,
+    nobody,
+    root_of,
+    routes_of,
+)
 from gpuflow.check.whole.levels import shelters
 from gpuflow.check.whole.queue_setup import Setup
+from gpuflow.check.whole.waiting_line import WaitingLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +61,7 @@ class Standings:
         self._lane_of = {id(lane.kind): lane for lane in self.lanes}
         self._gatherings: dict[tuple[int, tuple[str, ...]], Gathering] = {}
         self._waiting = self._pending_by_queue()
+        self._line = WaitingLine(self.kueue, self._waiting)
         self.all = [self._standing(lane) for lane in self.lanes]
 
     def routes(self, kind: Kind) -> tuple[Route, ...]:
@@ -122,18 +136,27 @@ class Standings:
         return Standing(lane, verdict, settled, unknown, ahead, tuple(routes or ()))
 
     def _fares(self, lane: Lane, group: Group, crowd: Crowd) -> tuple[Settled, tuple[str, ...]]:
-        """How the lane fares in one group when everything beside it holds quota as badly as it can, and the flavors
-        that it may get. Where the first always has room, no other is looked at."""
+        """How the lane fares in one group, first among the pipeline's own pods, then beside workloads that wait too."""
+        answer, flavors = self._fare(lane, group, crowd, nobody)
+        rivals = self._line.rivals(root_of(self.kueue, lane), group.flavors)
+        if answer.verdict != "always" or rivals is None:
+            return answer, flavors
+        beaten, flavors = self._fare(lane, group, crowd, self._line.rivals)
+        return (answer if beaten.verdict == "always" else lost_to(rivals, beaten, group.asked)), flavors
+
+    def _fare(self, lane: Lane, group: Group, crowd: Crowd, waiting: Waiting) -> tuple[Settled, tuple[str, ...]]:
+        """How it fares when everything beside it holds quota as badly as it can, and the flavors that it may get.
+        Where the first always has room, no other is looked at."""
         if len(group.flavors) > 1:
-            first = settle(contest_of(self.kueue, lane, group, self.gather, first=True), crowd, self.runs)
+            first = settle(contest_of(self.kueue, lane, group, self.gather, waiting, first=True), crowd, self.runs)
             if first.verdict == "always":
                 return first, group.flavors[:1]
-        answer = settle(contest_of(self.kueue, lane, group, self.gather), crowd, self.runs)
-        if answer.verdict != "always" and self._is_sheltered(lane, group, crowd):
+        answer = settle(contest_of(self.kueue, lane, group, self.gather, waiting), crowd, self.runs)
+        if answer.verdict != "always" and self._is_sheltered(lane, group, crowd, waiting):
             answer = Settled("always")
         return answer, group.flavors
 
-    def _is_sheltered(self, lane: Lane, group: Group, crowd: Crowd) -> bool:
+    def _is_sheltered(self, lane: Lane, group: Group, crowd: Crowd, waiting: Waiting) -> bool:
         """Whether some flavor always has room because limits keep the steps of other queues away from it."""
 
         def holds(contest: Contest) -> bool:
@@ -141,7 +164,7 @@ class Standings:
 
         return any(
             all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in shelters(self.kueue, lane, group, self.below)
+            for resources in shelters(self.kueue, lane, group, self.below, waiting)
         )
 
     def _is_always(self, lane: Lane, crowd: Crowd) -> bool:
@@ -151,6 +174,9 @@ class Standings:
         yield from lane.found.unmodelled
         queue = lane.cluster_queue
         assert queue is not None
+        for kind, name in (("LocalQueue", lane.queue), ("ClusterQueue", queue.name)):
+            if (kind, name) in self.setup.inactive:
+                yield f"why {kind} {name} says that it is not active: {self.setup.inactive[kind, name]}"
         possible = {name for group in lane.groups for name in group.flavors}
         for check in queue.checks:
             words = f"AdmissionCheck {check.name} decides after quota is reserved"
@@ -199,4 +225,5 @@ def _summed(answers: list[Settled]) -> Settled:
         worst(each.verdict for each in answers),
         tuple(name for each in answers for name in each.resources),
         "; ".join(dict.fromkeys(because)) or None,
+        tuple({rival.name: rival for each in answers for rival in each.rivals}.values()),
     )
