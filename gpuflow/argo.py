@@ -24,9 +24,10 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.targets.argo.alone import handed_over, template_alone
+from gpuflow.targets.argo.alone import handed_over, place_of_call, template_alone
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.models import differences
+from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request, losses
 
@@ -81,7 +82,8 @@ class StepContainer(Container):  # type: ignore[misc]  # as above
     """
 
     def __call__(self, **options: Any) -> Any:
-        takes = [parameter.name for parameter in self.inputs or ()]
+        inputs = [parameter.name for parameter in self.inputs or ()]
+        takes = [name for name in inputs if name != PLACE]
         given = {
             **_named(options.pop("arguments", None)),
             **{name: options.pop(name) for name in takes if name in options},
@@ -90,8 +92,11 @@ class StepContainer(Container):  # type: ignore[misc]  # as above
         if unknown or missing:
             wrong = f'takes no "{unknown[0]}"' if unknown else f'needs "{missing[0]}"'
             raise fail("GF301", f'container "{self.name}" {wrong}; it takes {", ".join(takes) or "nothing"}')
-        arguments = [{name: handed_over(_value(given[name])) for name in takes}] if takes else []
-        return super().__call__(arguments=arguments, **options)
+        values = {name: handed_over(_value(name, given[name])) for name in takes}
+        if PLACE in inputs:
+            looped = any(options.get(loop) for loop in _LOOPS)
+            values[PLACE] = place_of_call(options.get("name") or self.name, looped=looped)
+        return super().__call__(arguments=[values] if values else [], **options)
 
 
 def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") -> StepContainer:
@@ -107,7 +112,7 @@ def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
         annotations=metadata.annotations,
         labels=metadata.labels,
         pod_security_context=model.security_context,
-        inputs=[Parameter(name=entry["name"]) for entry in template.get("inputs", {}).get("parameters", [])] or None,
+        inputs=[Parameter(**entry) for entry in template.get("inputs", {}).get("parameters", [])] or None,
         outputs=[Parameter.from_model(entry) for entry in model.outputs.parameters] if model.outputs else None,
     )
     built = made._build_template().model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -117,6 +122,7 @@ def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     return made
 
 
+_LOOPS = ("with_items", "with_param", "with_sequence")
 _OF_TEMPLATE = (
     "affinity", "init_containers", "memoize", "name", "node_selector", "pod_spec_patch", "priority_class_name",
     "retry_strategy", "scheduler_name", "service_account_name", "sidecars", "synchronization", "tolerations", "volumes",
@@ -136,9 +142,19 @@ def _named(arguments: Any) -> dict[str, Any]:
     return found
 
 
-def _value(value: Any) -> Any:
+def _value(name: str, value: Any) -> Any:
     """What a Hera parameter or expression stands for, as text with Argo's tags."""
-    return value if isinstance(value, str | int | float | bool | list | dict | None) else str(value)
+    if isinstance(value, Parameter):
+        return str(value)
+    if type(value).__module__.startswith("hera.expr"):  # Hera gives its expressions no public type
+        return f"{value:=}"
+    if not isinstance(value, str | int | float | bool | list | dict | None):
+        raise fail(
+            "GF301",
+            f'"{name}" is a {type(value).__name__}, which is no value',
+            hint="hand over text, a number, or a parameter: task.get_parameter(…)",
+        )
+    return value
 
 
 def _site(site: Site | str) -> Site:

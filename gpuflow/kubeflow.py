@@ -18,6 +18,7 @@ from google.protobuf import json_format
 from kfp import dsl
 from kfp.components import load_component_from_text
 from kfp.dsl.pipeline_channel import PipelineChannel
+from kfp.dsl.types.type_utils import get_parameter_type
 from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 
 from gpuflow.emit import emit
@@ -25,8 +26,7 @@ from gpuflow.errors import fail
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import RunRef
-from gpuflow.targets.kubeflow.alone import RUN_ID_INPUT, Alone, alone
+from gpuflow.targets.kubeflow.alone import Alone, alone
 from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.document import SCHEMA_VERSION
 from gpuflow.targets.kubeflow.messages import ir
@@ -35,14 +35,12 @@ from gpuflow.targets.kubeflow.values import STRING, Type, output_type
 
 __all__ = ["StepComponent", "component", "configure"]
 
-_CHANNEL_TYPES: dict[str, Type] = {
-    "String": STRING,
-    "Integer": ir.ParameterType.NUMBER_INTEGER,
-    "Float": ir.ParameterType.NUMBER_DOUBLE,
-    "Boolean": ir.ParameterType.BOOLEAN,
-    "List": ir.ParameterType.LIST,
-    "Dict": ir.ParameterType.STRUCT,
+_OF_THE_COMMAND = {
+    "working_dir": "KFP has no working directory",
+    "checkpoint": "checkpoint needs the supervisor in front of it",
+    "outputs": "outputs need the supervisor in front of it",
 }
+"""What a step says that only its command can carry."""
 _PYTHON_TYPES: dict[type, Type] = {
     str: STRING,
     int: ir.ParameterType.NUMBER_INTEGER,
@@ -62,11 +60,12 @@ def configure(
     task: dsl.PipelineTask, step: Step, site: Site | str = "nvidia", *, name: str | None = None
 ) -> dsl.PipelineTask:
     """Give an existing task the step's resources, placement, volumes, environment, identity, retries and caching."""
+    if not isinstance(task, dsl.PipelineTask):
+        raise fail("GF301", f"configure takes a task first, and then a step, not a {type(task).__name__}")
     made = alone(step, _site(site), name or task.name)
-    if step.working_dir is not None:
-        raise fail(
-            "GF301", "configure leaves a task's command alone, and KFP has no working directory", hint="use component"
-        )
+    for field, why in _OF_THE_COMMAND.items():
+        if getattr(step, field):
+            raise fail("GF301", f"configure leaves a task's command alone, and {why}", hint="use component")
     late = [key for key, value in step.env.items() if not isinstance(value, str) and hasattr(value, "canonical")]
     if late:
         raise fail(
@@ -80,7 +79,7 @@ class StepComponent:
 
     def __init__(self, made: Alone) -> None:
         self._made = made
-        self.inputs = tuple(name for channel, name in made.inputs.items() if not isinstance(channel, RunRef))
+        self.inputs = made.arguments
 
     def __call__(self, **arguments: Any) -> dsl.PipelineTask:
         unknown, missing = sorted({*arguments} - {*self.inputs}), sorted({*self.inputs} - {*arguments})
@@ -89,17 +88,15 @@ class StepComponent:
             raise fail(
                 "GF301", f'component "{self._made.name}" {wrong}; it takes {", ".join(self.inputs) or "nothing"}'
             )
-        types = {name: _type(value) for name, value in arguments.items()}
-        given = dict(arguments)
-        if RUN_ID_INPUT in self._made.inputs.values():
-            types[RUN_ID_INPUT], given[RUN_ID_INPUT] = STRING, dsl.PIPELINE_JOB_ID_PLACEHOLDER
-        return _applied(load_component_from_text(self.text(types))(**given), self._made)
+        known = self._made.known
+        types = {name: _type(value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
+        return _applied(load_component_from_text(self.text(types))(**arguments, **known), self._made)
 
     def text(self, types: dict[str, Type] | None = None) -> str:
         """The component as YAML that `kfp.components.load_component_from_text` reads; inputs are text unless said."""
         made = self._made
         outputs = {out: output_type(kind.type, None) for out, kind in made.step.outputs.items()}
-        inputs = types or dict.fromkeys(made.inputs.values(), STRING)
+        inputs = types or dict.fromkeys((*made.arguments, *made.known), STRING)
         label = f"comp-{made.name}"
         bare = ir.PipelineDeploymentConfig.PipelineContainerSpec(
             image=made.container.image, command=made.container.command
@@ -116,7 +113,7 @@ class StepComponent:
 
 def _type(value: Any) -> Type:
     if isinstance(value, PipelineChannel):
-        return _CHANNEL_TYPES.get(str(value.channel_type), STRING)
+        return get_parameter_type(value.channel_type) or STRING
     return _PYTHON_TYPES.get(type(value), STRING)
 
 

@@ -1,11 +1,12 @@
-"""The keyword arguments of a step that stands alone in hand-written engine code: one for each thing it refers to."""
+"""A step that stands alone in hand-written engine code: its keyword arguments, and what is not its own to say."""
 
 from __future__ import annotations
 
 import keyword
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from gpuflow.errors import fail
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
 
@@ -17,3 +18,24 @@ def keywords_of(step: Step) -> Iterator[tuple[ParamRef | OutputRef, str]]:
     for ref in refs:
         is_shared = counts[ref.name] > 1 or keyword.iskeyword(ref.name)
         yield ref, f"{ref.step.replace('-', '_')}_{ref.name}" if isinstance(ref, OutputRef) and is_shared else ref.name
+
+
+def refuse_flow(step: Step, flow: Mapping[str, str], claims: str) -> None:
+    """Raise for what decides how steps hang together. `flow`: how the engine's users write each field themselves;
+    `claims`: how they claim volumes for a run."""
+    if not isinstance(step, Step):
+        raise fail("GF301", f"a gpuflow.Step is wanted here, not a {type(step).__name__}")
+    for field, instead in flow.items():
+        if getattr(step, field):
+            raise fail(
+                "GF301", f"{field} belongs to the pipeline, not to a step on its own", hint=f"write it with {instead}"
+            )
+    if any(volume.new_claim for volume in step.volumes.values()):
+        raise fail("GF301", "new_claim belongs to the pipeline, not to a step on its own", hint=f"use {claims}")
+    items = [ref.name for _, ref in step.references() if isinstance(ref, ItemRef)]
+    if items:
+        raise fail(
+            "GF301",
+            f"a step on its own has no fan-out, and so no {{item: {items[0]}}}",
+            hint=f"write {{param: {items[0]}}}, and hand over the loop's item as {items[0]}=",
+        )

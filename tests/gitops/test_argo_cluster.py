@@ -50,6 +50,7 @@ def test_the_commands_of_the_readme_start_runs_with_the_values_they_give(
         assert {pod["metadata"]["labels"]["gpuflow.dev/pipeline"] for pod in pods} == {words[2].split("/")[1]}
         run = workflows.get("workflow", name)
         assert run is not None and run["status"]["phase"] == "Running"
+        assert run["metadata"]["labels"]["gpuflow.dev/pipeline"] == words[2].split("/")[1]
         given = dict(word.split("=", 1) for word in words[4::2])
         stored = run["status"]["storedWorkflowTemplateSpec"] if "cronwf" not in command else run["spec"]
         told = {entry["name"]: entry["value"] for entry in stored["arguments"]["parameters"] if "value" in entry}

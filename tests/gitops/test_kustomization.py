@@ -97,6 +97,7 @@ ADDED = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresou
         ("kustomization.yaml", "# Made by gpuflow 0\nresources: [../other]\n", "the resources ../other"),
         ("kustomization.yaml", "# Made by gpuflow 0\n<<<<<<< ours\nresources: []\n", "it is not YAML"),
         ("kustomization.yaml", "# Made by gpuflow 0\n- nightly.yaml\n", "it is not a kustomization"),
+        ("kustomization.yaml", "# Made by gpuflow 0\n# \n" + ADDED + "# Ask ops first\n", "somebody added a comment"),
     ],
 )
 @pytest.mark.parametrize("check", [(), ("--check",)])

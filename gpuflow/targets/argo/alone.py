@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpuflow.errors import GpuflowError, fail
 from gpuflow.pod.expansion import escaped
+from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.params import Output, Param, text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.argo.capabilities import CAPABILITIES
-from gpuflow.targets.argo.spelling import Inputs, safe, text_value, without_tags
+from gpuflow.targets.argo.places import PLACE, PLACE_TAG
+from gpuflow.targets.argo.spelling import ITEM, Inputs, safe, text_value, without_tags
 from gpuflow.targets.argo.templates import step_template
 from gpuflow.targets.frame import losses
-from gpuflow.targets.keywords import keywords_of
+from gpuflow.targets.keywords import keywords_of, refuse_flow
 
 FLOW = {
     "for_each": "with_items or with_param of the task",
@@ -28,7 +30,7 @@ FLOW = {
     "on": "on_exit of the workflow",
 }
 """What decides how steps hang together, and who decides it in a hand-written workflow."""
-_TAG = re.compile(r"(\{\{(?!\{).*?\}\})", re.DOTALL)
+_TAG = re.compile(r"(\{\{(?!\{)(?:(?!\{\{).)*?\}\})", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -52,23 +54,29 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
         raise fail(
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
         )
-    for field, instead in FLOW.items():
-        if getattr(step, field):
-            raise fail(
-                "GF301", f"{field} belongs to the pipeline, not to a step on its own", hint=f"write it with {instead}"
-            )
-    if any(volume.new_claim for volume in step.volumes.values()):
-        raise fail(
-            "GF301",
-            "new_claim belongs to the pipeline, not to a step on its own",
-            hint="use claim, with volume_claim_templates of the workflow",
-        )
+    refuse_flow(step, FLOW, "claim and volume_claim_templates of the workflow")
     names: dict[Ref, str] = dict(keywords_of(step))
     pipeline = _around(step, name, tuple(names))
     missing = losses(pipeline, CAPABILITIES)
     if missing:
         raise GpuflowError(loss.finding("argo") for loss in missing)
-    return step_template(pipeline, name, name, site, inputs=Keywords(names))[0]
+    inputs = Keywords(names)
+    template = step_template(pipeline, name, name, site, inputs=inputs, within=_apart(names.values()))[0]
+    if keeps_state(step, site):  # whoever calls the template by its name alone is its only caller
+        given = template["inputs"]["parameters"]
+        template["inputs"] = {"parameters": [{**one, "value": name} if one["name"] == PLACE else one for one in given]}
+    return template
+
+
+def _apart(names: Collection[str]) -> str:
+    """What keeps the state of a template's tasks apart: where each is called, and with which arguments."""
+    values = ", ".join(f"inputs.parameters['{name}']" for name in sorted(names))
+    return f"{PLACE_TAG},{{{{=sprig.trunc(16, sprig.sha256sum(toJson([{values}])))}}}}" if values else PLACE_TAG
+
+
+def place_of_call(task: str, *, looped: bool) -> str:
+    """What a task hands down: its name, and in a loop a digest of its item."""
+    return f"{task},{{{{=sprig.trunc(16, sprig.sha256sum({ITEM}))}}}}" if looped else task
 
 
 def _around(step: Step, name: str, refs: tuple[Ref, ...]) -> Pipeline:

@@ -82,6 +82,8 @@ def _foreign(name: str, present: Mapping[str, str]) -> str | None:
         return "it is not YAML"
     if not isinstance(document, dict) or not isinstance(document.get("resources", []), list):
         return "it is not a kustomization"
+    if any("#" in line for line in text.splitlines()[2:]):
+        return "somebody added a comment"
     keys = sorted(str(key) for key in document.keys() - _KEYS)
     if keys:
         return f"somebody added {', '.join(keys)}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuflow.demand import copies_of
 from gpuflow.errors import Finding, Where
+from gpuflow.spec.flow import called
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
@@ -57,7 +58,7 @@ def nodes_of(pipeline: Pipeline) -> Nodes:
     total = Nodes(groups=1)
     for name in (*pipeline.steps, *pipeline.exit):
         step = pipeline.effective(name)
-        one = _step(step)
+        one = _step(pipeline, step)
         if step.for_each:
             copies = copies_of(pipeline, step, name)
             one = Nodes(groups=1) + one.times(copies if isinstance(copies, int) else 1)
@@ -65,9 +66,9 @@ def nodes_of(pipeline: Pipeline) -> Nodes:
     return total
 
 
-def _step(step: Step) -> Nodes:
+def _step(pipeline: Pipeline, step: Step) -> Nodes:
     if step.pipeline is not None:
-        return nodes_of(step.pipeline)
+        return nodes_of(called(pipeline, step))
     retries = step.retry.failures + step.retry.interruptions if step.retry and step.runs_container else 0
     return Nodes(1, 1 if retries else 0, retries)
 

@@ -19,9 +19,12 @@ from gpuflow.targets.argo.semaphores import reason
 from gpuflow.targets.argo.sharing import shared
 from gpuflow.targets.argo.size import size_findings
 from gpuflow.targets.argo.versions import for_version
+from gpuflow.targets.cron import go_cron
 from gpuflow.targets.frame import Artifact, Capabilities, Request, header
 
 POLICIES = {"allow": "Allow", "forbid": "Forbid", "replace": "Replace"}
+TEMPLATES = ("WorkflowTemplate", "ClusterWorkflowTemplate")
+"""Kinds whose own labels their runs do not get: each run is another object."""
 
 
 class Argo:
@@ -69,6 +72,8 @@ def build(request: Request) -> dict[str, Any]:
     spec = _workflow_spec(request)
     if kind == "CronWorkflow":
         spec = _cron_spec(pipeline, spec, labels)
+    elif kind in TEMPLATES:
+        spec = {"workflowMetadata": {"labels": labels}, **spec}
     manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
     check_against_hera(manifest)
     return manifest
@@ -142,8 +147,16 @@ def _cron_spec(pipeline: Pipeline, spec: dict[str, Any], labels: dict[str, str])
             where=Where(pipeline.source.file),
             hint="add schedule: to the pipeline",
         )
+    missing = next((name for name, param in pipeline.params.items() if param.required), None)
+    if missing is not None:
+        raise fail(
+            "GF301",
+            f'argo starts "{pipeline.name}" by itself, and the parameter "{missing}" has no default',
+            where=pipeline.where("params", missing),
+            hint="give it a default, or compile with --as WorkflowTemplate, to be started by hand only",
+        )
     cron: dict[str, Any] = {
-        "schedules": [schedule.cron],
+        "schedules": [go_cron(schedule.cron)],
         "timezone": schedule.timezone,
         "concurrencyPolicy": POLICIES[schedule.concurrency],
         "suspend": True if schedule.suspended else None,

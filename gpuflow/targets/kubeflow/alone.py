@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuflow.errors import GpuflowError, fail
 from gpuflow.pod import pod_for
+from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
 from gpuflow.targets.frame import losses
-from gpuflow.targets.keywords import keywords_of
+from gpuflow.targets.keywords import keywords_of, refuse_flow
 from gpuflow.targets.kubeflow.build import ENGINE
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.container import container_spec
-from gpuflow.targets.kubeflow.names import Channel
-from gpuflow.targets.kubeflow.pods import executor_config, refuse_shared_names
+from gpuflow.targets.kubeflow.names import RUN_ID, Channel, placeholder
+from gpuflow.targets.kubeflow.pods import executor_config, refuse_volume_names
 from gpuflow.targets.kubeflow.refusals import omissions, refusals
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 
 RUN_ID_INPUT = "pipeline_run_id"
+COPY_INPUTS = {"pipeline_task_id": "{{$.pipeline_task_uuid}}", "pipeline_task_name": "{{$.pipeline_task_name}}"}
+"""What keeps the state of a component's tasks apart: each turn of a loop has an id, each call in it a name."""
 FLOW = {
     "for_each": "dsl.ParallelFor",
     "when": "dsl.If",
@@ -37,13 +40,14 @@ FLOW = {
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A step's container and config, and the inputs it takes: keyword by channel."""
+    """A step's container and config, the arguments it takes, and the inputs that KFP itself gives a value."""
 
     name: str
     step: Step
     container: Any
     config: Any
-    inputs: dict[Channel, str]
+    arguments: tuple[str, ...]
+    known: dict[str, str]
 
 
 def alone(step: Step, site: Site, name: str) -> Alone:
@@ -52,21 +56,20 @@ def alone(step: Step, site: Site, name: str) -> Alone:
         raise fail(
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
         )
-    for field, instead in FLOW.items():
-        if getattr(step, field):
-            raise fail(
-                "GF301", f"{field} belongs to the pipeline, not to a step on its own", hint=f"write it with {instead}"
-            )
+    refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
     pipeline = Pipeline.model_construct(name=name, steps={name: step})
     missing = [loss.finding("kubeflow") for loss in losses(pipeline, CAPABILITIES)]
     missing += [*refusals(pipeline), *omissions(pipeline)]
     if missing:
         raise GpuflowError(missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))
-    spelling = KubeflowSpelling(inputs.__getitem__)
-    inputs[RunRef("id")] = RUN_ID_INPUT
-    pod = pod_for(pipeline, name, site, spelling, ENGINE)
-    refuse_shared_names(pod)
+    taken = sorted({RUN_ID_INPUT, *COPY_INPUTS} & {*inputs.values()})
+    if taken:
+        raise fail("GF301", f'"{taken[0]}" is an input that KFP itself gives a value', hint="choose another name")
+    spelling = KubeflowSpelling({**inputs, RunRef("id"): RUN_ID_INPUT}.__getitem__)
+    copies = COPY_INPUTS if keeps_state(step, site) else {}
+    pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, within="-".join(map(placeholder, copies))))
+    refuse_volume_names(pod)
     container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
-    used = {channel: inputs[channel] for channel in inputs if channel in spelling.used}
-    return Alone(name, step, container, executor_config(pod, {}), used)
+    known = {RUN_ID_INPUT: RUN_ID, **copies} if RunRef("id") in spelling.used else {}
+    return Alone(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known)

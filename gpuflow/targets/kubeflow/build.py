@@ -11,18 +11,18 @@ from gpuflow.graph.order import order
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
-from gpuflow.spec.expression import references
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.types import output_types
+from gpuflow.targets.kubeflow.conditions import asks_item
 from gpuflow.targets.kubeflow.container import STATES, container_spec
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
-from gpuflow.targets.kubeflow.pods import claim_channels, executor_config, refuse_shared_names
+from gpuflow.targets.kubeflow.pods import claim_channels, executor_config, refuse_volume_names
 from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
@@ -95,7 +95,7 @@ class Builder:
             self.sub_pipeline(name, step, dag) if step.pipeline is not None else self.container(name, step, dag, items)
         )
         condition = step.when
-        each_time = condition is not None and any(isinstance(found.ref, ItemRef) for found in references(condition))
+        each_time = asks_item(condition)
         if condition is not None and each_time:
             task = in_condition(self, task, condition, items, dag)
         for index, layer in reversed(list(enumerate(layers))):
@@ -136,7 +136,7 @@ class Builder:
         pod = pod_for(self.pipeline, name, self.site, spelling, replace(ENGINE, within=self.prefix.rstrip("-")))
         claims = claim_channels(pod, self.claim_volumes)
         try:
-            refuse_shared_names(pod)
+            refuse_volume_names(pod)
             container = container_spec(pod["spec"]["containers"][0], on=step.on, outputs=tuple(step.outputs))
         except GpuflowError as refusal:
             where = self.pipeline.where("steps" if name in self.pipeline.steps else "exit", name, key=True)

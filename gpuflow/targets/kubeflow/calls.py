@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.cron import go_cron
 
 MOST_RUNS = 10
 """The largest max_concurrency KFP accepts."""
@@ -44,7 +45,7 @@ def run_calls(
         run = _call("client.run_pipeline", Code("experiment.experiment_id"), **common, service_account=account)
         return [*lines, run]
     recurring: dict[str, Any] = {
-        "cron_expression": f"0 {schedule.cron}",
+        "cron_expression": f"0 {go_cron(schedule.cron)}",
         "max_concurrency": MOST_RUNS if schedule.concurrency == "allow" else 1,
         "no_catchup": not schedule.catch_up,
         "enabled": False if schedule.suspended else None,

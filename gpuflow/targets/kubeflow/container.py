@@ -22,9 +22,10 @@ ENTER = 'cd "$0" && exec "$@"'
 """Starts a command in a directory."""
 RUN_AS_IT_IS = 'exec "$0" "$@"'
 """Starts a command whose name `env` would take for an assignment."""
-WHEN_STATUS = 'case "$0" in *\'"state":"%s"\'*|*\'"state": "%s"\'*) exec "$@";; esac'
+WHEN_STATUS = 'case "$0" in %s) exec "$@";; esac'
 """Starts a command when KFP's final status says so; KFP has no exit step for one outcome only."""
-STATES = {"failure": "FAILED", "success": "SUCCEEDED"}
+STATES = {"failure": ("FAILED",), "success": ("SUCCEEDED", "COMPLETE")}
+"""The states of KFP's tasks for each outcome; a backend that keeps them in ML Metadata has its word for success."""
 
 
 def container_spec(main: dict[str, Any], *, on: str | None = None, outputs: tuple[str, ...] = ()) -> Any:
@@ -52,9 +53,9 @@ def _command(main: dict[str, Any], env: list[dict[str, Any]], on: str | None, ou
         command = ["env", *late, *command]
     if "workingDir" in main:
         command = ["sh", "-c", ENTER, main["workingDir"], *command]
-    if on in STATES:
-        state = STATES[on]
-        command = ["sh", "-c", WHEN_STATUS % (state, state), placeholder(input_name(StatusRef())), *command]
+    if on is not None and on in STATES:
+        patterns = "|".join(f"""*'"state":{space}"{state}"'*""" for state in STATES[on] for space in ("", " "))
+        command = ["sh", "-c", WHEN_STATUS % patterns, placeholder(input_name(StatusRef())), *command]
     return command
 
 

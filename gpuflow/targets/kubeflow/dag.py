@@ -58,6 +58,8 @@ class Dag:
 
     direct: bool
     items: Items = field(default_factory=dict)
+    runs_over: Channel | None = None
+    """The list of the loop that the DAG is the body of."""
     tasks: dict[str, Any] = field(default_factory=dict)
     produced: dict[OutputRef, tuple[str, str, Type]] = field(default_factory=dict)
     used: dict[Channel, Type] = field(default_factory=dict)
@@ -79,6 +81,8 @@ class Dag:
         """Under which name the DAG itself is handed the channel."""
         if isinstance(channel, ItemRef):
             return self.items[channel].name
+        if channel == self.runs_over:  # the driver takes it away under its own name
+            return f"{channel_name(channel)}--list"
         return channel.name if self.direct and isinstance(channel, ParamRef) else channel_name(channel)
 
     def _source(self, source: Channel | Fixed, type_: Type) -> Any:

@@ -11,7 +11,7 @@ from gpuflow.spec.params import RunClaim
 from gpuflow.targets.kubeflow.build import Builder, component
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import ClaimRef, channel_name, claim_task
+from gpuflow.targets.kubeflow.names import ClaimRef, channel_name, claim_task, release_task
 from gpuflow.targets.kubeflow.values import LIST, STRING, Type
 
 CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
@@ -100,7 +100,7 @@ def _create(builder: Builder, name: str, claim: RunClaim) -> Task:
 
 
 def _delete(builder: Builder, name: str) -> Task:
-    return _stub(builder, f"deletepvc-{name}", DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
+    return _stub(builder, release_task(name), DELETE, {"pvc_name": (ClaimRef(name), STRING)}, {})
 
 
 def _stub(builder: Builder, name: str, image: str, wants: dict[str, Want], outputs: dict[str, Type]) -> Task:

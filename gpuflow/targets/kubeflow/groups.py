@@ -12,7 +12,7 @@ from gpuflow.spec.fan_out import Range
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.targets.kubeflow.conditions import Cel
-from gpuflow.targets.kubeflow.dag import Dag, Item, Items, Task, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.dag import Dag, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, channel_name
 from gpuflow.targets.kubeflow.values import LIST, STRING, STRUCT, Type, items_type, param_types, wanted_types
@@ -37,8 +37,7 @@ def loops(step: Step, builder: Builder) -> list[Loop]:
         return []
     fixed = {name: _fixed(source) for name, source in step.for_each.items()}
     if len(fixed) == 1 or any(items is None for items in fixed.values()):
-        made = [_loop(name, fixed[name], step, builder) for name in fixed]
-        return _limited(made, step.parallel)
+        return _limited(_nested(step, fixed, builder), step.parallel)
     lists = {name: items for name, items in fixed.items() if items is not None}
     rows = [dict(zip(lists, row, strict=True)) for row in itertools.product(*lists.values())]
     item = builder.names.group("pipelinechannel--loop-item-param", set())
@@ -52,13 +51,19 @@ def _fixed(source: Any) -> list[Any] | None:
     return list(source) if isinstance(source, tuple) else None
 
 
-def _loop(name: str, items: list[Any] | None, step: Step, builder: Builder) -> Loop:
-    source = (step.for_each or {})[name]
-    if items is None:
-        found = Item(f"{channel_name(source)}-loop-item", _found_type(ItemRef(name), step))
-        return Loop({ItemRef(name): found}, None, source, None)
-    item = builder.names.group("pipelinechannel--loop-item-param", set())
-    return Loop({ItemRef(name): Item(item, items_type(items))}, json.dumps(items, sort_keys=True), None, None)
+def _nested(step: Step, fixed: dict[str, list[Any] | None], builder: Builder) -> list[Loop]:
+    """One loop per variable. Two variables over the same list have an item each, where kfp's compiler mixes them up."""
+    made: list[Loop] = []
+    for name, source in (step.for_each or {}).items():
+        items, ref = fixed[name], ItemRef(name)
+        if items is None and all(loop.source != source for loop in made):
+            own = f"{channel_name(source)}-loop-item"
+        else:
+            own = builder.names.group("pipelinechannel--loop-item-param", set())
+        type_ = _found_type(ref, step) if items is None else items_type(items)
+        raw = None if items is None else json.dumps(items, sort_keys=True)
+        made.append(Loop({ref: Item(own, type_)}, raw, source if items is None else None, None))
+    return made
 
 
 def _found_type(ref: ItemRef, step: Step) -> Type:
@@ -86,15 +91,17 @@ def in_loop(builder: Builder, task: Task, loop: Loop, around: Items) -> Task:
     iterator.item_input = first.input
     if loop.limit is not None:
         spec.iterator_policy.parallelism_limit = loop.limit
-    inner = Dag(direct=False, items={**around, **loop.items})
+    inner = Dag(direct=False, items={**around, **loop.items}, runs_over=loop.source)
     inner.add(task)
+    lists: dict[str, Want] = {}
     if loop.source is not None:
-        inner.used[loop.source] = LIST
         iterator.items.input_parameter = channel_name(loop.source)
+        lists[channel_name(loop.source)] = (loop.source, LIST)
     else:
         iterator.items.raw = loop.raw or "[]"
     item_type = first.type if first.key is None else STRUCT
-    return _closed(builder, group, spec, inner, task, {first.input: item_type}, set(loop.items), many=True)
+    own = {first.input: item_type}
+    return _closed(builder, group, spec, inner, task, own, set(loop.items), lists=lists, many=True)
 
 
 def in_condition(builder: Builder, task: Task, tree: Expression, items: Items, outer: Dag) -> Task:
@@ -109,7 +116,7 @@ def in_condition(builder: Builder, task: Task, tree: Expression, items: Items, o
     for reference in references(tree):
         inner.used.setdefault(reference.ref, type_of(reference.ref))
     spec.trigger_policy.condition = Cel(type_of, inner.input_name).render(tree)
-    return _closed(builder, group, spec, inner, task, {}, set(), many=False)
+    return _closed(builder, group, spec, inner, task, {}, set(), lists={}, many=False)
 
 
 def _group(builder: Builder, kind: str) -> tuple[str, Any]:
@@ -126,21 +133,23 @@ def _closed(
     own: dict[str, Type],
     mine: set[ItemRef],
     *,
+    lists: dict[str, Want],
     many: bool,
 ) -> Task:
-    """The group as a task of the DAG around it. `own`: inputs the loop gives itself; `mine`: the items behind them."""
+    """The group as a task of the DAG around it. `own`: inputs the loop gives itself; `mine`: the items behind them;
+    `lists`: the input with the list that it runs over."""
     surfaced = {channel_name(ref): ref for ref in task.outputs}
     outputs = {ref: (channel_name(ref), LIST if many else type_) for ref, (_, type_) in task.outputs.items()}
     # A variable of a loop further out is handed in like any other value.
     passed = {ref: inner.items[ref] for ref in inner.items if ref not in mine and _reads(task, ref)}
-    used = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
-    used |= {item.name: (ref, item.type) for ref, item in passed.items()}
+    used: dict[str, Want] = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
+    used |= {item.name: (ref, item.type) for ref, item in passed.items()} | lists
     types = {**own, **{name: type_ for name, (_, type_) in used.items()}}
     component = ir.ComponentSpec(dag=inner.spec(surfaced), input_definitions=inputs_of(types))
     if surfaced:
         component.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))
     builder.components[f"comp-{group}"] = component
-    return Task(group, spec, dict(used), {}, outputs)
+    return Task(group, spec, used, {}, outputs)
 
 
 def _reads(task: Task, ref: ItemRef) -> bool:

@@ -68,6 +68,11 @@ def claim_task(name: str) -> str:
     return f"createpvc-{name}"
 
 
+def release_task(name: str) -> str:
+    """The task that deletes a claim."""
+    return f"deletepvc-{name}"
+
+
 def placeholder(name: str) -> str:
     """What KFP replaces with the value of a component's input."""
     return f"{{{{$.inputs.parameters['{name}']}}}}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from google.protobuf import json_format
@@ -19,13 +20,15 @@ _LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 def plain(message: Any) -> dict[str, Any]:
     """The message in its JSON form."""
-    fields = [(field.json_name, _converter(field)(value)) for field, value in message.ListFields()]
+    fields = []
+    for field, value in message.ListFields():
+        name, convert = _named(field)
+        fields.append((name, convert(value)))
     fields.sort(key=_first)
     return dict(fields)
 
 
-def _first(pair: tuple[str, Any]) -> str:
-    return pair[0]
+_first = itemgetter(0)
 
 
 def _value(message: Any) -> Any:
@@ -51,8 +54,12 @@ _WELL_KNOWN: dict[str, Convert] = {
 
 
 @cache
+def _named(field: Any) -> tuple[str, Convert]:
+    """The name of one field, and how it is written."""
+    return field.json_name, _converter(field)
+
+
 def _converter(field: Any) -> Convert:
-    """How one field is written."""
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
         inner = _single(kind.fields_by_name["value"])

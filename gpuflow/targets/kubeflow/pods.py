@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from gpuflow.targets.kubeflow.messages import ir, platform
 from gpuflow.targets.kubeflow.names import ClaimRef
 from gpuflow.targets.kubeflow.values import constant
 
+_VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 Config = Any
 """A KubernetesExecutorConfig."""
 
@@ -145,8 +147,8 @@ def _driver_name(volume: dict[str, Any]) -> tuple[str, str]:
     return "scratch", volume["name"]
 
 
-def refuse_shared_names(pod: dict[str, Any]) -> None:
-    """Raise when the driver would give two volumes of the pod the same name."""
+def refuse_volume_names(pod: dict[str, Any]) -> None:
+    """Raise when the driver would give two volumes of the pod the same name, or one a name that Kubernetes refuses."""
     for name in shared_volume_names(pod):
         raise fail(
             "GF301",
@@ -154,6 +156,15 @@ def refuse_shared_names(pod: dict[str, Any]) -> None:
             "after the Secret, ConfigMap or claim behind them",
             hint="rename one of the objects",
         )
+    for volume in pod["spec"].get("volumes", []):
+        kind, name = _driver_name(volume)
+        if not _VOLUME_NAME.fullmatch(name):
+            raise fail(
+                "GF301",
+                f'kubeflow cannot mount the {kind} "{name}": its driver gives the volume that name, and Kubernetes '
+                "allows volumes at most 63 lower-case letters, digits and '-'",
+                hint="make an object of a shorter name without dots, and mount that",
+            )
 
 
 def claim_channels(pod: dict[str, Any], new_claims: Mapping[str, str]) -> dict[str, ClaimRef]:

@@ -16,12 +16,16 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
 from gpuflow.targets.kubeflow.calls import accounts
+from gpuflow.targets.kubeflow.conditions import asks_item
+from gpuflow.targets.kubeflow.names import claim_task, release_task
 from gpuflow.targets.kubeflow.retries import waits
 from gpuflow.targets.kubeflow.text import replaced
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, Place, str]
 EXACT = 2**53
+LONGEST_CLAIM = 26
+"""A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
 
 
 def refusals(pipeline: Pipeline, inside: Place = ()) -> Iterator[Finding]:
@@ -67,6 +71,13 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
                 ("claims", name),
                 "name the class",
             )
+        if len(name) > LONGEST_CLAIM:
+            yield (
+                f'the claim "{name}" is longer than {LONGEST_CLAIM} characters: KFP puts 37 before them, and calls '
+                "a volume so, which may have 63",
+                ("claims", name),
+                "choose a shorter name",
+            )
     if sub and pipeline.claims:
         yield "a sub-pipeline's claims cannot be carried", ("claims",), "move them to the pipeline that uses it"
 
@@ -85,6 +96,8 @@ def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
 def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     if f"{name}-driver" in pipeline.steps or f"{name}-driver" in pipeline.exit:
         yield f'KFP calls its own task "{name}-driver", like another step', (), f'rename "{name}-driver"'
+    if any(name in (claim_task(claim), release_task(claim)) for claim in pipeline.claims):
+        yield f'the task of a claim is called "{name}" too', (), "rename the step or the claim"
     yield from _fan_out(pipeline, name, step)
     yield from _shared_state(step)
     yield from _bare_text(pipeline, step)
@@ -198,6 +211,12 @@ def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
             ("for_each",),
             "let an earlier step write all combinations as one list",
         )
+    if asks_item(step.when) and name in _read_steps(pipeline):
+        yield (
+            "some of its copies may be left out, and KFP's driver fails on the outputs of the others",
+            ("when",),
+            "run every copy, and let it say in its output that there was nothing to do",
+        )
 
 
 def _read_steps(pipeline: Pipeline) -> set[str]:
@@ -222,5 +241,8 @@ def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator
 
 
 def _variables(pipeline: Pipeline) -> set[str]:
-    """The environment variables of all steps."""
-    return {key for name in (*pipeline.steps, *pipeline.exit) for key in pipeline.effective(name).env}
+    """The environment variables of all steps, those of sub-pipelines too: values are handed down."""
+    steps = [pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)]
+    return {key for step in steps for key in step.env}.union(
+        *(_variables(step.pipeline) for step in steps if step.pipeline)
+    )

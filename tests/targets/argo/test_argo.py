@@ -18,7 +18,7 @@ from gpuflow.targets.argo import target
 from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
-from tests.targets.argo.manifests import HEAD, compiled, schema_errors, task, template
+from tests.targets.argo.manifests import HEAD, artefact, compiled, schema_errors, task, template
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[2] / "gpuflow" / "demo"
@@ -143,6 +143,38 @@ def test_a_pipeline_becomes_a_workflow_template_and_a_schedule_a_cron_workflow()
 def test_a_workflow_gets_a_generated_name() -> None:
     metadata = compiled("steps: {a: {command: [x]}}", **{"as": "Workflow"})["metadata"]
     assert metadata["generateName"] == "p-" and "name" not in metadata
+
+
+@pytest.mark.parametrize("kind", ["WorkflowTemplate", "ClusterWorkflowTemplate", "Workflow", "CronWorkflow"])
+def test_a_run_has_the_pipelines_labels_whatever_it_was_started_from(kind: str) -> None:
+    manifest = compiled(f"labels: {{team: nlp}}\n{SCHEDULED}", **{"as": kind})
+    # A run of a template or of a schedule is another object; a Workflow is the run itself.
+    run = manifest["metadata"] if kind == "Workflow" else manifest["spec"]["workflowMetadata"]
+    assert run["labels"] == {"team": "nlp", "gpuflow.dev/pipeline": "p"} == manifest["metadata"]["labels"]
+    assert kind != "Workflow" or "workflowMetadata" not in manifest["spec"]
+
+
+def test_a_schedule_whose_runs_would_lack_a_parameter_is_refused() -> None:
+    text = f"params: {{day: {{type: string}}}}\n{SCHEDULED}"
+    with pytest.raises(GpuflowError, match='argo starts "p" by itself, and the parameter "day" has no default'):
+        compiled(text)
+    assert compiled(text, **{"as": "WorkflowTemplate"})["kind"] == "WorkflowTemplate"
+
+
+CRONS = {
+    "0 0 * * 7": "0 0 * * 0",
+    "5 4 * * sat-7": "5 4 * * 0,6",
+    "0 0 * * 0-7": "0 0 * * 0,1,2,3,4,5,6",
+    "0 0 * * 1-07/2,tue": "0 0 * * 0,1,3,5,tue",
+    "*/5 0-6 7 7 mon-fri": "*/5 0-6 7 7 mon-fri",
+    "0 0 1,15 * *": "0 0 1,15 * *",
+}
+
+
+@pytest.mark.parametrize("cron", CRONS)
+def test_sunday_is_written_as_argo_reads_it(cron: str) -> None:
+    manifest = compiled(f'schedule: "{cron}"\nsteps: {{a: {{command: [x]}}}}')
+    assert manifest["spec"]["schedules"] == [CRONS[cron]]
 
 
 def test_another_kind_is_refused_with_a_suggestion() -> None:
@@ -296,9 +328,10 @@ def test_argos_own_validation_accepts_every_construct() -> None:
         )[0].text
         for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"as": "Workflow"}), (SCHEDULED, {}))
     ]
+    texts += [artefact(f'schedule: "{cron}"\nsteps: {{a: {{command: [x]}}}}') for cron in CRONS]
     texts.append((HERE / "golden" / "nightly.yaml").read_text(encoding="utf-8"))
     with Oracle("argo", "lint") as oracle:
-        assert [answer["errors"] for answer in oracle.ask([{"text": text} for text in texts])] == [[], [], [], []]
+        assert [answer["errors"] for answer in oracle.ask([{"text": text} for text in texts])] == [[] for _ in texts]
 
 
 def test_a_steps_own_exit_codes_say_nothing_about_running_out_of_memory() -> None:

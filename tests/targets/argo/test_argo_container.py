@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hera.expr import g
 from hera.workflows import DAG, Parameter, Steps, Workflow
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -138,11 +139,23 @@ def test_missing_and_unknown_arguments_are_named(arguments: dict[str, Any], word
         ({"needs": ["b"]}, "needs belongs to the pipeline"),
         ({"for_each": {"x": [1]}}, "for_each belongs to the pipeline"),
         ({"volumes": {"/a": {"new_claim": "c"}}}, "new_claim belongs to the pipeline"),
+        ({"args": [{"item": "x"}]}, r"write \{param: x\}, and hand over the loop's item as x="),
     ],
 )
 def test_what_the_author_of_the_workflow_writes_is_refused_on_a_step(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(GpuflowError, match=words):
         gpuflow.argo.container(gpuflow.Step(image="i", command=["a"], **fields))
+
+
+def test_an_expression_of_hera_is_a_value_and_an_object_is_none() -> None:
+    step = gpuflow.Step(image="i", command=["a", {"param": "x"}])
+    (call,) = hand_written(step, x=g.workflow.parameters.p)["spec"]["templates"][-1]["dag"]["tasks"]
+    assert "string(workflow.parameters.p)" in call["arguments"]["parameters"][0]["value"]
+    for wrong in (object(), Workflow(name="wf")):
+        with pytest.raises(GpuflowError, match=r'"x" is a (object|Workflow), which is no value'):
+            hand_written(step, x=wrong)
+    with pytest.raises(GpuflowError, match=r"a gpuflow\.Step is wanted here, not a dict"):
+        gpuflow.argo.container({"image": "i", "command": ["a"]})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
@@ -153,10 +166,10 @@ def argo() -> Iterator[Oracle]:
 
 @pytest.mark.go
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(value=PRINTABLE, before=st.sampled_from(["", "a-", "{", "$", "$("]), literal=PRINTABLE)
+@given(value=PRINTABLE, before=st.sampled_from(["", "a-", "{", "$", "$(", "{{ ", "{{="]), literal=PRINTABLE)
 def test_arguments_reach_the_container_unchanged(argo: Oracle, value: str, before: str, literal: str) -> None:
     """Asked of Argo's own substitution. A literal with a whole tag in it is a tag, as everywhere in Hera."""
-    plain = literal.replace("{{", "").replace("}}", "")
+    plain = literal.replace("}}", "")
     step = gpuflow.Step(image="i", command=["x", {"param": "a"}, {"param": "b"}])
     manifest = hand_written(step, a=before + "{{workflow.parameters.p}}", b=plain)
     manifest["metadata"] = {"name": "wf", "namespace": "ns", "uid": "0-1"}
@@ -167,6 +180,44 @@ def test_arguments_reach_the_container_unchanged(argo: Oracle, value: str, befor
     _, first, second = (kubelet(word, variables) for word in pod["container"]["command"])
     assert first == before + value
     assert second == plain
+
+
+CHECKPOINT = {"path": "/c", "store": "s3://m"}
+KEEPS = gpuflow.Step(image="i", command=["x"], checkpoint=CHECKPOINT)
+KEEPS_WITH = gpuflow.Step(image="i", command=["x", {"param": "n"}], checkpoint=CHECKPOINT)
+
+
+def states(argo: Oracle, manifest: dict[str, Any], task: str) -> list[str]:
+    """Under which step each pod of a task keeps its state."""
+    manifest["metadata"] = {"name": "wf", "namespace": "ns", "uid": "0-1"}
+    (answer,) = argo.ask([{"workflow": manifest, "parameters": {"p": "v"}, "path": [task], "scope": {}}])
+    assert "pods" in answer, answer
+    words = [word for pod in answer["pods"] for word in pod["container"]["command"]]
+    return [word for word in words if word.startswith("--step=")]
+
+
+@pytest.mark.go
+def test_tasks_of_one_container_keep_their_checkpoints_apart(argo: Oracle) -> None:
+    with Workflow(name="wf", namespace="ns", entrypoint="main", arguments={"p": "d"}) as workflow:
+        bare = gpuflow.argo.container(KEEPS, name="bare")
+        told = gpuflow.argo.container(KEEPS_WITH, name="told")
+        with DAG(name="main"):
+            bare(name="one")
+            bare(name="each", with_items=["a", "b", 3])
+            bare(name="rows", with_items=[{"k": 1}, {"k": 2}])
+            told(name="other", n="{{workflow.parameters.p}}")
+            told(name="same", n=5)
+    manifest = built(workflow)
+    found = [state for task in ("one", "each", "rows", "other", "same") for state in states(argo, manifest, task)]
+    assert len(found) == len(set(found)) == 8
+    assert found[0] == "--step=one/bare"
+    with Oracle("argo", "lint") as oracle:
+        assert [answer["errors"] for answer in oracle.ask([{"text": yaml.safe_dump(manifest)}])] == [[]]
+
+
+def test_a_container_that_is_the_whole_workflow_needs_no_caller() -> None:
+    template = template_alone(KEEPS, Site.load("nvidia"), "train")
+    assert template["inputs"]["parameters"] == [{"name": "pipeline--place", "value": "train"}]
 
 
 @pytest.mark.go

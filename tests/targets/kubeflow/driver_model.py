@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from gpuflow.quantity import Quantity
@@ -66,8 +67,8 @@ def _value(name: str, entry: dict[str, Any]) -> str:
     value = entry["defaultValue"]
     if isinstance(value, str):
         return value
-    if isinstance(value, float) and value == int(value):
-        return str(int(value))
+    if isinstance(value, float):
+        return format(Decimal(repr(value)).normalize(), "f")
     return json.dumps(value, separators=(",", ":"))
 
 

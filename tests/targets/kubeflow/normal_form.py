@@ -28,6 +28,7 @@ def normal_form(documents: list[dict[str, Any]]) -> dict[str, Any]:
         "schema": spec["schemaVersion"],
         "params": params,
         "config": kubernetes.get("pipelineConfig"),
+        "outputs": reader.outputs(spec["root"]),
         "tasks": reader.dag(spec["root"], {name: f"<param {name}>" for name in params}),
     }
 
@@ -41,6 +42,19 @@ class _Reader:
     def dag(self, component: dict[str, Any], given: Sources) -> dict[str, Any]:
         tasks = component["dag"]["tasks"]
         return {self.identity(name, tasks[name]): self.task(tasks[name], tasks, given) for name in tasks}
+
+    def outputs(self, component: dict[str, Any]) -> dict[str, tuple[str, str]]:
+        """What a pipeline gives: the type of each output, and where it comes from."""
+        types, chosen = (
+            _parameters(component.get("outputDefinitions", {})),
+            _parameters(component["dag"].get("outputs", {})),
+        )
+        tasks = component["dag"]["tasks"]
+        made = {name: entry["valueFromParameter"] for name, entry in chosen.items()}
+        return {
+            name: (types[name]["parameterType"], self.output(one["producerSubtask"], one["outputParameterKey"], tasks))
+            for name, one in made.items()
+        }
 
     def identity(self, name: str, task: dict[str, Any]) -> str:
         """A group is known by what is in it, a step by its name."""
@@ -71,7 +85,7 @@ class _Reader:
             name: entry["parameterType"] for name, entry in _parameters(component.get("inputDefinitions", {})).items()
         }
         if "dag" in component:
-            return {**result, "tasks": self.dag(component, inputs)}
+            return {**result, "tasks": self.dag(component, {**_defaults(component), **inputs})}
         label = component["executorLabel"]
         outputs = _parameters(component.get("outputDefinitions", {}))
         return {
@@ -123,6 +137,12 @@ class _Reader:
         chosen = component["dag"]["outputs"]["parameters"][key]["valueFromParameter"]
         inner = self.output(chosen["producerSubtask"], chosen["outputParameterKey"], component["dag"]["tasks"])
         return f"<all {inner}>" if name.startswith("for-loop") else inner
+
+
+def _defaults(component: dict[str, Any]) -> Sources:
+    """What the inputs of a pipeline are when it is handed nothing."""
+    definitions = _parameters(component.get("inputDefinitions", {}))
+    return {name: f"<default {entry.get('defaultValue')!r}>" for name, entry in definitions.items()}
 
 
 def _parameters(definitions: dict[str, Any]) -> dict[str, Any]:

@@ -126,6 +126,7 @@ def test_the_pasted_header_of_resources_runs_the_very_version_that_was_applied(s
 
 def test_cron_gets_the_seconds_that_kfp_reads_first() -> None:
     assert keywords(calls('schedule: "30 2 * * 1-5"\n')[1])["cron_expression"] == "0 30 2 * * 1-5"
+    assert keywords(calls('schedule: "30 2 * * 7"\n')[1])["cron_expression"] == "0 30 2 * * 0"
 
 
 def test_what_a_schedule_says_is_in_the_call() -> None:

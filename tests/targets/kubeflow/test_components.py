@@ -18,6 +18,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.targets.frame import Request, compile_with, losses
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.kubeflow.names import placeholder
 from tests.targets.kubeflow.launching import launch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -197,6 +198,59 @@ def test_what_kfp_cannot_carry_and_what_kfp_itself_should_say_are_refused() -> N
         kubeflow.component(gpuflow.Step(image="i:1", command=["x"], service_account="trainer"))
     with pytest.raises(GpuflowError, match=r"dsl\.ParallelFor"):
         kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"item": "n"}], for_each={"n": [1, 2]}))
+    with pytest.raises(GpuflowError, match=r"write \{param: n\}, and hand over the loop's item as n="):
+        kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"item": "n"}]))
+    with pytest.raises(GpuflowError, match=r"new_claim belongs to the pipeline.*\n.*mount_pvc"):
+        kubeflow.component(gpuflow.Step(image="i:1", command=["x"], volumes={"/data": {"new_claim": "c"}}))
+    with pytest.raises(GpuflowError, match='"pipeline_run_id" is an input that KFP itself gives'):
+        kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"param": "pipeline_run_id"}, {"run": "id"}]))
+    with pytest.raises(GpuflowError, match=r"a gpuflow\.Step is wanted here, not a dict"):
+        kubeflow.component({"image": "i:1", "command": ["x"]})  # type: ignore[arg-type]
+
+
+def test_a_component_takes_the_items_of_every_loop_and_what_all_copies_gave(tmp_path: Path) -> None:
+    square = kubeflow.component(
+        gpuflow.Step(image="i:1", command=["x", {"param": "n"}], outputs={"m": int}), name="square"
+    )
+    total = kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"output": "square.m"}]), name="total")
+
+    @dsl.pipeline(name="loops")
+    def loops(names: list = ["a"]) -> None:  # type: ignore[type-arg]  # noqa: B006
+        with dsl.ParallelFor([{"n": 1}]) as row:
+            square(n=row.n)
+        with dsl.ParallelFor([1, 2]) as n:
+            squares = square(n=n)
+        with dsl.ParallelFor(names) as name:
+            square(n=name)
+        total(m=dsl.Collected(squares.outputs["m"]))
+
+    components = compile_by_kfp(loops, tmp_path)[0]["components"]
+    types = [
+        components[name]["inputDefinitions"]["parameters"][key]["parameterType"]
+        for name, key in (("comp-square", "n"), ("comp-square-2", "n"), ("comp-square-3", "n"), ("comp-total", "m"))
+    ]
+    assert types == ["NUMBER_INTEGER", "NUMBER_INTEGER", "STRING", "LIST"]
+
+
+def test_tasks_of_one_component_keep_their_checkpoints_apart(tmp_path: Path) -> None:
+    fields = {"checkpoint": {"path": "/checkpoints", "store": "s3://models"}, "retry": 1}
+    train = kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"param": "n"}], **fields), name="train")
+
+    @dsl.pipeline(name="copies")
+    def copies() -> None:
+        train(n=1)
+        train(n=1)
+        with dsl.ParallelFor([1, 1]) as n:
+            train(n=n)
+
+    assert train.inputs == ("n",)
+    spec = compile_by_kfp(copies, tmp_path)[0]
+    command = spec["deploymentSpec"]["executors"]["exec-train"]["container"]["command"]
+    task_id, task_name = (placeholder(f"pipeline_task_{key}") for key in ("id", "name"))
+    assert f"--step={task_id}-{task_name}/train" in command
+    inputs = spec["root"]["dag"]["tasks"]["train-2"]["inputs"]["parameters"]
+    assert inputs["pipeline_task_id"] == {"runtimeValue": {"constant": "{{$.pipeline_task_uuid}}"}}
+    assert inputs["pipeline_task_name"] == {"runtimeValue": {"constant": "{{$.pipeline_task_name}}"}}
 
 
 def test_configure_gives_a_task_the_steps_pod_and_leaves_its_command(tmp_path: Path) -> None:
@@ -211,6 +265,28 @@ def test_configure_gives_a_task_the_steps_pod_and_leaves_its_command(tmp_path: P
     assert container["resources"]["accelerator"]["resourceType"] == "nvidia.com/mig-1g.10gb"
     assert config["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
     assert task["cachingOptions"] == {}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"checkpoint": {"path": "/c", "store": "s3://models"}}, "checkpoint needs the supervisor"),
+        ({"outputs": {"loss": float}}, "outputs need the supervisor"),
+        ({"working_dir": "/srv"}, "KFP has no working directory"),
+        ({"env": {"RATE": {"param": "lr"}}}, "cannot set RATE to a reference"),
+    ],
+)
+def test_configure_drops_nothing_that_only_a_command_can_carry(fields: Any, words: str, tmp_path: Path) -> None:
+    step = gpuflow.Step(image="i:1", command=["unused"], **fields)
+
+    @dsl.container_component
+    def train(lr: float) -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(image="mine:1", command=["mine", lr])
+
+    with pytest.raises(GpuflowError, match=words):
+        one_task(lambda lr, _: kubeflow.configure(train(lr=lr), step), tmp_path)
+    with pytest.raises(GpuflowError, match="takes a task first, and then a step, not a ContainerComponent"):
+        kubeflow.configure(train, step)
 
 
 @pytest.mark.filterwarnings("ignore:Task 'double'")  # locally, kfp says that resources have no effect

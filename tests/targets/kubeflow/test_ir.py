@@ -90,6 +90,8 @@ def check_dag(component: dict[str, Any], components: dict[str, Any]) -> None:
         item = {task["parameterIterator"]["itemInput"]} if "parameterIterator" in task else set()
         assert set(given) | item <= set(wanted)
         assert {key for key, entry in wanted.items() if not entry.get("isOptional")} <= set(given) | item
+        if "parameterIterator" in task:
+            check_loop(task, inner)
         for key, entry in given.items():
             # The driver turns anything into text where text is wanted, and refuses every other mismatch.
             if "componentInputParameter" in entry:
@@ -101,6 +103,36 @@ def check_dag(component: dict[str, Any], components: dict[str, Any]) -> None:
                 source = producer["outputDefinitions"]["parameters"][made["outputParameterKey"]]["parameterType"]
                 assert wanted[key]["parameterType"] in (source, "STRING")
                 assert made["producerTask"] in task["dependentTasks"]
+
+
+def check_loop(task: dict[str, Any], body: dict[str, Any]) -> None:
+    """The driver takes the list away from a loop's body, and writes the item over an input of the same name."""
+    iterator = task["parameterIterator"]
+    assert iterator["itemInput"] not in task.get("inputs", {}).get("parameters", {})
+    taken = iterator["items"].get("inputParameter")
+    for inner in body["dag"]["tasks"].values():
+        read = [
+            entry.get("componentInputParameter") for entry in inner.get("inputs", {}).get("parameters", {}).values()
+        ]
+        assert taken is None or taken not in read
+
+
+PAIRS = """
+name: pairs
+defaults: {image: "registry.example.com/work:1"}
+params: {names: {type: json, default: [a, b]}}
+steps:
+  pair: {command: [pair, {item: left}, {item: right}], for_each: {left: {param: names}, right: {param: names}}}
+  rank: {command: [rank, {item: one}, --among, {param: names}], for_each: {one: {param: names}}}
+"""
+
+
+def test_two_variables_over_one_list_have_an_item_each_and_a_loop_may_read_its_own_list() -> None:
+    spec, _ = documents(PAIRS)
+    for component in [spec["root"], *spec["components"].values()]:
+        check_dag(component, spec["components"])
+    pair = spec["components"]["comp-for-loop-2"]["dag"]["tasks"]["pair"]["inputs"]["parameters"]
+    assert pair["loop_item-left"] != pair["loop_item-right"]
 
 
 def test_a_step_that_bears_the_pipelines_name_is_not_taken_for_the_pipeline() -> None:

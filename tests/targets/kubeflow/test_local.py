@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +145,20 @@ def test_a_loop_its_sum_and_a_condition_run_as_compiled(client: Client, capsys: 
     assert "told 4" in capsys.readouterr().out
     assert flow(words=["x"], loud=False).outputs == {"sum": 1}
     assert "told" not in capsys.readouterr().out
+
+
+def test_each_item_is_told_the_whole_list_too(client: Client, capsys: Any) -> None:
+    source = """
+name: rank
+params: {names: {type: json, default: [a]}}
+defaults: {image: "i:1"}
+steps:
+  rank: {for_each: {one: {param: names}}, command: [echo, rank, {item: one}, among, {param: names}]}
+"""
+    load_component_from_text(compiled(source))(names=["x", "y"])
+    assert set(re.findall("rank . among .*", capsys.readouterr().out)) == {
+        f'rank {one} among ["x", "y"]' for one in "xy"
+    }
 
 
 def test_a_step_as_a_component_runs_and_hands_its_output_on(client: Client) -> None:

@@ -61,6 +61,9 @@ def test_an_accepted_loss_stands_in_the_artefact_and_only_failures_are_retried()
         ('volumes: {"/d/{{b}}": {empty_dir: 1Gi}}', "/d/{{b}} holds {{"),
         ('annotations: {example.com/note: "{{workflow.name}}"}', 'the annotation "example.com/note" holds {{'),
         ("for_each: {seed: [9007199254740993]}", "exact up to 9007199254740992 only"),
+        ("volumes: {/keys: {secret: hub.keys}}", 'kubeflow cannot mount the secret "hub.keys"'),
+        ("volumes: {/data: {claim: data.v1}}", 'kubeflow cannot mount the claim "data.v1"'),
+        (f"volumes: {{/settings: {{config_map: {'s' * 64}}}}}", "at most 63 lower-case letters"),
     ],
 )
 def test_what_would_become_something_else_is_refused_even_when_losses_are_allowed(fields: str, words: str) -> None:
@@ -75,12 +78,24 @@ def test_what_would_become_something_else_is_refused_even_when_losses_are_allowe
         ('params: {size: {type: string, enum: [s, "$(SIZE)"], default: s}}\n', 'a choice of "size" holds $(SIZE)'),
         ('params: {size: {type: int, default: 1, description: "{{x}}"}}\n', 'the description of "size" holds {{'),
         ("claims: {scratch: {size: 1Gi}}\n", "names no storage_class"),
+        ("claims: {the-scratch-space-of-the-run: {size: 1Gi, storage_class: fast}}\n", "longer than 26 characters"),
+        (
+            'claims: {x: {size: 1Gi, storage_class: fast}}\nexit: {deletepvc-x: {image: "i:1", command: [x]}}\n',
+            'the task of a claim is called "deletepvc-x" too',
+        ),
         ("params: {any: {type: json, default: 5}}\n", "neither a list nor a map"),
         ('exit: {work-driver: {image: "i:1", command: [x]}}\n', 'KFP calls its own task "work-driver"'),
     ],
 )
 def test_what_the_pipeline_says_is_refused_too(top: str, words: str) -> None:
     assert words in refusal(step("cpu: 1", top))
+
+
+def test_a_value_is_refused_when_a_step_of_a_sub_pipeline_has_a_variable_of_its_name() -> None:
+    inner = "{name: q, defaults: {image: 'i:1'}, params: {x: {type: string}}, steps: {t: {command: [t, {param: x}]%s}}}"
+    source = "name: p\nparams: {a: $(mode)}\nsteps:\n  s:\n    params: {x: {param: a}}\n    pipeline: "
+    compiled(source + inner % "")
+    assert "holds $(mode)" in refusal(source + inner % ", env: {mode: fast}")
 
 
 def test_outputs_of_loops_that_nest_are_refused_when_somebody_reads_them() -> None:
@@ -90,6 +105,13 @@ def test_outputs_of_loops_that_nest_are_refused_when_somebody_reads_them() -> No
     )
     compiled(source)
     assert "lists of lists" in refusal(source + '  read: {image: "i:1", command: [read, {output: work.n}]}\n')
+
+
+def test_outputs_of_a_fan_out_that_leaves_items_out_are_refused_when_somebody_reads_them() -> None:
+    source = step("for_each: {a: [1, 2]}, when: item.a > 1, outputs: {n: int}")
+    compiled(source)
+    reader = '  read: {image: "i:1", command: [read, {output: work.n}], if_skipped: skip}\n'
+    assert "some of its copies may be left out" in refusal(source + reader, lossy=True)
 
 
 @pytest.mark.parametrize(

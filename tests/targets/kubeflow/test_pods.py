@@ -101,8 +101,8 @@ def _shared(spec: dict[str, Any], main: dict[str, Any]) -> dict[str, Any]:
 
 
 def _variable(entry: dict[str, Any], variables: dict[str, str]) -> Any:
-    if "value" in entry:
-        return kubelet(entry["value"], variables)
+    if "valueFrom" not in entry:
+        return kubelet(entry.get("value", ""), variables)  # the IR leaves empty text out
     ((kind, ref),) = entry["valueFrom"].items()
     return kind, ref["name"], ref["key"], ref.get("optional", False)
 

@@ -83,7 +83,7 @@ def test_whatever_compiles_is_sound(document: dict[str, Any]) -> None:
     try:
         text = compiled(source)
     except GpuflowError as refusal:
-        assume("lists of lists" not in str(refusal))
+        assume("lists of lists" not in str(refusal) and "may be left out" not in str(refusal))
         raise
     spec, platform = yaml.safe_load_all(text)
     json_format.ParseDict(spec, ir.PipelineSpec())

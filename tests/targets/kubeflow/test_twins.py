@@ -11,7 +11,7 @@ from kfp import compiler
 
 from tests.targets.kubeflow.compiling import compiled
 from tests.targets.kubeflow.normal_form import normal_form
-from tests.targets.kubeflow.twins import flow, pods
+from tests.targets.kubeflow.twins import flow, groups, pods, settings
 
 TWINS = {
     "hello": (flow.HELLO, flow.hello),
@@ -33,6 +33,20 @@ TWINS = {
     "files": (pods.FILES, pods.files),
     "variables": (pods.VARIABLES, pods.variables),
     "placed": (pods.PLACED, pods.placed),
+    "loops in loops": (groups.LOOPS, groups.loops),
+    "found and fixed": (groups.FOUND_AND_FIXED, groups.found_and_fixed),
+    "some items": (groups.SOME_ITEMS, groups.some_items),
+    "all items or none": (groups.ALL_OR_NONE, groups.all_or_none),
+    "guarded": (groups.GUARDED, groups.guarded),
+    "copies": (groups.COPIES, groups.copies),
+    "maps": (groups.MAPS, groups.maps),
+    "kinds": (groups.KINDS, groups.kinds),
+    "twice": (settings.TWICE, settings.twice),
+    "chosen": (settings.CHOSEN, settings.chosen),
+    "amounts": (settings.AMOUNTS, settings.amounts),
+    "again": (settings.AGAIN, settings.again),
+    "marked": (settings.MARKED, settings.marked),
+    "odd words": (settings.WORDS, settings.words),
 }
 
 
