@@ -14,6 +14,7 @@ from gpuflow.cli.terminal import paint, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.demand import demand_of
+from gpuflow.errors import Where, fail
 from gpuflow.pod.injected import ENGINES
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
@@ -55,8 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.runs < 1:
-        from gpuflow.errors import Where, fail
-
         raise fail("GF903", f"--runs {args.runs} is below 1", where=Where("gpuflow check"))
     site = read_site(args)
     namespace = namespace_of(args, site)
@@ -92,15 +91,20 @@ def _show(reports: list[Report], format: str, failing: set[str]) -> None:
 
 def _compare(args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: Cluster, namespace: str) -> int:
     """Markdown for a pull request: verdict and peaks before and after. Exits by the verdict after."""
+    if args.format not in ("text", "markdown", "json"):
+        hint = "use --format markdown or json, or leave --compare out"
+        raise fail("GF903", f"--compare has no {args.format} form", where=Where("gpuflow check"), hint=hint)
     failed = False
+    documents = []
     for pipeline, file in zip(pipelines, args.files, strict=True):
         before, after = (
             check(demand_of(one, site, args.engine), cluster, namespace, runs=args.runs)
             for one in (with_params(earlier(file, args.compare), args.param), pipeline)
         )
         failed |= after.verdict in FAILS[args.fail_on]
-        if args.format == "json":
-            show_json({"before": before.document(), "after": after.document()})
-        else:
+        documents.append({"before": before.document(), "after": after.document()})
+        if args.format != "json":
             sys.stdout.write(comparison(before, after))
+    if args.format == "json":
+        show_json(documents[0] if len(documents) == 1 else documents)
     return 1 if failed else 0

@@ -20,11 +20,22 @@ gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --kustomizatio
 gpuflow compile pipeline.yaml --target airflow -o dags/
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
 
+OWN = {
+    "form": ("--as", ("argo", "kubeflow")),
+    "kustomization": ("--kustomization", ("argo",)),
+    "semaphores": ("--semaphores", ("argo",)),
+    "pools": ("--pools", ("airflow",)),
+    "standalone": ("--standalone", ("airflow",)),
+}
+"""Options that only some targets have; elsewhere they are refused, because they would do nothing."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json"))
     parser.add_argument("--target", required=True, choices=tuple(TARGETS), help="the engine")
-    parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write; standard output when not given")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE|DIR", help="where to write; standard output when - or not given"
+    )
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 with a diff when the file at -o is stale"
     )
@@ -55,14 +66,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    _refuse_strange_options(args)
     target = load_target(args.target)
     site = read_site(args)
     namespace = args.namespace or site.namespace
     pipelines = read_pipelines(args)
-    output = Path(args.output) if args.output else None
+    output = Path(args.output) if args.output not in (None, "-") else None
     folder = output if output is not None and _is_folder(args.output, len(pipelines)) else None
     if args.check and output is None:
         raise fail("GF903", "--check compares with a file, so it needs -o", where=Where("gpuflow compile"))
+    if output is None and len(pipelines) > 1 and args.target == "kubeflow" and args.format == "text":
+        hint = "name a folder: -o compiled/"
+        where = Where("gpuflow compile")
+        raise fail("GF903", f"{len(pipelines)} KFP pipelines cannot stand in one document", where=where, hint=hint)
     options = {"as": args.form} if args.form else {}
     if args.semaphores:
         options["semaphores"] = args.semaphores
@@ -88,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
         names.append(artifact.name)
         texts.append(artifact.text)
         if output is not None:
-            _place(files, folder / artifact.name if folder else output, artifact, pipeline)
+            path = folder / artifact.name if folder else output
+            _place(files, path, artifact, pipeline, [*args.files, args.site])
     if args.kustomization:
         notes += _add_kustomization(files, folder, namespace, args)
     if args.format == "json":
@@ -126,6 +143,18 @@ def _report(names: list[str], texts: list[str], notes: list[Finding], files: dic
     return 1 if diffs else 0
 
 
+def _refuse_strange_options(args: argparse.Namespace) -> None:
+    for name, (option, targets) in OWN.items():
+        if getattr(args, name) and args.target not in targets:
+            known = " and ".join(targets)
+            where = Where("gpuflow compile")
+            raise fail("GF903", f"{option} is for --target {known}", where=where, hint=f"leave {option} out")
+    if args.output == "":
+        raise fail(
+            "GF903", "-o is given without a place", where=Where("gpuflow compile"), hint="name a file or a folder"
+        )
+
+
 def _is_folder(output: str, count: int) -> bool:
     return output.endswith("/") or Path(output).is_dir() or (count > 1 and not Path(output).is_file())
 
@@ -158,12 +187,15 @@ def _add_kustomization(
     return kustomize.left_over(folder, present, names)
 
 
-def _place(files: dict[Path, str], path: Path, artifact: Artifact, pipeline: Pipeline) -> None:
+def _place(files: dict[Path, str], path: Path, artifact: Artifact, pipeline: Pipeline, read: list[str]) -> None:
+    """Note what goes where; never over one of the files that were `read`."""
     source = pipeline.source.file
-    if source is not None and path.exists() and Path(source).exists() and path.samefile(source):
+    written_over = next((file for file in read if path.exists() and Path(file).exists() and path.samefile(file)), None)
+    if written_over is not None:
+        itself = "the pipeline itself" if written_over == source else "read by this command"
         raise fail(
             "GF903",
-            f"-o {path} is the pipeline itself, which would be written over",
+            f"-o {path} is {itself}, which would be written over",
             where=Where(source),
             hint="name another file, or a folder",
         )
@@ -172,6 +204,6 @@ def _place(files: dict[Path, str], path: Path, artifact: Artifact, pipeline: Pip
             "GF304",
             f'two pipelines would be written to {path}; the second is "{pipeline.name}"',
             where=Where(pipeline.source.file),
-            hint="give them different names",
+            hint="give them different names, or name a folder at -o",
         )
     files[path] = artifact.text

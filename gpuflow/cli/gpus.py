@@ -87,6 +87,9 @@ def _list(args: argparse.Namespace) -> Result:
 def _show(args: argparse.Namespace) -> Result:
     if args.name[:1].isdigit() and "g." in args.name:
         owners = gpu.models_with_profile(args.name)
+        if not owners:
+            hint = "gpuflow gpus list --mig shows the models that can be cut"
+            raise fail("GF202", f"no model has a MIG profile {args.name}", where=Where("gpuflow gpus"), hint=hint)
         return [model.id for model in owners], drawing.draw_owners(args.name), 0
     model = gpu.model(args.name)
     return _row(model), drawing.draw_model(model), 0
@@ -122,7 +125,9 @@ def _fit(args: argparse.Namespace) -> Result:
 
 def _instances(args: argparse.Namespace) -> Result:
     found = gpu.find_instances(args.text, cloud=args.cloud, of=args.of)
-    return [asdict(instance) for instance in found], drawing.draw_instances(found), 0 if found else 1
+    if not found:
+        raise fail("GF203", "no instance type matches", hint="loosen the filter", where=Where("gpuflow gpus"))
+    return [asdict(instance) for instance in found], drawing.draw_instances(found), 0
 
 
 _ACTIONS = {"list": _list, "show": _show, "mig": _mig, "pack": _pack, "fit": _fit, "instances": _instances}

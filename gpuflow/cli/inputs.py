@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 
 from pydantic_core import PydanticCustomError
 
@@ -12,6 +13,7 @@ from gpuflow.site import Site, presets
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.rules import judge
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, files: bool = True) -> None:
@@ -26,11 +28,24 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, fil
         metavar="FILE|PRESET",
         help=f"site document or preset ({', '.join(presets())}); nvidia when not given",
     )
-    parser.add_argument("--namespace", metavar="NS", help="namespace; the site's when not given")
+    add_namespace(parser)
     parser.add_argument(
         "--param", action="append", default=[], metavar="K=V", help="value of a parameter; may be repeated"
     )
     parser.add_argument("--format", choices=formats, default=formats[0], help=f"{formats[0]} when not given")
+
+
+def add_namespace(parser: argparse.ArgumentParser) -> None:
+    """--namespace."""
+    parser.add_argument("--namespace", metavar="NS", type=_namespace, help="namespace; the site's when not given")
+
+
+def _namespace(word: str) -> str:
+    if len(word) > 63 or not re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", word):
+        raise argparse.ArgumentTypeError(
+            f"\"{word}\" is not a namespace: use lower-case letters, digits and '-', at most 63 characters"
+        )
+    return word
 
 
 def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
@@ -47,7 +62,7 @@ def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
-    """The pipeline with other defaults for its parameters."""
+    """The pipeline with other defaults for its parameters, judged again: a fan-out may run over one of them."""
     if not given:
         return pipeline
     params = dict(pipeline.params)
@@ -64,7 +79,11 @@ def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
                 hint=did_you_mean(name, params),
             )
         params[name] = _with_default(params[name], name, text, file)
-    return pipeline.model_copy(update={"params": params})
+    changed = pipeline.model_copy(update={"params": params})
+    refusals = [finding for finding in judge(changed) if finding.severity == "error"]
+    if refusals:
+        raise GpuflowError(refusals)
+    return changed
 
 
 def _with_default(param: Param, name: str, text: str, file: str | None) -> Param:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import gc
 import importlib
+import io
 import os
 import sys
 from typing import NoReturn, Protocol
@@ -12,6 +14,8 @@ from typing import NoReturn, Protocol
 from gpuflow.cli.commands import COMMANDS
 from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.version import __version__
+
+_STREAM_FAILURES = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class Command(Protocol):
@@ -67,18 +71,20 @@ def usage() -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the process's exit code."""
     words = sys.argv[1:] if argv is None else argv
+    _steady_streams()
     # Everything is read once and kept to the end: looking for garbage in it takes a third of the time of a large check.
     gc.set_threshold(200_000, 50, 1_000)
     try:
-        return _dispatch(words)
+        code = _dispatch(words)
+        sys.stdout.flush()  # here, where what goes wrong can still be said
+        return code
     except GpuflowError as refusal:
         from gpuflow.cli.terminal import show_findings
 
         show_findings(refusal.findings)
         return refusal.exit_code
     except BrokenPipeError:
-        # The reader has gone (`gpuflow show … | head`): end quietly, also when Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # the reader has gone (`gpuflow show … | head`): end quietly
         return 0
     except KeyboardInterrupt:
         return 130
@@ -86,11 +92,31 @@ def main(argv: list[str] | None = None) -> int:
         if os.environ.get("GPUFLOW_TRACEBACK"):
             raise
         from gpuflow.cli.terminal import show_findings
-        from gpuflow.errors import Finding, Where
+        from gpuflow.errors import Finding
 
+        if isinstance(fault, OSError) and fault.errno in _STREAM_FAILURES:
+            _drop_output()
+            hint = "make room, or write elsewhere"
+            show_findings([Finding("GF906", f"the output cannot be written: {fault.strerror}", Where("gpuflow"), hint)])
+            return 3
         hint = "this is a fault of gpuflow, not yours; GPUFLOW_TRACEBACK=1 shows where, please report it"
         show_findings([Finding("GF999", f"{type(fault).__name__}: {fault}", Where("gpuflow"), hint)])
         return 3
+
+
+def _steady_streams() -> None:
+    """UTF-8 whatever the locale says, since the same input gives the same bytes; a closed stream is an empty one."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for as long as we run
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def _drop_output() -> None:
+    """Throw away what is left to write, so that Python does not stumble over it again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(words: list[str]) -> int:

@@ -12,13 +12,21 @@ from gpuflow.errors import Finding, SurroundingsError, Where
 
 
 def write_files(files: dict[Path, str]) -> None:
-    """Write every file, each by renaming a finished one over it, so that nobody ever reads half of it."""
-    for path, text in files.items():
+    """Write every file, each by renaming a finished one over it, so that nobody ever reads half of it.
+
+    A link is followed, and a pipe or a device is written to: renaming over /dev/stdout would take it from everybody.
+    """
+    for name, text in files.items():
+        path = Path(os.path.realpath(name))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if _is_stream(name):
+                with open(name, "a", encoding="utf-8", newline="\n") as stream:
+                    stream.write(text)
+                continue
             handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         except OSError as refusal:
-            raise _cannot(path, refusal) from None
+            raise _cannot(name, refusal) from None
         try:
             with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
                 stream.write(text)
@@ -27,7 +35,12 @@ def write_files(files: dict[Path, str]) -> None:
         except OSError as refusal:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
-            raise _cannot(path, refusal) from None
+            raise _cannot(name, refusal) from None
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether what stands there is a pipe or a device, or leads to an open file as /dev/stdout does."""
+    return path.exists() and (path.parts[:2] in (("/", "dev"), ("/", "proc")) or not (path.is_file() or path.is_dir()))
 
 
 def _mode(path: Path) -> int:
@@ -40,7 +53,13 @@ def _mode(path: Path) -> int:
 
 
 def _cannot(path: Path, refusal: OSError) -> SurroundingsError:
-    return SurroundingsError(Finding("GF906", f"{path} cannot be written: {refusal.strerror}", Where(str(path))))
+    reason = refusal.strerror
+    if isinstance(refusal, FileExistsError | NotADirectoryError):
+        file = next((folder for folder in path.parents if folder.is_file()), path.parent)
+        reason = f"{file} is a file, not a folder"
+    return SurroundingsError(
+        Finding("GF906", f"{path} cannot be written: {reason}", Where(str(path)), "name another place")
+    )
 
 
 def stale(files: dict[Path, str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.terminal import show_json, table
 from gpuflow.emit import emit
 from gpuflow.site import Site, presets
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "runtime", help="print the ConfigMap that brings the supervisor into stranger's images"
     )
     runtime.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
-    runtime.add_argument("--namespace", metavar="NS", help="namespace; the site's when not given")
+    add_namespace(runtime)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,7 +38,6 @@ def run(args: argparse.Namespace) -> int:
         return 0
     site = Site.load(args.site)
     if args.action == "runtime":
-        from gpuflow.cli.inputs import namespace_of
         from gpuflow.runtime.bundle import config_map
 
         sys.stdout.write(emit(config_map(site.runtime.config_map, namespace_of(args, site))))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuflow.cli.inputs import namespace_of
+from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import show_findings
 from gpuflow.cluster.live import TIMEOUT, read_live
@@ -29,7 +29,7 @@ MANY = 2_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="DIR", help="where to write the manifests")
-    parser.add_argument("--namespace", metavar="NS", help="namespace; the site's when not given")
+    add_namespace(parser)
     parser.add_argument("--site", default="nvidia", metavar="FILE|PRESET", help="site that names the namespace")
     add_live(parser)
     parser.add_argument(

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
@@ -32,16 +32,17 @@ class ExpressionError(ValueError):
         self.message, self.offset, self.hint, self.code = message, offset, hint, code
 
 
+# Where a part stands in the text is not part of what it says, so conditions that are spaced differently are equal.
 @dataclass(frozen=True, slots=True)
 class Literal:
     value: str | int | float | bool
-    offset: int = 0
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     ref: Operand
-    offset: int = 0
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Compare:
     operator: str
     left: Expression
     right: Expression
-    offset: int = 0
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Member:
     value: Expression
     options: tuple[Literal, ...]
     negated: bool
-    offset: int = 0
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +69,13 @@ class Logic:
 
     operator: str
     terms: tuple[Expression, ...]
-    offset: int = 0
+    offset: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
     term: Expression
-    offset: int = 0
+    offset: int = field(default=0, compare=False)
 
 
 Expression = Literal | Reference | Compare | Member | Logic | Not

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuflow.graph.order import order
 from gpuflow.spec import expression
-from gpuflow.spec.text import OutputRef
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -31,6 +31,22 @@ def every_step(pipeline: Pipeline, inside: str = "") -> Iterator[tuple[str, Step
         yield inside + name, step
         if step.pipeline is not None:
             yield from every_step(step.pipeline, f"{inside}{name}.")
+
+
+def called(pipeline: Pipeline, step: Step) -> Pipeline:
+    """The sub-pipeline of a step, its parameters being what this step hands over; what only the run knows is null."""
+    inner = step.pipeline
+    assert inner is not None
+    if not step.params:
+        return inner
+    params = dict(inner.params)
+    for name, given in step.params.items():
+        if isinstance(given, ParamRef):
+            value = pipeline.params[given.name].default
+        else:
+            value = None if isinstance(given, OutputRef | ItemRef) else given
+        params[name] = params[name].model_copy(update={"default": value, "required": value is None})
+    return inner.model_copy(update={"params": params})
 
 
 def edges(pipeline: Pipeline) -> dict[str, list[str]]:

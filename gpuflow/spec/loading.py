@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import runpy
 import sys
@@ -125,7 +126,9 @@ def _from_python(file: Path) -> Pipeline:
     added = str(file.parent.resolve())
     sys.path.insert(0, added)
     try:
-        names = runpy.run_path(str(file), run_name="gpuflow_pipeline")
+        # What the file prints must not get among what gpuflow prints.
+        with contextlib.redirect_stdout(sys.stderr):
+            names = runpy.run_path(str(file), run_name="gpuflow_pipeline")
     except GpuflowError:
         raise
     except SyntaxError as refusal:

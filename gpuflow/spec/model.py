@@ -92,6 +92,13 @@ def _duration(value: Any) -> Duration:
         raise problem("GF123", str(refusal), "use whole days, hours, minutes and seconds") from None
 
 
+def _time_limit(value: Any) -> Duration:
+    limit = _duration(value)
+    if not limit.seconds:
+        raise problem("GF127", f"{limit} is no time at all", "give at least 1s, or leave the limit out")
+    return limit
+
+
 def _yes_or_no(value: Any) -> bool:
     if isinstance(value, bool):
         return value
@@ -134,14 +141,12 @@ QuantityField = Annotated[
     PlainSerializer(str),
     WithJsonSchema(QUANTITY_SCHEMA),
 ]
-DurationField = Annotated[
-    Duration,
-    PlainValidator(_duration),
-    PlainSerializer(str),
-    WithJsonSchema(
-        {"type": "string", "pattern": r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$", "examples": ["30s", "10m", "2h"]}
-    ),
-]
+_DURATION_SCHEMA = WithJsonSchema(
+    {"type": "string", "pattern": r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$", "examples": ["30s", "10m", "2h"]}
+)
+DurationField = Annotated[Duration, PlainValidator(_duration), PlainSerializer(str), _DURATION_SCHEMA]
+TimeLimit = Annotated[Duration, PlainValidator(_time_limit), PlainSerializer(str), _DURATION_SCHEMA]
+"""A duration after which something ends: Kubernetes refuses 0, and some engines take it as no limit."""
 Bool = Annotated[bool, PlainValidator(_yes_or_no), WithJsonSchema({"type": "boolean"})]
 Whole = Annotated[int, PlainValidator(_whole), WithJsonSchema({"type": "integer"})]
 Str = Annotated[str, PlainValidator(_words), WithJsonSchema({"type": "string"})]

@@ -204,3 +204,9 @@ class RunClaim(Model):
     """The StorageClass; the cluster's default when not given."""
     access: Literal["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"] = "ReadWriteOnce"
     """How pods may share it."""
+
+    @model_validator(mode="after")
+    def _has_room(self) -> RunClaim:
+        if not self.size:
+            raise problem("GF127", "a claim of 0 is refused by Kubernetes", "for example size: 10Gi", at=("size",))
+        return self

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, PrivateAttr, model_validator
 
 from gpuflow.errors import Where
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
-from gpuflow.spec.model import Bool, Count, DurationField, Model, Str, problem
+from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import ClaimName, LabelKey, LabelValue, OutputName, ParamName, PipelineName, StepName
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
@@ -136,7 +136,7 @@ class Pipeline(Model, metaclass=Open):
     """Start when one of these object-store locations has new data (Airflow only)."""
     parallel: Count | None = None
     """How many pods of one run may run at once."""
-    deadline: DurationField | None = None
+    deadline: TimeLimit | None = None
     """Longest time a run may take."""
     defaults: Settings = Settings()
     """Settings of every step that does not say otherwise."""
@@ -151,7 +151,7 @@ class Pipeline(Model, metaclass=Open):
 
     _source: Source = PrivateAttr(default_factory=Source)
     _draft: Draft | None = PrivateAttr(default=None)
-    _effective: dict[str, tuple[Step, Settings, Step]] = PrivateAttr(default_factory=dict)
+    _effective: dict[str, tuple[Step, Settings, dict[str, str], Step]] = PrivateAttr(default_factory=dict)
 
     @property
     def source(self) -> Source:
@@ -159,14 +159,15 @@ class Pipeline(Model, metaclass=Open):
         return self._source
 
     def effective(self, name: str) -> Step:
-        """A step, or an exit step, with the defaults filled in."""
-        step, defaults = self.steps[name] if name in self.steps else self.exit[name], self.defaults
+        """A step, or an exit step, with the defaults filled in, and this pipeline's labels in a sub-pipeline."""
+        step = self.steps[name] if name in self.steps else self.exit[name]
+        defaults, labels = self.defaults, self.labels
         memory = (self.__pydantic_private__ or {})["_effective"]  # asked so often that the long way round is felt
-        known: tuple[Step, Settings, Step] | None = memory.get(name)
+        known: tuple[Step, Settings, dict[str, str], Step] | None = memory.get(name)
         # A copy of the pipeline with other steps or defaults shares this memory, so it is asked what it was made from.
-        if known is None or known[0] is not step or known[1] is not defaults:
-            known = memory[name] = (step, defaults, effective(step, defaults))
-        return known[2]
+        if known is None or known[0] is not step or known[1] is not defaults or known[2] is not labels:
+            known = memory[name] = (step, defaults, labels, effective(step, defaults, labels))
+        return known[3]
 
     def where(self, *path: str | int, key: bool = False) -> Where:
         """The place of a part of the document, as exactly as the source knows it."""

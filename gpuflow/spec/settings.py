@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security, Volume
-from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str
+from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str, TimeLimit
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
 from gpuflow.spec.policies import Kubernetes, Priority, Retry, Spot, Topology
 from gpuflow.spec.resources import Amount
@@ -46,7 +46,7 @@ class Settings(Model):
     """Time between SIGTERM and SIGKILL."""
     queue: LabelValue | None = None
     """The Kueue LocalQueue the pod waits in."""
-    queue_timeout: DurationField | None = None
+    queue_timeout: TimeLimit | None = None
     """Longest time a pod may wait for quota, queue or a node. For ever when not given."""
     priority: Priority | None = None
     """A PriorityClass, or {pod, queue}."""
@@ -56,7 +56,7 @@ class Settings(Model):
     """Where pods stand to one another."""
     retry: Retry | None = None
     """How often to try again: a number of failures, or {failures, interruptions, …}."""
-    timeout: DurationField | None = None
+    timeout: TimeLimit | None = None
     """Longest time one attempt may run."""
     cache: Bool | None = None
     """Reuse the outputs of an earlier equal run where the engine can. Off when not given."""

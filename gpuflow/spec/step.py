@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchem
 from gpuflow.spec import expression
 from gpuflow.spec.container import Helper, Probes, Script
 from gpuflow.spec.fan_out import SourceField
-from gpuflow.spec.model import Count, DurationField, Model, Str, problem
+from gpuflow.spec.model import Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import (
     ItemName,
     MountPath,
@@ -70,7 +70,7 @@ class Approval(Model):
 
     message: Str
     """What is asked."""
-    timeout: DurationField | None = None
+    timeout: TimeLimit | None = None
     """How long to wait before it counts as refused."""
 
     @classmethod
@@ -265,8 +265,14 @@ def _map_refs(path: tuple[str | int, ...], values: Mapping[str, Any]) -> Iterato
             yield from _text_refs((*path, name), (value,), indexed=False)
 
 
-def effective(step: Step, defaults: Settings | None) -> Step:
-    """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced."""
+def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] | None = None) -> Step:
+    """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced.
+
+    The pods of a sub-pipeline also carry the labels of the pipeline around it; its own say more.
+    """
+    if step.pipeline is not None and labels:
+        inner = step.pipeline.model_copy(update={"labels": {**labels, **step.pipeline.labels}})
+        return step.model_copy(update={"pipeline": inner})
     if defaults is None or not step.runs_container:
         return step
     changes: dict[str, Any] = {}

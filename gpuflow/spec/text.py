@@ -17,8 +17,24 @@ from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import problem, receivable, spelled
 
 
+class Later:
+    """Something whose text is known only in the run, so that an f-string or str() with it in Python is a mistake."""
+
+    __slots__ = ()
+
+    def canonical(self) -> dict[str, Any]:
+        """As the document writes it."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        raise TypeError(f'{self.canonical()} has no text before the run; glue with gpuflow.join("--lr=", lr)')
+
+    def __format__(self, form: str) -> str:
+        return str(self)
+
+
 @dataclass(frozen=True, slots=True)
-class ParamRef:
+class ParamRef(Later):
     """The value of a pipeline parameter."""
 
     name: str
@@ -28,7 +44,7 @@ class ParamRef:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputRef:
+class OutputRef(Later):
     """What an earlier step wrote: a parameter's text, or an artifact's URI."""
 
     step: str
@@ -39,7 +55,7 @@ class OutputRef:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemRef:
+class ItemRef(Later):
     """The current item of the step's own fan-out."""
 
     name: str
@@ -49,7 +65,7 @@ class ItemRef:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRef:
+class RunRef(Later):
     """Something about the run itself. `id` is unique per run and the same for all its steps and attempts."""
 
     field: str
@@ -63,7 +79,7 @@ RUN_FIELDS = ("id",)
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(Later):
     """Parts that are glued together without anything between them. Literals are merged and empty ones dropped."""
 
     parts: tuple[str | Ref, ...]
@@ -115,7 +131,9 @@ def parse_text(value: Any) -> Text:
         raise problem("GF126", f"{shown} is not text", f'quote it: "{shown}"')
     if isinstance(value, dict):
         return _reference(value)
-    raise problem("GF142", "text, or one reference such as {param: lr}, is expected here", "a list is not text")
+    kind = type(value).__name__
+    hint = "a list is not text" if isinstance(value, list | tuple) else f"write str(…) around the {kind}"
+    raise problem("GF142", "text, or one reference such as {param: lr}, is expected here", hint)
 
 
 def _reference(value: dict[str, Any]) -> Text:

@@ -63,6 +63,15 @@ def test_may_queue_fails_only_when_asked_to(fail_on: str | None, code: int, gpuf
     assert (answer.data["verdict"], answer.code) == ("may-queue", code)
 
 
+def test_a_comparison_of_several_files_is_one_json_array_and_has_no_other_machine_form(gpuflow: Gpuflow) -> None:
+    one = check(gpuflow, "--compare", NIGHTLY, "--format", "json").data
+    words = ("--cluster", CLUSTER, "--engine", "argo", *SITE, "--compare", NIGHTLY, "--format", "json")
+    several = gpuflow("check", NIGHTLY, NIGHTLY, *words).data
+    assert several == [one, one]
+    refused = check(gpuflow, "--compare", NIGHTLY, "--format", "junit")
+    assert (refused.code, refused.out, "--compare has no junit form" in refused.err) == (2, "", True)
+
+
 def test_a_broken_pipeline_or_manifest_is_bad_input(gpuflow: Gpuflow, tmp_path: Path) -> None:
     for name, text, code in (("a.yaml", "kind: [", "GF101"), ("b.yaml", "kind: Pod\n", "GF402")):
         (tmp_path / name).write_text(text)

@@ -121,6 +121,18 @@ def test_two_pipelines_of_one_name_are_refused(gpuflow: Gpuflow, tmp_path: Path)
     assert (answer.code, "GF304" in answer.err, list(tmp_path.iterdir())) == (2, True, [])
 
 
+def test_nothing_that_is_read_is_written_over(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    text = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: {}\nsteps: {{a: {{image: i, command: [x]}}}}\n"
+    one, two = tmp_path / "one.yaml", tmp_path / "two.py"
+    one.write_text(text.format("two"))
+    two.write_text(
+        'from gpuflow import Pipeline\np = Pipeline("other", steps={"a": {"image": "i", "command": ["x"]}})\n'
+    )
+    before = two.read_text()
+    answer = gpuflow("compile", one, two, "--target", "airflow", "-o", tmp_path)
+    assert (answer.code, "would be written over" in answer.err, two.read_text()) == (2, True, before)
+
+
 def test_what_the_engine_cannot_say_is_refused_once_per_construct_with_a_way_out(
     gpuflow: Gpuflow, tmp_path: Path
 ) -> None:

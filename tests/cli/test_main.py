@@ -69,6 +69,15 @@ def test_the_example_of_every_command_uses_options_that_exist(name: str) -> None
         (["explain", "GF000"], "GF905", "is not a code"),
         (["show", "nowhere.yaml"], "GF100", "does not exist"),
         (["validate", NIGHTLY, "--site", "gkee"], "GF212", 'did you mean "gke"?'),
+        (["show", NIGHTLY, "--site", "gkee"], "GF212", 'did you mean "gke"?'),
+        (["show", NIGHTLY, "--param", 'suites={"a": 1}'], "GF182", "is not a list"),
+        (["demand", NIGHTLY, "--namespace", "Team A"], "GF903", '"Team A" is not a namespace'),
+        (["compile", NIGHTLY, "--target", "airflow", "--as", "crd"], "GF903", "--as is for --target argo and kubeflow"),
+        (["compile", NIGHTLY, "--target", "airflow", "--semaphores", "x"], "GF903", "is for --target argo"),
+        (["compile", NIGHTLY, "--target", "airflow", "--kustomization"], "GF903", "is for --target argo"),
+        (["compile", NIGHTLY, "--target", "airflow", "-o", ""], "GF903", "name a file or a folder"),
+        (["gpus", "show", "9g.99gb"], "GF202", "no model has a MIG profile 9g.99gb"),
+        (["gpus", "instances", "zzz"], "GF203", "no instance type matches"),
     ],
 )
 def test_misuse_ends_with_2_a_code_and_the_way_out(words: list[str], code: str, text: str, gpuflow: Gpuflow) -> None:

@@ -185,6 +185,12 @@ def test_types_that_do_not_go_together_are_found_when_loading(text: str, message
     assert (caught.value.message, caught.value.code) == (message, "GF162")
 
 
+def test_conditions_that_say_the_same_are_equal_however_they_are_spaced() -> None:
+    spaced, plain = "params.a>1   and (params.b == 'x')", 'params.a > 1 and params.b == "x"'
+    assert expression.parse(spaced) == expression.parse(plain)
+    assert expression.parse("params.a > 1") != expression.parse("params.a > 2")
+
+
 def test_and_binds_stronger_than_or_and_not_stronger_than_both() -> None:
     tree = expression.parse("params.a or params.b and not params.c")
     assert expression.render(tree) == "params.a or (params.b and not params.c)"

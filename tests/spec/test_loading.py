@@ -279,3 +279,18 @@ def test_equal_items_around_a_sub_pipeline_that_keeps_state_are_refused() -> Non
 )
 def test_items_without_anything_to_share_may_be_equal(items: str, policy: str) -> None:
     assert loads(FAN % (items, policy)).steps["a"].for_each is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("deadline: 0s\nsteps: {a: {image: i, command: [x]}}", 4),
+        ("steps:\n  a: {image: i, command: [x], timeout: 0m}", 5),
+        ("steps:\n  a: {image: i, command: [x], queue_timeout: 0s}", 5),
+        ("steps:\n  a: {approval: {message: go?, timeout: 0h}}", 5),
+        ("claims: {c: {size: 0}}\nsteps: {a: {image: i, command: [x]}}", 4),
+    ],
+)
+def test_a_limit_of_no_time_and_a_claim_of_no_size_are_refused(text: str, line: int) -> None:
+    (finding,) = findings(f"{HEAD}{text}\n")
+    assert (finding.code, finding.where.line) == ("GF127", line)

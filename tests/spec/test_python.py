@@ -105,6 +105,14 @@ def test_parts_are_joined_without_anything_between_them() -> None:
     assert join("", lr, "", join("x", 5)).canonical() == {"join": [{"param": "lr"}, "x5"]}
 
 
+def test_a_reference_in_an_f_string_is_a_mistake_that_says_what_to_write() -> None:
+    lr = gpuflow.spec.text.ParamRef("lr")
+    for glued in (lambda: f"--lr={lr}", lambda: str(lr), lambda: "%s" % lr, lambda: f"{join('a', lr)}"):  # noqa: UP031
+        with pytest.raises(TypeError, match=r"gpuflow\.join"):
+            glued()
+    assert repr(lr) == "ParamRef(name='lr')"
+
+
 def test_a_step_stands_alone() -> None:
     step = Step("train", command=["train"], image="x", gpu="a100-80gb x 2")
     assert (step.name, step.gpu.count if step.gpu else None) == ("train", 2)
