@@ -5,7 +5,8 @@
 from datetime import timedelta
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup
+from airflow.sdk import DAG, Param, TaskGroup
+from airflow.timetables.trigger import CronTriggerTimetable
 
 from gpuflow.airflow import (
     LOST_WORKERS,
@@ -58,7 +59,7 @@ AFFINITY = {
         },
     },
 }
-LABELS_2 = {"team": "nlp", "gpuflow.dev/pipeline": "finetune-eval", "gpuflow.dev/team": "nlp"}
+LABELS_2 = {"cost-centre": "4711", "team": "nlp", "gpuflow.dev/pipeline": "finetune-eval", "gpuflow.dev/team": "nlp"}
 
 with DAG(
     dag_id="finetune",

@@ -4,7 +4,8 @@
 from datetime import timedelta
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, CronTriggerTimetable, Param
+from airflow.sdk import DAG, Param
+from airflow.timetables.trigger import CronTriggerTimetable
 
 from gpuflow.airflow import LOST_WORKERS, GpuPodOperator, ListItems, Pod, item, join, output, param, run_id
 

@@ -63,8 +63,20 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _MODULES:
-        return importlib.import_module(f"gpuflow.{name}")
+        return _module(name)
     raise AttributeError(f"module 'gpuflow' has no attribute {name!r}")
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(f"gpuflow.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and missing.name.startswith("gpuflow"):
+            raise
+        from gpuflow.errors import Finding, SurroundingsError
+
+        message = f"gpuflow.{name} needs the package {missing.name}, which is not installed"
+        raise SurroundingsError(Finding("GF901", message, hint=f'python -m pip install "gpuflow[{name}]"')) from None
 
 
 def __dir__() -> list[str]:

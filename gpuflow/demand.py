@@ -13,14 +13,18 @@ from gpuflow.pod.injected import driver_pod, engine_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.resources import pod_limits, pod_requests
 from gpuflow.site.model import Engine, Site
+from gpuflow.spec.expression import references
 from gpuflow.spec.fan_out import Range
-from gpuflow.spec.flow import edges
+from gpuflow.spec.flow import called, edges
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 
 ALIASES = ("cpu", "memory", "ephemeral-storage")
 """Kubernetes also counts these under `requests.`; one name is enough."""
+
+WITHOUT_PARALLEL = ("kubeflow",)
+"""Engines that run as many steps of a pipeline at once as are ready, whatever its `parallel` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,20 @@ class Demand:
         }
 
 
+def _uncapped(pipeline: Pipeline) -> Pipeline:
+    """The pipeline without `parallel`, those inside it too; fan-outs keep theirs."""
+    inner = {name: _uncapped(step.pipeline) for name, step in pipeline.steps.items() if step.pipeline is not None}
+    steps = {name: pipeline.steps[name].model_copy(update={"pipeline": body}) for name, body in inner.items()}
+    return pipeline.model_copy(update={"parallel": None, "steps": {**pipeline.steps, **steps}})
+
+
 def _strings(amounts: Mapping[str, Quantity]) -> dict[str, str]:
     return {key: str(value) for key, value in sorted(amounts.items())}
 
 
 def demand_of(pipeline: Pipeline, site: Site, engine: str = "none") -> Demand:
-    """The demand of a pipeline on a site, with what the engine adds to it."""
+    """The demand of a pipeline on a site, with what the engine adds to it and the limits it keeps."""
+    pipeline = _uncapped(pipeline) if engine in WITHOUT_PARALLEL else pipeline
     steps = tuple(_steps(pipeline, site, engine_of(site, engine), "", 1))
     usages = {step.name: step.usage for step in steps}
     overheads = {step.name: step.overhead for step in steps}
@@ -108,7 +120,7 @@ def peaks_of(
     forms = {key: quantity for usage in usages.values() for key, quantity in usage.items() if key not in ALIASES}
     if not forms:
         return {}
-    tree, conditional = tree_of(pipeline, steps, usages), frozenset(_conditional(pipeline))
+    tree, conditional = tree_of(pipeline, steps, usages), dict(_conditional(pipeline))
     # Most steps limit what they request, so several keys ask the same question of the graph: it is answered once.
     solved: dict[tuple[int, ...], Peak] = {}
     bounds = {}
@@ -141,7 +153,7 @@ def _tree(pipeline: Pipeline, leaves: Mapping[str, Node], prefix: str) -> Node:
 def _node(pipeline: Pipeline, name: str, leaves: Mapping[str, Node], prefix: str) -> Node:
     step, full = pipeline.effective(name), prefix + name
     if step.pipeline is not None:
-        body = _tree(step.pipeline, leaves, f"{full}.")
+        body = _tree(called(pipeline, step), leaves, f"{full}.")
     else:
         body = leaves.get(full) or Leaf(full, {}, 0)  # an approval has no pod
     return body if step.for_each is None else Loop(full, body, copies_of(pipeline, step, full), step.parallel)
@@ -154,7 +166,7 @@ def _steps(pipeline: Pipeline, site: Site, parts: Engine, prefix: str, times: in
         own = copies_of(pipeline, step, prefix + name)
         copies = None if times is None or isinstance(own, Unknown) else times * own
         if step.pipeline is not None:
-            yield from _steps(step.pipeline, site, parts, f"{prefix}{name}.", copies)
+            yield from _steps(called(pipeline, step), site, parts, f"{prefix}{name}.", copies)
         elif step.runs_container:
             yield _step_demand(pipeline, name, prefix + name, step, site, parts, copies)
 
@@ -222,7 +234,7 @@ def copies_of(pipeline: Pipeline, step: Step, name: str) -> int | Unknown:
         elif isinstance(source, ParamRef):
             default = pipeline.params[source.name].default
             if not isinstance(default, list):
-                return Unknown(f'{name} runs over the parameter "{source.name}", which has no default')
+                return Unknown(f'{name} runs over the parameter "{source.name}", whose value is only known in the run')
             total *= len(default)
         else:
             total *= len(source)
@@ -242,21 +254,33 @@ def claims_of(pipeline: Pipeline) -> dict[str, Quantity]:
     return total
 
 
-def _conditional(pipeline: Pipeline, prefix: str = "") -> Iterator[str]:
-    for name, step in pipeline.steps.items():
-        if step.when is not None:
-            yield prefix + name
+def _conditional(pipeline: Pipeline, prefix: str = "") -> Iterator[tuple[str, bool]]:
+    """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""
+    for name, step in (*pipeline.steps.items(), *pipeline.exit.items()):
+        if step.when is not None or step.on in ("success", "failure"):
+            asked = () if step.when is None else references(step.when)
+            yield prefix + name, any(isinstance(found.ref, ItemRef) for found in asked)
         if step.pipeline is not None:
             yield from _conditional(step.pipeline, f"{prefix}{name}.")
 
 
-def _bound(found: Peak, form: Quantity, conditional: frozenset[str]) -> Bound:
+def _and_around(step: str) -> Iterator[str]:
+    """A step by its way, and the steps whose sub-pipelines it stands in: `a.b` and `a`."""
+    while step:
+        yield step
+        step = step.rpartition(".")[0]
+
+
+def _bound(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Bound:
     if found.value is None:
         return Bound("unknown", None, found.because, found.witness)
     value = Quantity.from_nano(found.value * 1_000_000, form.format)
-    both = [step for step in found.witness if step in conditional]
-    if found.bound == "exact" and len(both) > 1:
+    asked = list(dict.fromkeys(each for step in found.witness for each in _and_around(step) if each in conditional))
+    by_item = [step for step in asked if conditional[step]]
+    if found.bound == "exact" and len(asked) > 1:
         return Bound(
-            "at-most", value, f"{' and '.join(both)} have conditions that may exclude each other", found.witness
+            "at-most", value, f"{' and '.join(asked)} have conditions that may exclude each other", found.witness
         )
+    if found.bound == "exact" and by_item:
+        return Bound("at-most", value, f"the condition of {by_item[0]} may leave items out", found.witness)
     return Bound(found.bound, value, found.because, found.witness)

@@ -120,6 +120,45 @@ def test_steps_whose_conditions_may_exclude_each_other_are_at_most() -> None:
     assert "may exclude each other" in (found.peak[GPU].because or "")
 
 
+def test_items_that_a_condition_may_leave_out_are_at_most() -> None:
+    found = demand({"a": {"gpu": "l4", "for_each": {"x": [1, 2, 3]}, "when": "item.x > 1"}})
+    assert peak(found, GPU)[:2] == ("at-most", "3")
+    assert "the condition of a may leave items out" in (found.peak[GPU].because or "")
+
+
+def test_a_condition_on_the_item_around_a_sub_pipeline_makes_it_at_most() -> None:
+    inner = Pipeline("q", steps={"s": {"image": "i", "command": ["x"], "gpu": "l4"}})
+    step = {"pipeline": inner, "for_each": {"x": [1, 2, 3]}, "when": "item.x > 1"}
+    found = demand_of(Pipeline("p", steps={"a": step}), NVIDIA)
+    assert peak(found, GPU) == ("at-most", "3", ("a.s",))
+
+
+def test_exit_steps_for_success_and_for_failure_never_run_together() -> None:
+    ends = {name: {"image": "i", "command": ["x"], "gpu": "l4 x 2", "on": name} for name in ("success", "failure")}
+    assert peak(demand({"a": {}}, exit=ends), GPU)[:2] == ("at-most", "4")
+
+
+def fanned(**handed: Any) -> Demand:
+    """A sub-pipeline that runs over a list which stands in its parameter's default or is handed over."""
+    body = {"image": "i", "command": ["x"], "gpu": "l4", "for_each": {"i": {"param": "shards"}}}
+    inner = Pipeline("q", params={"shards": {"type": "json", "default": [1, 2]}}, steps={"s": body})
+    params = {"wide": {"type": "json", "default": [1, 2, 3]}, "open": {"type": "json"}}
+    return demand_of(Pipeline("p", params=params, steps={"a": {"pipeline": inner, "params": handed}}), NVIDIA)
+
+
+def test_a_sub_pipeline_runs_over_what_it_is_handed_not_over_its_default() -> None:
+    assert peak(fanned(), GPU)[:2] == ("exact", "2")
+    assert peak(fanned(shards=list(range(10))), GPU)[:2] == ("exact", "10")
+    assert peak(fanned(shards={"param": "wide"}), GPU)[:2] == ("exact", "3")
+    assert peak(fanned(shards={"param": "open"}), GPU)[:2] == ("unknown", None)
+
+
+def test_kubeflow_keeps_the_limit_of_a_fan_out_but_not_of_a_pipeline() -> None:
+    steps = {"a": {"gpu": "l4", "for_each": {"i": [1, 2, 3]}, "parallel": 2}, "b": {"gpu": "l4"}}
+    assert peak(demand(steps, "argo", parallel=1), GPU)[1] == "1"
+    assert peak(demand(steps, "kubeflow", parallel=1), GPU)[1] == "3"
+
+
 def test_claims_of_the_run_are_counted_with_their_class() -> None:
     found = demand(
         {"a": {"volumes": {"/d": {"new_claim": "c"}}}}, claims={"c": {"size": "10Gi", "storage_class": "fast"}}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where, did_you_mean, fail
+from tests.conftest import ROOT
 
 
 def test_a_finding_is_one_line_with_its_place_then_the_way_out() -> None:
@@ -96,3 +100,12 @@ def test_one_wrong_letter_is_always_forgiven(word: str, data: st.DataObject) -> 
     at = data.draw(st.integers(0, len(word) - 1))
     wrong = word[:at] + "#" + word[at + 1 :]
     assert f'"{word}"' in (did_you_mean(wrong, [word, "entirely different"]) or "")
+
+
+@pytest.mark.parametrize("engine", ["argo", "kubeflow"])
+def test_an_engine_that_is_not_installed_is_named_with_the_command_that_installs_it(engine: str) -> None:
+    hidden = "import sys; sys.modules.update(dict.fromkeys(('hera', 'kfp', 'google.protobuf')))"
+    code = f"{hidden}; import gpuflow; gpuflow.{engine}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "GF901" in done.stderr
+    assert f'pip install "gpuflow[{engine}]"' in done.stderr

@@ -24,7 +24,7 @@ _CANNOT = {
     "gang": Cannot(
         "not yet",
         "one Airflow task is one pod, and nothing would start the workers together",
-        "compile this pipeline for Argo, or create a JobSet from the step",
+        "use one pod with several GPUs, or create the JobSet from a step of its own and wait for it",
     ),
     "inputs": Cannot(
         "upstream",

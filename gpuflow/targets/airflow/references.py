@@ -50,7 +50,7 @@ class Scope:
 
     def inner(self, name: str) -> Scope:
         """The scope of the sub-pipeline that step `name` is."""
-        step = self.pipeline.steps[name]
+        step = self.pipeline.effective(name)
         assert step.pipeline is not None
         bound = {
             key: self.node(value, name) if isinstance(value, ParamRef | OutputRef | ItemRef) else value

@@ -3,7 +3,8 @@
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, CronTriggerTimetable, Param
+from airflow.sdk import DAG, Param
+from airflow.timetables.trigger import CronTriggerTimetable
 
 from gpuflow.airflow import GpuPodOperator, Pod, join, param, run_id
 
