@@ -5,8 +5,7 @@
 from datetime import timedelta
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Param, TaskGroup
-from airflow.timetables.trigger import CronTriggerTimetable
+from airflow.sdk import DAG, CronTriggerTimetable, Param, TaskGroup
 
 from gpuflow.airflow import (
     LOST_WORKERS,

@@ -4,8 +4,7 @@
 from datetime import timedelta
 
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Param
-from airflow.timetables.trigger import CronTriggerTimetable
+from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from gpuflow.airflow import LOST_WORKERS, GpuPodOperator, ListItems, Pod, item, join, output, param, run_id
 

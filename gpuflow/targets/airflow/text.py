@@ -13,11 +13,12 @@ from gpuflow.targets.frame import Request, header
 
 HOMES = {
     "timedelta": "datetime",
-    "CronTriggerTimetable": "airflow.timetables.trigger",  # in airflow.sdk only since 3.2
     "ApprovalOperator": "airflow.providers.standard.operators.hitl",
     "EmptyOperator": "airflow.providers.standard.operators.empty",
     "KubernetesPodOperator": "airflow.providers.cncf.kubernetes.operators.pod",
-    **dict.fromkeys(("DAG", "Asset", "AssetAny", "Param", "TaskGroup", "literal"), "airflow.sdk"),
+    **dict.fromkeys(
+        ("DAG", "Asset", "AssetAny", "CronTriggerTimetable", "Param", "TaskGroup", "literal"), "airflow.sdk"
+    ),
     **dict.fromkeys(
         ("Approve", "DeleteClaim", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Pod"),
         "gpuflow.airflow",

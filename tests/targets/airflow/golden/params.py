@@ -3,8 +3,7 @@
 
 from datetime import timedelta
 
-from airflow.sdk import DAG, Param
-from airflow.timetables.trigger import CronTriggerTimetable
+from airflow.sdk import DAG, CronTriggerTimetable, Param
 
 from gpuflow.airflow import GpuPodOperator, Pod, join, param, run_id
 
