@@ -63,6 +63,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF136", "Not an environment variable name", "Only letters, digits and '_' work in every shell.", "Rename it."),
     ("GF137", "A variable of gpuflow", "Variables that start with GPUFLOW_ are set by the supervisor.", "Choose another name."),
     ("GF138", "Not the name of a Kubernetes object", "Object names are lower-case letters, digits, '-' and '.'.", "Check the name with kubectl get."),
+    ("GF139", "A label of gpuflow", "Labels under gpuflow.dev/ say which pipeline and step a pod belongs to; one of your own would be written over.", "Choose another prefix."),
     ("GF141", "Text with a NUL character", "No program can receive a NUL byte in an argument or a variable.", "Remove it, or pass the data as a file."),
     ("GF142", "Not a reference", "A reference is a map with one key: {param: …}, {output: step.name}, {item: …}, {run: id} or {join: […]}.", "Write one of these, or quote the text."),
     ("GF143", "Cannot be written as JSON", "Parameter values are JSON: text, finite numbers, true, false, lists and maps.", "Use one of these."),

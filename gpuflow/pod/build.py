@@ -24,10 +24,11 @@ from gpuflow.pod.supervision import Engine, is_supervised, supervised
 from gpuflow.pod.volumes import Volumes
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
+from gpuflow.spec.names import OURS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
-LABEL = "gpuflow.dev/"
+LABEL = OURS
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 SHM = "/dev/shm"

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import PrivateAttr, model_validator
 
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
-from gpuflow.spec.names import LabelKey, LabelValue, MountPath, ObjectName
+from gpuflow.spec.names import LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.source import Source
 
@@ -210,7 +210,7 @@ class Site(Model):
     """How the supervisor reaches a container."""
     engines: Engines = Engines()
     """What runs the pipelines, and what it adds to pods."""
-    labels: dict[LabelKey, LabelValue] = {}
+    labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod."""
 
     _source: Source = PrivateAttr(default_factory=Source)

@@ -64,6 +64,7 @@ def _mount_path(value: Any) -> str:
     return value
 
 
+OURS = "gpuflow.dev/"
 _QUALIFIED_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
@@ -82,6 +83,15 @@ def _label_key(value: Any) -> str:
             "GF134", f"{_short(value)!r} is not a label or annotation key", "write it like team or example.com/team"
         )
     return value
+
+
+def _own_label_key(value: Any) -> str:
+    key = _label_key(value)
+    if key.startswith(OURS):
+        raise problem(
+            "GF139", f'the label "{key}" belongs to gpuflow', f"labels under {OURS} say what a pod is part of"
+        )
+    return key
 
 
 def is_label_value(value: str) -> bool:
@@ -134,6 +144,8 @@ ItemName = Annotated[str, PlainValidator(lambda v: _identifier(v, "fan-out item"
 ClaimName = Annotated[str, PlainValidator(lambda v: _label(v, "claim", 40)), _schema(_LABEL, 40)]
 MountPath = Annotated[str, PlainValidator(_mount_path), _schema("/[^:]*", 4096)]
 LabelKey = Annotated[str, PlainValidator(_label_key), _schema(".+")]
+PodLabelKey = Annotated[str, PlainValidator(_own_label_key), _schema(".+")]
+"""A label that a document puts on pods."""
 LabelValue = Annotated[str, PlainValidator(_label_value), _schema("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63)]
 EnvName = Annotated[str, PlainValidator(_env_name), _schema(_IDENTIFIER)]
 ObjectName = Annotated[str, PlainValidator(_object_name), _schema(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")]

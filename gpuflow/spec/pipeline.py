@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, PrivateAttr, model_validator
 from gpuflow.errors import Where
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
 from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem
-from gpuflow.spec.names import ClaimName, LabelKey, LabelValue, OutputName, ParamName, PipelineName, StepName
+from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.source import Source
@@ -126,7 +126,7 @@ class Pipeline(Model, metaclass=Open):
     """Lower-case letters, digits and '-', at most 52 characters."""
     description: Str | None = None
     """What the pipeline is for."""
-    labels: dict[LabelKey, LabelValue] = {}
+    labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod and on the engine's own object."""
     params: dict[ParamName, Param] = {}
     """Values given when a run starts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security, Volume
 from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str, TimeLimit
-from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
+from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
 from gpuflow.spec.policies import Kubernetes, Priority, Retry, Spot, Topology
 from gpuflow.spec.resources import Amount
 
@@ -38,7 +38,7 @@ class Settings(Model):
     """The pod's ServiceAccount."""
     security: Security | None = None
     """Identity and privileges."""
-    labels: dict[LabelKey, LabelValue] = {}
+    labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod, for example team and cost-centre."""
     annotations: dict[LabelKey, Str] = {}
     """Annotations on every pod."""

@@ -83,6 +83,7 @@ PIPELINES: dict[str, tuple[str | bytes, int, int]] = {
     "GF136": (step("env: {A-B: x}"), 5, 37),
     "GF137": (step("env: {GPUFLOW_X: x}"), 5, 37),
     "GF138": (step("service_account: A_B"), 5, 48),
+    "GF139": (step("labels: {gpuflow.dev/step: mine}"), 5, 40),
     "GF141": (step(r'args: ["\0"]'), 5, 38),
     "GF142": (step("args: [{parm: x}]"), 5, 38),
     "GF143": (with_params("x: {type: json, default: [.inf]}"), 4, 36),
