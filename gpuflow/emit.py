@@ -41,29 +41,30 @@ def emit_all(documents: list[Any]) -> str:
 
 def _is_leaf(value: Any) -> bool:
     # Most values are text; the exact types are asked first, since asking for Mapping is slow.
-    if type(value) is str:
+    kind = type(value)
+    if kind is str:
         return True
-    return not (isinstance(value, dict | list | tuple | Mapping) and value)
+    return not value or not (kind is dict or kind is list or isinstance(value, list | tuple | Mapping))
 
 
 def _write(value: Any, indent: str, put: Callable[[str], None], start: str | None = None) -> None:
     """Hand the lines of a map or list to `put`; `start` stands before the first instead of the indent (`- `)."""
+    first = indent if start is None else start
     if isinstance(value, list | tuple):
         for item in value:
-            dash = f"{indent if start is None else start}- "
-            start = None
             if _is_leaf(item):
-                put(dash + _scalar(item, indent))
+                put(f"{first}- {_scalar(item, indent)}")
             else:
-                _write(item, indent + "  ", put, dash)
+                _write(item, indent + "  ", put, f"{first}- ")
+            first = indent
         return
     for key, item in value.items():
-        name = _key(str(key))
-        head = f"{indent if start is None else start}{name}:"
-        start = None
+        name = _word(key if type(key) is str else str(key))
+        head = f"{first}{name}:"
         if len(name) > LONGEST_KEY:
-            put(f"{head[: -len(name) - 1]}? {name}")
+            put(f"{first}? {name}")
             head = f"{indent}:"
+        first = indent
         if _is_leaf(item):
             put(f"{head} {_scalar(item, indent)}")
         else:
@@ -74,7 +75,7 @@ def _write(value: Any, indent: str, put: Callable[[str], None], start: str | Non
 
 def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, str):
-        return ("\n" in value and _literal(value, indent)) or _text(value)
+        return ("\n" in value and _literal(value, indent)) or _word(value)
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -105,10 +106,10 @@ def _text(text: str) -> str:
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
 
 
-@lru_cache(maxsize=4096)
-def _key(key: str) -> str:
-    """A key as text: manifests have few different ones, many times each."""
-    return _text(key)
+@lru_cache(maxsize=8192)
+def _word(text: str) -> str:
+    """Keys and values as text: manifests have few different ones, many times each."""
+    return _text(text)
 
 
 def _literal(text: str, indent: str) -> str | None:
