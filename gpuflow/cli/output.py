@@ -40,7 +40,10 @@ def write_files(files: dict[Path, str]) -> None:
 
 def _is_stream(path: Path) -> bool:
     """Whether what stands there is a pipe or a device, or leads to an open file as /dev/stdout does."""
-    return path.exists() and (path.parts[:2] in (("/", "dev"), ("/", "proc")) or not (path.is_file() or path.is_dir()))
+    if not path.exists():
+        return False
+    leads_to_open_file = path.parts[:2] in (("/", "dev"), ("/", "proc")) and path.parts[2:3] != ("shm",)
+    return leads_to_open_file or not (path.is_file() or path.is_dir())
 
 
 def _mode(path: Path) -> int:

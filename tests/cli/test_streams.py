@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -82,3 +83,12 @@ def test_what_a_python_pipeline_prints_does_not_get_among_the_output(gpuflow: Gp
     )
     answer = gpuflow("show", file, "--format", "json")
     assert (answer.code, answer.data["name"], answer.err) == (0, "p", "noise\n")
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="the machine has no /dev/shm")
+def test_a_file_in_shared_memory_is_replaced_like_any_other() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        file = Path(folder, "out.yaml")
+        for text in ("one\n", "two\n"):
+            write_files({file: text})
+        assert file.read_text() == "two\n"
