@@ -48,7 +48,8 @@ def facts(step: Step) -> list[str]:
     if step.queue is not None:
         words.append(f"queue {step.queue}")
     if step.pipeline is not None:
-        words.append(f"pipeline {step.pipeline.name}, {len(step.pipeline.steps)} steps")
+        count = len(step.pipeline.steps)
+        words.append(f"pipeline {step.pipeline.name}, {count} step{'' if count == 1 else 's'}")
     if step.approval is not None:
         words.append(f"waits for a person: {step.approval.message}")
     if step.when is not None:

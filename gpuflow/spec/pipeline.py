@@ -52,9 +52,8 @@ def check_cron(text: str) -> str:
             numbers = [_CRON_NAMES.get(b.lower(), int(b) if b.isdecimal() and len(b) < 4 else -1) for b in bounds]
             wrong = not match or any(not low <= n <= high for n in numbers) or numbers != sorted(numbers)
             if wrong or (match and match[2] is not None and int(match[2]) == 0):
-                raise problem(
-                    "GF167", f'"{part}" is not a {name} ({low} to {high})', 'for example "0 0 * * *" for midnight'
-                )
+                what = f"{'an' if name == 'hour' else 'a'} {name} ({low} to {high})"
+                raise problem("GF167", f'"{part}" is not {what}', 'for example "0 0 * * *" for midnight')
     return " ".join(fields)
 
 

@@ -107,7 +107,7 @@ def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
         notes.append(Finding("GF305", text, _where(pipeline, vain[0]), "set spot.labels in the site", "note"))
     kept = [name for name, step in steps if step.runs_container and is_supervised(step, site)]
     if kept and site.runtime.delivery == "image":
-        text = f"{named_steps(tuple(kept))} need gpuflow-run in the image"
+        text = f"{named_steps(tuple(kept))} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
         notes.append(Finding("GF307", text, _where(pipeline, kept[0]), hint, "note"))
     return notes
