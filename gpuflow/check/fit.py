@@ -40,18 +40,24 @@ def fit(pipeline: Pipeline, site: Site, cluster: Cluster, namespace: str, engine
     tight = _tight(report)
     if not tight:
         own = f"parallelism {pipeline.parallel} is the pipeline's own" if pipeline.parallel else "no parallelism is set"
-        return Fit(pipeline, f"{own}: its worst moment fits every quota of namespace {namespace}")
+        return Fit(pipeline, f"{own}: its worst moment fits every quota of namespace {namespace}{_rest(report)}")
     closest = min(tight, key=lambda scope: (scope.safe_parallelism or 0, scope.name, scope.resource))
     cap = closest.safe_parallelism
     if cap is None:
         raise Misfit([_no_cap(pipeline, closest), *_explanations(report)])
     capped = pipeline.model_copy(update={"parallel": cap if pipeline.parallel is None else min(cap, pipeline.parallel)})
-    left = _tight(check(demand_of(capped, site, engine), cluster, namespace))
+    after = check(demand_of(capped, site, engine), cluster, namespace)
+    left = _tight(after)
     if left:
         raise Misfit([_no_cap(pipeline, left[0]), *_explanations(report)])
     words = f"with more, {closest.resource} could pass {_name(closest)} ({closest.hard}"
     words += f", {closest.used} in use)" if closest.used else ")"
-    return Fit(capped, f"parallelism {capped.parallel}: {words}")
+    return Fit(capped, f"parallelism {capped.parallel}: {words}{_rest(after)}")
+
+
+def _rest(report: Report) -> str:
+    """What no cap helps: somebody else in the way, or something that is not known."""
+    return "" if report.verdict == "always" else f"; for other reasons check still says {report.verdict}"
 
 
 def _tight(report: Report) -> list[Scope]:

@@ -40,7 +40,7 @@ def gaps(cluster: Cluster, namespace: str) -> Iterator[Finding]:
             "gpuflow snapshot --rbac prints the permissions that are needed",
             severity="warning",
         )
-    yield from _strays(cluster)
+    yield from _strays(cluster, namespace)
     yield from _unsettled_quotas(cluster, namespace)
     yield from _empty_limits(cluster, namespace)
     yield from _silent_nodes(cluster)
@@ -53,7 +53,8 @@ def assumptions(cluster: Cluster, judged: Sequence[Judged]) -> Iterator[Finding]
     for kind, field in CLASSES.items():
         names = sorted({name for one in judged if (name := one.step.pod["spec"].get(field))})
         if names and cluster.bodies(kind) is None:
-            message = f"the snapshot has no {kind} objects: {', '.join(names)} is taken to exist"
+            are = "is" if len(names) == 1 else "are"
+            message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} taken to exist"
             yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
     queued = sorted({name for one in judged if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))})
     if queued and not cluster.of("LocalQueue") and not cluster.of("ClusterQueue"):
@@ -74,9 +75,9 @@ def _assumed(items: list[Manifest], message: str) -> Finding:
     return Finding("GF573", message, items[0].where, LIVE, severity="note")
 
 
-def _strays(cluster: Cluster) -> Iterator[Finding]:
+def _strays(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     for item in cluster.objects:
-        for stray in strays(item.kind, item.body) if item.is_known else ():
+        for stray in strays(item.kind, item.body) if item.is_known and item.in_namespace(namespace) else ():
             *above, name = stray.path
             holder = ".".join(map(str, above)) or "it"
             yield Finding(
@@ -152,21 +153,27 @@ def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
         status = read_map(queue.body.get("status"), "status")
         said = max((n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0)
         waiting, shown = status.get("pendingWorkloads"), holders[queue.name]
-        words = f"has admitted {said} workloads; the snapshot shows {shown}" if said > shown else None
+        words = f"has admitted {_workloads(said)}; the snapshot shows {shown}" if said > shown else None
         # A workload may have been admitted between the two lists, so that both kinds are compared together.
         if words is None and isinstance(waiting, int) and said + waiting > shown + lining_up[queue.name]:
-            words = f"has {waiting} workloads that wait; the snapshot shows {lining_up[queue.name]}"
+            words = f"says that {_workloads(waiting, 'wait')}; the snapshot shows {lining_up[queue.name]}"
         if words is not None:
             yield Finding(
                 "GF574",
                 f"ClusterQueue {queue.name} {words}",
                 queue.at("status"),
-                "add the Workloads of all namespaces: gpuflow snapshot, or kubectl get workloads -A -o yaml",
+                "add the Workloads and LocalQueues of all namespaces: gpuflow snapshot, or kubectl get "
+                "workloads,localqueues -A -o yaml",
                 severity="warning",
             )
 
 
 COUNTS = ("admitted", "reserving")
+
+
+def _workloads(count: int, verb: str = "") -> str:
+    """`1 workload waits`, `2 workloads wait`."""
+    return f"{count} workload{'' if count == 1 else 's'} {verb}{'s' if verb and count == 1 else ''}".rstrip()
 
 
 def _queue_of(body: Any) -> str:

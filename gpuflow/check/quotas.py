@@ -5,9 +5,10 @@ from __future__ import annotations
 import marshal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from gpuflow.check.admission import Admission, Quota, admit, read_quota
+from gpuflow.check.advice.places import asking
 from gpuflow.check.advice.waiting import waiting
 from gpuflow.check.report import Scope, Verdict
 from gpuflow.check.run_claims import charges_of_claims, counts_claims, run_claims, where_of_claims
@@ -128,21 +129,64 @@ def scopes(
     """Each line of each quota that the pipeline touches."""
     claims = charges_of_claims(run_claims(demand.pipeline, around.storage_classes))
     driver = judged_driver(demand, around)
+    counted: dict[tuple[object, ...], Counted] = {}
     for item, quota in around.quotas:
-        before = {} if driver is None else _charge(driver, quota)
-        charges = {one.step.name: _dearest(charge_of(one, quota), before) for one in judged}
-        tree = tree_of(demand.pipeline, demand.steps, charges)
-        peaks = peaks_of(demand.pipeline, demand.steps, charges)
+        if quota.scopes not in counted:
+            alike = [other for _, other in around.quotas if other.scopes == quota.scopes]
+            counted[quota.scopes] = _count(demand, alike, judged, driver)
+        own = counted[quota.scopes]
+        peaks = {key: bound for key, bound in own.peaks.items() if _is_counted(key, quota)}
         if counts_claims(quota):
             peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
-        peaks |= {key: bound for key, bound in _objects(demand, charges, before, quota).items() if key in quota.hard}
+        objects = _objects(demand, own.charges, own.before, quota)
+        peaks |= {key: bound for key, bound in objects.items() if key in quota.hard}
         for key in sorted(quota.hard):
             bound = peaks.get(_counted(key))
             if bound is not None and (bound.value is None or bound.value):
                 # A gang runs whole or not at all, and a run needs all its claims.
-                wholes = (charges[one.step.name].get(_counted(key), Quantity.zero) * one.step.pods for one in judged)
+                wholes = (charge.get(_counted(key), Quantity.zero) * pods for charge, pods in own.kinds)
                 alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
-                yield _scope(quota, key, bound, None if key in claims else tree, runs, alone), bound, item
+                yield _scope(quota, key, bound, None if key in claims else own.tree, runs, alone), bound, item
+
+
+class Counted(NamedTuple):
+    """What the steps cost quotas that count the same pods, and the worst moment of each key."""
+
+    charges: Charges
+    before: Mapping[str, Quantity]
+    """What the engine's driver costs, before a step."""
+    kinds: list[tuple[Mapping[str, Quantity], int]]
+    """The charges that differ, with the pods of a step."""
+    tree: Any
+    peaks: Mapping[str, Bound]
+
+
+def _count(demand: Demand, quotas: Sequence[Quota], judged: Sequence[Judged], driver: Admission | None) -> Counted:
+    """Several quotas of a namespace often have keys in common: each key is asked about once."""
+    before = {} if driver is None else _charges(driver, quotas)
+    known: dict[int, dict[str, Quantity]] = {}  # steps whose pods are alike share one answer
+    charges = {}
+    for one in judged:
+        shared = id(one.ever.used) if one.ever.allowed else id(one)
+        if shared not in known:
+            known[shared] = _dearest(_charges(one.ever, quotas), before)
+        charges[one.step.name] = known[shared]
+    kinds = {(id(charges[one.step.name]), one.step.pods): charges[one.step.name] for one in judged}
+    return Counted(
+        charges,
+        before,
+        [(charge, pods) for (_, pods), charge in kinds.items()],
+        tree_of(demand.pipeline, demand.steps, charges),
+        peaks_of(demand.pipeline, demand.steps, charges),
+    )
+
+
+def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
+    return {key: amount for quota in quotas for key, amount in _charge(answer, quota).items()}
+
+
+def _is_counted(key: str, quota: Quota) -> bool:
+    return any(_counted(each) == key for each in quota.hard)
 
 
 def _counted(key: str) -> str:
@@ -248,7 +292,6 @@ def quota_findings(
             kubernetes=words,
         )
         return
-    steps = ", ".join(scope.witness)
     first = scope.witness[0].split(".")[0] if scope.witness else None
     where = (
         demand.pipeline.where("steps" if first in demand.pipeline.steps else "exit", first or "", key=True)
@@ -268,7 +311,7 @@ def quota_findings(
         )
         return
     if scope.witness:
-        together = f"{steps} together ask" if len(scope.witness) > 1 else f"{steps} asks"
+        together = asking(scope.witness)
     else:
         together = "the run's own Workflow asks" if scope.resource == WORKFLOWS else "the claims of the run ask"
     hint = waiting(demand.engine, "objects" if scope.resource in (COUNTED_PODS, RESULTS) else "quota")

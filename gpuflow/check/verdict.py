@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gpuflow.check.advice.places import listed, shortened
 from gpuflow.check.advice.refusals import refusal_hint
 from gpuflow.check.advice.whole import advice
 from gpuflow.check.attempts import later_outcome
@@ -18,7 +19,7 @@ from gpuflow.check.quotas import Judged, Surroundings, quota_findings, scopes, s
 from gpuflow.check.readable import require_readable
 from gpuflow.check.report import Report, Scope, safe_parallelism, worst
 from gpuflow.check.run_claims import refused_claims, run_claims, unknown_classes
-from gpuflow.check.strangers import strangers
+from gpuflow.check.strangers import PASSES, strangers
 from gpuflow.check.survival import survival
 from gpuflow.check.wavering import taken, wavering
 from gpuflow.check.whole.placing import placing
@@ -81,7 +82,7 @@ def _outcome(demand: Demand, cluster: Cluster, namespace: str, runs: int) -> Out
             said(finding for finding in counsel if finding.severity != "error"),
             said((*_assumed(around), *assumptions(cluster, judged))),
             said((*_strange(cluster, namespace, around), *gaps(cluster, namespace)), "unknown"),
-            said(_unjudged(cluster, namespace), "unknown"),
+            said(_unjudged(demand, cluster, namespace, judged), "unknown"),
         ]
     )
 
@@ -114,15 +115,18 @@ def _quotas(
     )
 
 
-def _unjudged(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    kinds = strangers(cluster, namespace, JUDGED)
+def _unjudged(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
+    pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in judged]
+    if demand.engine == "kubeflow":
+        pods.append({})  # its drivers
+    kinds = strangers(cluster, namespace, JUDGED, pods)
     if kinds:
         yield Finding(
             "GF531",
             f"the snapshot holds kinds that may hold pods back and are not judged: {', '.join(kinds)}",
             Where(cluster.source),
             "judged are quotas, limit ranges, classes, Kueue's queues and nodes: the verdict is about them alone.\n"
-            "If you know that they let these pods pass, --fail-on never accepts the rest",
+            f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; a snapshot keeps that',
             severity="warning",
         )
 
@@ -138,10 +142,9 @@ def _refused(demand: Demand, judged: Sequence[Judged]) -> Iterator[Finding]:
     for key, names in groups.items():
         stage = key.split("\0")[0]
         first = next(one for one in judged if one.step.name == names[0])
-        who = f'step "{names[0]}"' if len(names) == 1 else f"steps {', '.join(names)}"
         yield Finding(
             _STAGES.get(stage, "GF501"),
-            f"{who} can never be admitted",
+            f"{listed(names)} can never be admitted",
             _where(demand, names[0]),
             refusal_hint(first.ever.message, demand.site, demand.engine) or _HINTS.get(stage),
             kubernetes=first.ever.message,
@@ -186,7 +189,7 @@ def _limit_range_gpus(demand: Demand, limit_ranges: Sequence[Manifest], judged: 
         groups: dict[str, list[str]] = {}
         for step, names in steps.items():
             groups.setdefault(", ".join(sorted(names)), []).append(step)
-        who = "; ".join(f"{names} of {', '.join(members)}" for names, members in groups.items())
+        who = "; ".join(f"{names} of {shortened(members)}" for names, members in groups.items())
         yield Finding(
             "GF513",
             f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",

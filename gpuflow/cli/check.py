@@ -84,9 +84,10 @@ def _show(reports: list[Report], format: str, failing: set[str]) -> None:
         sys.stdout.write("\n".join(render(report, paint) for report in reports))
     elif format == "markdown":
         sys.stdout.write(markdown(reports))
+    elif format == "sarif":
+        sys.stdout.write(sarif(reports))
     else:
-        written = {"sarif": sarif, "github": github}.get(format)
-        sys.stdout.write(written(reports) if written else junit(reports, failing))
+        sys.stdout.write({"junit": junit, "github": github}[format](reports, failing))
 
 
 def _compare(args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: Cluster, namespace: str) -> int:

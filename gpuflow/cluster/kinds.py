@@ -42,9 +42,13 @@ HARMLESS: Final[dict[str, str]] = {
     "flowcontrol.apiserver.k8s.io": "FlowSchema PriorityLevelConfiguration",
     "networking.k8s.io": "Ingress IngressClass IPAddress NetworkPolicy ServiceCIDR",
     "policy": "Eviction PodDisruptionBudget",
+    "storage.k8s.io": "CSIDriver CSINode CSIStorageCapacity VolumeAttachment",
     "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding Role RoleBinding",
     # What starts pods of its own. It may grow, which no verdict speaks of; it does not hold others back.
-    "argoproj.io": "ClusterWorkflowTemplate CronWorkflow Workflow WorkflowTemplate",
+    "argoproj.io": (
+        "AppProject Application ApplicationSet ClusterWorkflowTemplate CronWorkflow EventBus EventSource Sensor "
+        "Workflow WorkflowTemplate"
+    ),
     "jobset.x-k8s.io": "JobSet",
     "kubeflow.org": "JAXJob MPIJob PaddleJob PyTorchJob TFJob XGBoostJob",
     "leaderworkerset.x-k8s.io": "LeaderWorkerSet",
@@ -53,6 +57,22 @@ HARMLESS: Final[dict[str, str]] = {
     "tekton.dev": "Pipeline PipelineRun Task TaskRun",
     "trainer.kubeflow.org": "ClusterTrainingRuntime TrainJob TrainingRuntime",
     "workload.codeflare.dev": "AppWrapper",
+    # What a cluster is kept with: deployment, certificates, secrets, monitoring, networks, storage, drivers of GPUs.
+    "bitnami.com": "SealedSecret",
+    "cert-manager.io": "Certificate CertificateRequest ClusterIssuer Issuer",
+    "external-secrets.io": "ClusterExternalSecret ClusterSecretStore ExternalSecret SecretStore",
+    "gateway.networking.k8s.io": "GRPCRoute Gateway GatewayClass HTTPRoute ReferenceGrant",
+    "helm.toolkit.fluxcd.io": "HelmRelease",
+    "keda.sh": "ScaledJob ScaledObject TriggerAuthentication",
+    "kustomize.toolkit.fluxcd.io": "Kustomization",
+    "metrics.k8s.io": "NodeMetrics PodMetrics",
+    "monitoring.coreos.com": "Alertmanager PodMonitor Probe Prometheus PrometheusRule ServiceMonitor",
+    "networking.istio.io": "DestinationRule Gateway ServiceEntry VirtualService",
+    "nfd.k8s-sigs.io": "NodeFeature NodeFeatureRule",
+    "nvidia.com": "ClusterPolicy NVIDIADriver",
+    "security.istio.io": "AuthorizationPolicy PeerAuthentication RequestAuthentication",
+    "snapshot.storage.k8s.io": "VolumeSnapshot VolumeSnapshotClass VolumeSnapshotContent",
+    "source.toolkit.fluxcd.io": "Bucket GitRepository HelmRepository OCIRepository",
 }
 """Kinds that a check need not read, because none of them can keep a pod from being admitted, by API group."""
 

@@ -92,8 +92,20 @@ class Cluster:
             found.setdefault(reason, []).append(kind)
         return found
 
+    @cached_property
+    def memory(self) -> dict[str, Any]:
+        """What was worked out of these objects, kept for whoever asks again: several pipelines share a cluster."""
+        return {}
+
     def settled(self, namespace: str) -> Cluster:
         """The cluster with every manifest that names no namespace, though its kind needs one, put into this one."""
+        key = f"settled in {namespace}"
+        if key not in self.memory:
+            self.memory[key] = self._settled(namespace)
+        found: Cluster = self.memory[key]
+        return found
+
+    def _settled(self, namespace: str) -> Cluster:
         objects = tuple(_settled(item, namespace) for item in self.objects)
         elsewhere = self.namespace not in (None, namespace)
         return replace(self, objects=objects, listed=self.listed.difference(NAMESPACED if elsewhere else ()))

@@ -49,7 +49,8 @@ SOURCES = (
     Source("PriorityClass", "scheduling.k8s.io", ("v1",), "priorityclasses"),
     Source("RuntimeClass", "node.k8s.io", ("v1",), "runtimeclasses"),
     Source("StorageClass", "storage.k8s.io", ("v1",), "storageclasses"),
-    Source("LocalQueue", KUEUE, _BETA, "localqueues", namespaced=True),
+    # Of all namespaces: they say in which ClusterQueue the Workloads of others wait.
+    Source("LocalQueue", KUEUE, _BETA, "localqueues"),
     Source("AdmissionCheck", KUEUE, _BETA, "admissionchecks"),
     Source("ClusterQueue", KUEUE, _BETA, "clusterqueues"),
     Source("Cohort", KUEUE, _ALPHA, "cohorts"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
 from gpuflow.check.report import Report
@@ -52,7 +53,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
     }
     where = finding.where
     if where.file is not None:
-        location: dict[str, Any] = {"artifactLocation": {"uri": where.file}}
+        location: dict[str, Any] = {"artifactLocation": {"uri": quote(where.file)}}
         if where.line is not None:
             location["region"] = {"startLine": where.line, "startColumn": where.column or 1}
         result["locations"] = [{"physicalLocation": location}]
@@ -99,7 +100,7 @@ def _all_words(report: Report) -> str:
     return "\n".join(f"{finding.code} {_words(finding)}" for finding in report.findings)
 
 
-def github(reports: Sequence[Report]) -> str:
+def github(reports: Sequence[Report], failing: set[str]) -> str:
     """Workflow commands that GitHub shows as annotations on the pull request's lines."""
     lines = []
     for report in reports:
@@ -108,7 +109,7 @@ def github(reports: Sequence[Report]) -> str:
             fields = {"file": place.file, "line": place.line, "col": place.column, "title": f"gpuflow {finding.code}"}
             shown = ",".join(f"{key}={_property(str(value))}" for key, value in fields.items() if value is not None)
             lines.append(f"::{_COMMANDS[finding.severity]} {shown}::{_data(_words(finding))}\n")
-        level = "error" if report.verdict == "never" else "notice"
+        level = "error" if report.verdict in failing else "notice" if report.verdict == "always" else "warning"
         lines.append(
             f"::{level} title=gpuflow::{_data(f'{report.pipeline} in {report.namespace}: {report.verdict}')}\n"
         )

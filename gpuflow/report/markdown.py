@@ -22,7 +22,8 @@ def _report(report: Report) -> str:
         lines += ["| scope | resource | used | peak | hard | verdict |", "|---|---|--:|--:|--:|---|"]
         lines += [_row(scope) for scope in report.scopes]
         lines.append("")
-    lines += [line for finding in report.findings for line in _finding(finding)]
+    if report.findings:
+        lines += [*(line for finding in report.findings for line in _finding(finding)), ""]
     lines += [f"Against {_code(report.as_of)}, with nobody else growing.", ""]
     return "\n".join(lines)
 
@@ -43,9 +44,9 @@ def _row(scope: Scope) -> str:
     return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
 
 
-def _finding(finding: Finding) -> list[str]:
+def _finding(finding: Finding, since: str = "") -> list[str]:
     place = f" ({_code(str(finding.where))})" if finding.where.line is not None else ""
-    lines = [f"- **{finding.code}** {finding.message}{place}"]
+    lines = [f"- {since}**{finding.code}** {finding.message}{place}"]
     if finding.kubernetes:
         lines.append(f"  - Kubernetes: {_code(finding.kubernetes)}")
     lines += [f"  - {line}" for line in (finding.hint or "").splitlines()]
@@ -74,8 +75,12 @@ def comparison(before: Report, after: Report) -> str:
     lines.append("")
     known = {(finding.code, finding.message) for finding in before.findings}
     fresh = [finding for finding in after.findings if (finding.code, finding.message) not in known]
+    kept = [finding for finding in after.findings if finding not in fresh and finding.severity != "note"]
     gone = [f for f in before.findings if (f.code, f.message) not in {(g.code, g.message) for g in after.findings}]
     lines += [line for finding in fresh for line in _finding(finding)]
+    for finding in kept:  # what fails the check is told in full every time
+        told = _finding(finding, "as before: ")
+        lines += told if finding.severity == "error" else told[:1]
     lines += [f"- no longer: **{finding.code}** {finding.message}" for finding in gone]
     lines += ["", f"Against {_code(after.as_of)}, with nobody else growing.", ""]
     return "\n".join(lines)

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.check.kueue.scenes import API, cluster_queue, holder, local_queue, pod_set, workload
+from tests.check.kueue.scenes import (
+    API,
+    cluster_queue,
+    flavor,
+    holder,
+    local_queue,
+    pod_set,
+    with_spec,
+    workload,
+)
 from tests.check.test_whole_truth import Step, Vector, moments, pipelines, placements, written
 from tests.check.whole_scenes import A100, NAMESPACE, TAINT, Body, codes, judged, node, queues, quota, running, said
 
@@ -34,7 +43,7 @@ def test_a_pod_that_may_take_the_seat_first_is_named() -> None:
 
 def test_of_many_pods_the_largest_are_named_and_the_rest_counted() -> None:
     report = judged(TWO, node("n", 2), *(pending(f"p{index}", 1 + index % 2) for index in range(7)))
-    assert "pod others/p1, others/p3, others/p5 and 4 more wait" in said(report, "GF524")
+    assert "pods others/p1, others/p3, others/p5 and 4 more wait" in said(report, "GF524")
 
 
 FITS = {"n": node("n", 2), "m": node("m", 2)}
@@ -162,6 +171,8 @@ def test_a_workload_that_may_be_admitted_first_is_named() -> None:
 
 
 FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
+TWO_FLAVORS = [flavor("f", nodeLabels={"pool": "f"}), flavor("g", nodeLabels={"pool": "g"})]
+
 LINES: dict[str, tuple[list[Body], str]] = {
     "there is quota for both": ([*queues({"f": quota(4)}), waits(2)], "always"),
     "it can never be admitted": ([*queues({"f": quota(2)}), waits(3)], "always"),
@@ -195,6 +206,17 @@ LINES: dict[str, tuple[list[Body], str]] = {
             local_queue("lq2", "cq2"),
             waits(2, spec={"queueName": "lq2"}),
         ],
+        "always",
+    ),
+    "its node selector keeps it off our flavor": (
+        [
+            *queues({"f": quota(2), "g": quota(2)}, flavors=TWO_FLAVORS),
+            workload(with_spec(pod_set(gpu="2"), nodeSelector={"pool": "g"}), name="w"),
+        ],
+        "always",
+    ),
+    "our flavor could never hold it": (
+        [*queues({"f": quota(2), "g": quota(9)}, flavors=TWO_FLAVORS), waits(5)],
         "always",
     ),
 }
@@ -241,7 +263,7 @@ def test_workloads_that_wait_and_are_not_in_the_snapshot_make_unknown() -> None:
         others = [waits(1, name=f"w{number}") for number in range(shown)]
         report = judged(QUEUED, *with_status(queues({"f": quota(9)}), "ClusterQueue", {"pendingWorkloads": 2}), *others)
         assert report.verdict == verdict
-        assert ("has 2 workloads that wait; the snapshot shows 1" in said(report, "GF574")) is (verdict == "unknown")
+        assert ("says that 2 workloads wait; the snapshot shows 1" in said(report, "GF574")) is (verdict == "unknown")
 
 
 def test_a_workload_that_was_admitted_between_two_lists_is_not_missed() -> None:

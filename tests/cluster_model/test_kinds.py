@@ -89,8 +89,6 @@ FOREIGN = {
     "a claim of devices": ("resource.k8s.io/v1", "ResourceClaim"),
     "a class of devices": ("resource.k8s.io/v1", "DeviceClass"),
     "a slice of devices": ("resource.k8s.io/v1", "ResourceSlice"),
-    "Karpenter's pool": ("karpenter.sh/v1", "NodePool"),
-    "a daemon set": ("apps/v1", "DaemonSet"),
     "a node of another group": ("foo/v1", "Node"),
     "a quota of another group": ("example.com/v1", "ResourceQuota"),
     "a quota of a version that is not known": ("v2", "ResourceQuota"),

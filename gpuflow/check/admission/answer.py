@@ -63,6 +63,7 @@ class Admission:
 
     def of_twin(self, metadata: Mapping[str, Any]) -> Admission:
         """The same answer to a pod that differs in its name and labels alone, and was let in like this one."""
+        _ = self.usage, self.used  # worked out once for all twins
         twin = copy(self)
         stored = self.pod["metadata"]
         twin.__dict__["pod"] = {**self.pod, "metadata": {**stored, **metadata, **_annotated(stored, metadata)}}

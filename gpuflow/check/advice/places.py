@@ -37,7 +37,17 @@ def where_of(demand: Demand, name: str) -> Where:
 
 def listed(names: Sequence[str], noun: str = "step") -> str:
     """`step "a"`, `steps a, b`, `steps a, b, c, d, e and 7 more`."""
-    if len(names) == 1:
-        return f'{noun} "{names[0]}"'
+    return f'{noun} "{names[0]}"' if len(names) == 1 else f"{noun}s {shortened(names)}"
+
+
+def shortened(names: Sequence[str]) -> str:
+    """`a, b`, `a, b, c, d, e and 7 more`."""
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{noun}s {', '.join(names[:MOST_NAMES])}{more}"
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
+
+
+def asking(witness: Sequence[str], named: Sequence[str] = ()) -> str:
+    """The subject and verb of what steps ask for at the worst moment; `named` are in the same sentence already."""
+    if len(witness) == 1:
+        return f"{witness[0]} asks"
+    return "together they ask" if set(witness) == set(named) else f"{shortened(witness)} together ask"

@@ -37,6 +37,11 @@ class Kind:
     """It is the engine's own pod that runs before the step's, never beside it."""
 
     @property
+    def is_one(self) -> bool:
+        """Whether a sentence about it speaks of one step, or of the driver."""
+        return self.is_driver or len(self.steps) == 1
+
+    @property
     def labels(self) -> Mapping[str, str]:
         labels: Mapping[str, str] = self.pod["metadata"].get("labels", {})
         return labels

@@ -12,6 +12,7 @@ from gpuflow.check.strangers import makers_of_nodes
 from gpuflow.check.whole.crowd import Crowd
 from gpuflow.check.whole.kinds import kinds_of
 from gpuflow.check.whole.lanes import DIRECT
+from gpuflow.check.whole.oversold import oversold_waiters
 from gpuflow.check.whole.queue_setup import read_setup
 from gpuflow.check.whole.queueing import queueing
 from gpuflow.check.whole.rooms import housing, read_nodes
@@ -40,6 +41,8 @@ def placing(
         sent = [(kind, (DIRECT,) if standings is None else standings.routes(kind)) for kind in kinds]
         share = None if standings is None else standings.share
         claims, avoided = open_claims(cluster, namespace), nodes_avoided(demand)
+        if standings is not None:
+            waiters += oversold_waiters(standings.kueue, standings.line.candidates, stock)
         seating = Seating(stock, sent, crowd, runs, claims, share, waiters, avoided)
         parts.append(housing(demand, seating, sent, makers_of_nodes(cluster)))
     return joined(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.check.advice.places import listed, where_of
+from gpuflow.check.advice.places import asking, listed, where_of
 from gpuflow.check.advice.queues import queue_hint
 from gpuflow.check.advice.waiting import waiting
 from gpuflow.check.kueue.amounts import UNLIMITED
@@ -59,17 +59,18 @@ def _findings(demand: Demand, standings: Standings, each: Standing, safe: dict[s
         ahead = f"{each.ahead.namespace}/{each.ahead.name}"
         yield Finding(
             "GF519",
-            f"{who} waits in queue {lane.queue} behind workload {ahead}, which is not admitted and holds up a "
-            "StrictFIFO queue",
+            f"{who} {_do(lane.kind, 'wait')} in queue {lane.queue} behind workload {ahead}, which is not admitted and "
+            "holds up a StrictFIFO queue",
             where,
             hint,
             severity="warning",
             kubernetes=each.ahead.assignment.message,
         )
     if found.verdict == "preempt":
+        verb = "is" if lane.kind.is_one else "are"
         yield Finding(
             "GF518",
-            f"{who} is admitted in queue {lane.queue} after others are evicted: {', '.join(found.targets)}",
+            f"{who} {verb} admitted in queue {lane.queue} after others are evicted: {', '.join(found.targets)}",
             where,
             hint,
             severity="warning",
@@ -78,7 +79,7 @@ def _findings(demand: Demand, standings: Standings, each: Standing, safe: dict[s
     elif each.settled is None:
         yield Finding(
             "GF517",
-            f"{who} waits in queue {lane.queue} until others give quota back",
+            f"{who} {_do(lane.kind, 'wait')} in queue {lane.queue} until others give quota back",
             where,
             hint,
             severity="warning",
@@ -93,7 +94,7 @@ def _never(demand: Demand, standings: Standings, lane: Lane) -> Finding:
     if not lane.queue:
         return Finding(
             "GF507",
-            f"{who} names no queue, and Kueue holds such pods back here for ever",
+            f"{who} {_do(lane.kind, 'name')} no queue, and Kueue holds such pods back here for ever",
             where,
             "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)",
         )
@@ -101,7 +102,7 @@ def _never(demand: Demand, standings: Standings, lane: Lane) -> Finding:
     hint = queue_hint(found, standings.kueue, standings.setup.namespace, lane.queue, lane.amounts or ())
     if hint is None:
         hint = f"on an empty cluster: {because}" if because else "ask for less, or ask the owner of the queue"
-    text = f"{who} waits in queue {lane.queue} for ever"
+    text = f"{who} {_do(lane.kind, 'wait')} in queue {lane.queue} for ever"
     return Finding("GF507", text, where, hint, kubernetes=found.message)
 
 
@@ -119,11 +120,10 @@ def _wait(demand: Demand, standings: Standings, each: Standing, hint: str, safe:
             severity="warning",
         )
     if settled.rivals:
-        verb = "waits" if len(settled.rivals) == 1 else "wait"
         return Finding(
             "GF524",
-            f"{who} may wait in queue {lane.queue}: workload {named(settled.rivals)} {verb} for the same quota and may "
-            "be admitted first",
+            f"{who} may wait in queue {lane.queue}: {named(settled.rivals, 'workload')} for the same quota and may be "
+            "admitted first",
             where,
             hint,
             severity="warning",
@@ -133,9 +133,9 @@ def _wait(demand: Demand, standings: Standings, each: Standing, hint: str, safe:
     peak, _, witness = standings.gather(lane, flavors).worst(resource, standings.crowd)
     left = sum(standings.left(lane, flavor, resource) for flavor in flavors)
     asked = "?" if peak is None else as_quantity(resource, peak * standings.runs)
-    together = f"{', '.join(witness)} together ask" if len(witness) > 1 else f"{', '.join(witness) or who} asks"
+    together = asking(witness or lane.kind.steps[:1], lane.kind.steps)
     if safe.get(queue) is not None:
-        hint += f"\nalways admitted at once with parallel: {safe[queue]}"
+        hint += f"\nwith parallel: {safe[queue]} this queue always admits at once"
     if len(flavors) > 1:
         hint += f"\nthe quota lies in {len(flavors)} flavors ({', '.join(flavors)}), and a pod takes all of it from one"
     return Finding(
@@ -214,6 +214,10 @@ def _verdict(standing: Standing, resource: str) -> Verdict:
         return "may-queue" if f" {resource} " in found.message else "always"
     resources = standing.settled.resources
     return standing.verdict if not resources or resource in resources else "always"
+
+
+def _do(kind: Kind, verb: str) -> str:
+    return f"{verb}s" if kind.is_one else verb
 
 
 def _who(kind: Kind) -> str:

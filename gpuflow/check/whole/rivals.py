@@ -47,10 +47,12 @@ class Rivals:
         return tuple(sorted(found, key=lambda each: ([-each.amounts.get(key, 0) for key in wanted], each.name)))
 
 
-def named(rivals: Iterable[Rival]) -> str:
-    """Their names in a sentence: `others/p`, or `others/p, others/q and 7 more`."""
-    names = [each.name for each in rivals]
+def named(rivals: Iterable[Rival], noun: str) -> str:
+    """That they wait: `pod others/p waits`, or `pods others/p, others/q, others/r and 7 more wait`."""
+    names = list(dict.fromkeys(each.name for each in rivals))
+    if len(names) == 1:
+        return f"{noun} {names[0]} waits"
     shown, more = names[:MOST_NAMES], len(names) - MOST_NAMES
     if more > 0:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+        return f"{noun}s {', '.join(shown)} and {more} more wait"
+    return f"{noun}s {', '.join(shown[:-1])} and {shown[-1]} wait"

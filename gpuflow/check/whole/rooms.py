@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gpuflow.check.advice.gpus import OtherGpus
-from gpuflow.check.advice.places import listed, where_of
+from gpuflow.check.advice.places import asking, listed, where_of
 from gpuflow.check.advice.waiting import waiting
 from gpuflow.check.nodes.amounts import as_quantity
 from gpuflow.check.nodes.fit import fit
@@ -26,6 +26,7 @@ from gpuflow.demand import Demand
 from gpuflow.errors import Finding, GpuflowError
 
 GANGS: Final = "gangs"
+NO_ROOM: Final = "has no room now"
 
 
 class NodePool(NamedTuple):
@@ -43,10 +44,14 @@ def read_nodes(cluster: Cluster) -> Stock | None:
     nodes = cluster.of("Node")
     if not nodes:
         return None
+    if "stock" in cluster.memory:
+        known: Stock = cluster.memory["stock"]
+        return known
     try:
-        return read_stock(
+        stock = cluster.memory["stock"] = read_stock(
             [node.body for node in nodes], [pod.body for pod in cluster.of("Pod")], cluster.bodies("Namespace")
         )
+        return stock
     except ValueError as refusal:
         raise GpuflowError(Finding("GF403", str(refusal), nodes[0].where, "fix the manifest")) from None
 
@@ -84,11 +89,12 @@ def housing(
 
 
 def _homeless(demand: Demand, stock: Stock, kind: Kind, own: list[Sitting], others: OtherGpus) -> Finding:
-    who, where = _who(kind), where_of(demand, kind.steps[0])
+    verb = "fits" if kind.is_one else "fit"
+    message, where = f"{_who(kind)} {verb} on no node", where_of(demand, kind.steps[0])
     if not own:
         return Finding(
             "GF506",
-            f"{who} fits on no node: the flavors of its queue ask for labels that contradict each other",
+            f"{message}: the flavors of its queue ask for labels that contradict each other",
             where,
             "ask the owner of the queue",
         )
@@ -103,7 +109,7 @@ def _homeless(demand: Demand, stock: Stock, kind: Kind, own: list[Sitting], othe
     if own[0].seat.route.flavors:
         hint += f"\nwith the labels of flavor {', '.join(own[0].seat.route.flavors)} on it"
     hint = "\n".join(filter(None, (hint, None if kind.is_driver else others.hint(kind.steps[0]))))
-    return Finding("GF506", f"{who} fits on no node", where, hint, kubernetes=fit(pod, stock.fleet).message)
+    return Finding("GF506", message, where, hint, kubernetes=fit(pod, stock.fleet).message)
 
 
 def _maybe(homeless: Finding, makers: Sequence[str]) -> Finding:
@@ -205,6 +211,8 @@ def _waits(demand: Demand, seating: Seating, pool: NodePool) -> Iterator[Finding
                 severity="warning",
             )
     for (code, text, hint, words), kinds in waits.items():
+        if len(kinds) > 1 or not kinds[0].is_one:
+            text = text.replace(NO_ROOM, "have no room now", 1)
         yield Finding(
             code,
             f"{_who(*kinds)} {text}",
@@ -220,12 +228,11 @@ def _wait(demand: Demand, seating: Seating, pool: NodePool, sitting: Sitting) ->
     seat, settled = sitting.seat, sitting.settled
     hints = [waiting(demand.engine, "nodes")]
     if pool.safe is not None:
-        hints.append(f"always room with parallel: {pool.safe}")
+        hints.append(f"with parallel: {pool.safe} these nodes always have room")
     nodes = f"{len(pool.hosts)} node{'' if len(pool.hosts) == 1 else 's'} ({pool.name})"
     resource, words = foremost(settled.resources if settled else ()), None
     if settled and settled.rivals:
-        verb = "waits" if len(settled.rivals) == 1 else "wait"
-        text = f"may find no room on {nodes}: pod {named(settled.rivals)} {verb} for a node too and may be first"
+        text = f"may find no room on {nodes}: {named(settled.rivals, 'pod')} for a node too and may be first"
         return "GF524", text, "\n".join(hints), None
     if settled and settled.avoided:
         which = "one of them" if settled.avoided == 1 else f"{settled.avoided} of them"
@@ -235,7 +242,7 @@ def _wait(demand: Demand, seating: Seating, pool: NodePool, sitting: Sitting) ->
         names = [each for each in seat.pod.requests if "/" in each] or list(seat.pod.requests)
         asks = ", ".join(f"{as_quantity(each, seat.pod.requests[each])} {each}" for each in sorted(names))
         where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up for it"
-        text = f"has no room now: {where}"
+        text = f"{NO_ROOM}: {where}"
         words = fit(seat.pod, seating.stock.fleet).message
     else:
         text = f"may find no room: {_pressure(seating, seat, resource)} on {nodes}"
@@ -260,9 +267,8 @@ def _pressure(seating: Seating, seat: Seat, resource: str) -> str:
         free = sum(max(seating.stock.free[index].slots, 0) for index in hosts)
     else:
         free = sum(max(seating.stock.free[index].free.get(resource, 0), 0) for index in hosts)
-    names = ", ".join(witness) or seat.kind.steps[0]
     asked = "?" if peak is None else str(as_quantity(resource, peak))
-    together = f"{names} together ask" if len(witness) > 1 else f"{names} asks"
+    together = asking(witness or seat.kind.steps[:1], seat.kind.steps)
     return f"{together} for up to {asked} {resource}, {as_quantity(resource, free)} are free"
 
 

@@ -61,7 +61,7 @@ class Standings:
         self._lane_of = {id(lane.kind): lane for lane in self.lanes}
         self._gatherings: dict[tuple[int, tuple[str, ...]], Gathering] = {}
         self._waiting = self._pending_by_queue()
-        self._line = WaitingLine(self.kueue, self._waiting)
+        self.line = WaitingLine(self.kueue, self._waiting)
         self.all = [self._standing(lane) for lane in self.lanes]
 
     def routes(self, kind: Kind) -> tuple[Route, ...]:
@@ -138,10 +138,10 @@ class Standings:
     def _fares(self, lane: Lane, group: Group, crowd: Crowd) -> tuple[Settled, tuple[str, ...]]:
         """How the lane fares in one group, first among the pipeline's own pods, then beside workloads that wait too."""
         answer, flavors = self._fare(lane, group, crowd, nobody)
-        rivals = self._line.rivals(root_of(self.kueue, lane), group.flavors)
+        rivals = self.line.rivals(root_of(self.kueue, lane), group.flavors)
         if answer.verdict != "always" or rivals is None:
             return answer, flavors
-        beaten, flavors = self._fare(lane, group, crowd, self._line.rivals)
+        beaten, flavors = self._fare(lane, group, crowd, self.line.rivals)
         return (answer if beaten.verdict == "always" else lost_to(rivals, beaten, group.asked)), flavors
 
     def _fare(self, lane: Lane, group: Group, crowd: Crowd, waiting: Waiting) -> tuple[Settled, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpuflow.check.kueue import Assignment, Kueue
+from gpuflow.check.kueue.proposal import Demand
 from gpuflow.check.kueue.queues import ClusterQueue
 from gpuflow.check.kueue.tree import Node
 from gpuflow.check.kueue.workloads import read_workload
@@ -17,12 +18,29 @@ from gpuflow.check.whole.lanes import COUNT
 from gpuflow.check.whole.rivals import Rival, Rivals
 
 
+class Charge(NamedTuple):
+    """What the pods of one set ask of one resource group, and the flavors that may give it to them."""
+
+    flavors: frozenset[str]
+    amounts: Mapping[str, int]
+
+
+class PodsThere(NamedTuple):
+    """Pods of one set of a workload, and the flavors to whose nodes they may be sent."""
+
+    namespace: str
+    spec: Mapping[str, Any]
+    pods: int
+    flavors: frozenset[str]
+
+
 class Candidate(NamedTuple):
-    """A workload that its queue may admit some day, and what it will be charged."""
+    """A workload that its queue may admit some day, what it will be charged, and its pods."""
 
     name: str
     queue: ClusterQueue
-    amounts: Mapping[str, int]
+    charges: tuple[Charge, ...]
+    pods: tuple[PodsThere, ...]
 
 
 class WaitingLine:
@@ -30,7 +48,7 @@ class WaitingLine:
 
     def __init__(self, kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.kueue = kueue
-        self._candidates = list(_candidates(kueue, waiting))
+        self.candidates = list(_candidates(kueue, waiting))
         self._rivals: dict[tuple[int, tuple[str, ...]], Rivals | None] = {}
 
     def rivals(self, top: Node, flavors: tuple[str, ...]) -> Rivals | None:
@@ -39,7 +57,7 @@ class WaitingLine:
         if key not in self._rivals:
             members = [
                 Rival(each.name, {**amounts, COUNT: 1})
-                for each in self._candidates
+                for each in self.candidates
                 if top in self.kueue.snapshot.nodes[each.queue.name].path()
                 and (amounts := _charged(each, frozenset(flavors)))
             ]
@@ -54,18 +72,38 @@ def _candidates(kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]
             case = kueue.enter(read)
             if isinstance(case, Assignment) or kueue.assign(workload).verdict in ("never", "blocked"):
                 continue
-            amounts: Counter[str] = Counter()
+            charges: list[Charge] = []
+            pods = []
+            specs = {each.get("name") or "main": each["template"]["spec"] for each in workload["spec"]["podSets"]}
             for demand in case.demands:
-                amounts.update(demand.amounts)
-                amounts["pods"] += demand.pods
-            yield Candidate(f"{read.namespace}/{read.name}", case.queue, amounts)
+                own = list(_charges(kueue, case.queue, demand))
+                charges += own
+                flavors = frozenset[str]().union(*(charge.flavors for charge in own if charge.amounts))
+                pods.append(PodsThere(read.namespace, specs[demand.pod_set.name], demand.pods, flavors))
+            yield Candidate(f"{read.namespace}/{read.name}", case.queue, tuple(charges), tuple(pods))
+
+
+def _charges(kueue: Kueue, queue: ClusterQueue, demand: Demand) -> Iterator[Charge]:
+    node = kueue.snapshot.nodes[queue.name]
+    amounts = {**demand.amounts, "pods": demand.pods}
+    for group in queue.groups:
+        asked = {name: amounts[name] for name in group.covered if amounts.get(name, 0) > 0}
+        flavors = frozenset(
+            name
+            for name in group.flavors
+            if not kueue.flavors[name].mismatch(demand.pod_set.constraints)
+            and (
+                demand.pod_set.fewest < demand.pod_set.pods  # fewer of them may find room there
+                or all(node.potential((name, resource)) >= amount for resource, amount in asked.items())
+            )
+        )
+        yield Charge(flavors, asked)
 
 
 def _charged(candidate: Candidate, flavors: frozenset[str]) -> dict[str, int]:
-    return {
-        name: candidate.amounts[name]
-        for group in candidate.queue.groups
-        if not flavors.isdisjoint(group.flavors)
-        for name in group.covered
-        if candidate.amounts.get(name, 0) > 0
-    }
+    """The most that it takes of these flavors."""
+    amounts: Counter[str] = Counter()
+    for charge in candidate.charges:
+        if not flavors.isdisjoint(charge.flavors):
+            amounts.update(charge.amounts)
+    return dict(amounts)
