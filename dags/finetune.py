@@ -18,10 +18,12 @@ from gpuflow.airflow import (
     at_most,
     claim,
     combinations,
+    deadline,
     item,
     join,
     output,
     param,
+    run_began,
     run_id,
 )
 
@@ -67,7 +69,6 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     max_active_tasks=24,
-    dagrun_timeout=timedelta(days=2),
     params={
         "base": Param(
             "llama-3-8b",
@@ -157,6 +158,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L35",
     )
     download = GpuPodOperator.partial(
@@ -230,6 +232,7 @@ with DAG(
         max_retry_delay=timedelta(minutes=5),
         retryable_exit_codes=(1, 28, 56),
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L50",
         max_active_tis_per_dagrun=2,
         retries=5 + LOST_WORKERS,
@@ -295,6 +298,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L74",
         max_active_tis_per_dagrun=8,
         retries=2 + LOST_WORKERS,
@@ -372,6 +376,7 @@ with DAG(
         interruptions=5,
         retry_delay=timedelta(0),
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L86",
         max_active_tis_per_dagrun=6,
         retries=1 + LOST_WORKERS,
@@ -427,6 +432,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L99",
     )
     train = GpuPodOperator(
@@ -542,6 +548,7 @@ with DAG(
         final_exit_codes=(2, 64),
         more_memory={"factor": 1.5, "max": "1200Gi"},
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L106",
         when=output("select", "worthwhile", "bool") & ~param("dry_run"),
     )
@@ -619,9 +626,10 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L156",
     )
-    evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")})
+    evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")}, distinct=True)
     with TaskGroup("evaluate"):
         evaluate_generate_items = ListItems(
             task_id="generate-items",
@@ -680,6 +688,7 @@ with DAG(
                 at_most(2, "evaluate", items=["evaluate.suite"]),
                 at_most(4, "evaluate", per=["evaluate.suite"]),
             ],
+            deadlines=[deadline("", timedelta(days=2), since=run_began())],
             failures=0,
             retries=LOST_WORKERS,
             map_index_template="{{ task.label }}",
@@ -737,6 +746,7 @@ with DAG(
                 at_most(2, "evaluate", items=["evaluate.suite"]),
                 at_most(4, "evaluate", per=["evaluate.suite"]),
             ],
+            deadlines=[deadline("", timedelta(days=2), since=run_began())],
             failures=0,
             retries=LOST_WORKERS,
             map_index_template="{{ task.label }}",
@@ -791,6 +801,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L171",
     )
     smoke_test = GpuPodOperator(
@@ -901,6 +912,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L177",
     )
     approve = Approve(
@@ -908,6 +920,7 @@ with DAG(
         doc="A person looks at the report",
         message="Publish the new model?",
         response_timeout=timedelta(hours=12),
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         when=output("report", "accuracy", "float", default=0.0) >= param("threshold", "float"),
     )
     publish = GpuPodOperator(
@@ -948,6 +961,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="docs/examples/finetune.yaml#L201",
         when=param("base").is_in(["llama-3-8b", "llama-3-70b"]) & (output("train", "loss", "float") < 2.5),
     )

@@ -16,12 +16,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gpuflow.airflow.dags import task, to_dag
+    from gpuflow.airflow.alone import task
+    from gpuflow.airflow.dags import to_dag
     from gpuflow.airflow.deadlines import deadline
     from gpuflow.airflow.limits import at_most
     from gpuflow.airflow.operator import LOST_WORKERS, GpuPodOperator
     from gpuflow.airflow.pods import Pod
-    from gpuflow.airflow.references import began, claim, combinations, item, join, output, param, run_id
+    from gpuflow.airflow.references import (
+        began,
+        claim,
+        combinations,
+        item,
+        join,
+        output,
+        param,
+        run_began,
+        run_id,
+    )
     from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim, Mark
 
 _HOMES = {
@@ -42,8 +53,9 @@ _HOMES = {
     "join": "references",
     "output": "references",
     "param": "references",
+    "run_began": "references",
     "run_id": "references",
-    "task": "dags",
+    "task": "alone",
     "to_dag": "dags",
 }
 
@@ -65,6 +77,7 @@ __all__ = [
     "join",
     "output",
     "param",
+    "run_began",
     "run_id",
     "task",
     "to_dag",

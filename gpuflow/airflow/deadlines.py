@@ -1,4 +1,7 @@
-"""Until when a task may run because of the sub-pipelines around it. A task group of Airflow has no time limit."""
+"""Until when a task may run because of the run or the sub-pipelines around it.
+
+A task group of Airflow has no time limit, and that of a run ends the exit steps too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from gpuflow.airflow.references import Context, Value
 
 
 class deadline:
-    """The time limit of a sub-pipeline: `since` is when it began, in seconds since 1970."""
+    """The time limit of a sub-pipeline, or without a name of the run. `since`: when it began, in seconds since 1970."""
 
     def __init__(self, group: str, limit: timedelta, *, since: Value) -> None:
         self.group, self.limit, self.since = group, limit, since
@@ -20,6 +23,8 @@ class deadline:
 
     def sentence(self) -> str:
         """Why a task had to end."""
+        if not self.group:
+            return f"the run took longer than its deadline of {self.limit}"
         return (
             f"the sub-pipeline {self.group} took longer than its time limit of {self.limit}; "
             "clear the whole group to start its time anew"

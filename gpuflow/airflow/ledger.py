@@ -12,7 +12,7 @@ from typing import Any
 
 PREFIX = "gpuflow.dev/"
 KEY = "gpuflow_ledger"
-COUNTS = ("epoch", "failures", "interruptions", "out_of_memory", "pods", "queued_for", "queued_at")
+COUNTS = ("epoch", "failures", "interruptions", "out_of_memory", "pods", "judged", "queued_for", "queued_at")
 NODES = f"{PREFIX}failed-nodes"
 
 
@@ -27,6 +27,8 @@ class Ledger:
     out_of_memory: int = 0
     pods: int = 0
     """Pods made so far; the number of the next one, which makes its name its own."""
+    judged: int = 0
+    """The last pod whose end is in the counts: whoever finds it again does not count it twice."""
     queued_for: int = 0
     """Which pod it last began to wait for, and since when: each pod may wait as long as the step allows."""
     queued_at: int = 0
@@ -46,6 +48,10 @@ class Ledger:
         """With these counts raised."""
         raised: dict[str, Any] = {key: getattr(self, key) + count for key, count in more.items()}
         return replace(self, **raised)
+
+    def judging(self, **more: int) -> Ledger:
+        """With the end of the last pod counted, once."""
+        return self if self.judged == self.pods else replace(self.plus(**more), judged=self.pods)
 
     def queueing(self, now: float) -> Ledger:
         """With the wait for the next pod begun, if it has not."""
@@ -84,7 +90,7 @@ def save(context: Mapping[str, Any], ledger: Ledger) -> None:
 def _from_annotations(pod: Mapping[str, Any]) -> Ledger | None:
     found = (pod.get("metadata") or {}).get("annotations") or {}
     values = {key: found.get(f"{PREFIX}{key.replace('_', '-')}", "") for key in COUNTS}
-    if not values["epoch"].isdigit():
+    if not values["epoch"].isdecimal():
         return None
     nodes = tuple(filter(None, found.get(NODES, "").split(",")))
-    return Ledger(**{key: int(value) if value.isdigit() else 0 for key, value in values.items()}, failed_nodes=nodes)
+    return Ledger(**{key: int(value) if value.isdecimal() else 0 for key, value in values.items()}, failed_nodes=nodes)

@@ -96,9 +96,10 @@ class GpuPodOperator(StepPods):
         on_finish_action: str = "delete_succeeded_pod",
         **kwargs: Any,
     ) -> None:
-        if retries is None:
-            retries = (failures or 0) + LOST_WORKERS
+        if retries is None or failures is not None:
+            # `default_args` of a DAG may bring fewer retries than the step's own budget asks for.
             failures = failures or 0
+            retries = max(retries or 0, failures + LOST_WORKERS)
         super().__init__(
             base_container_name="main",
             do_xcom_push=bool(outputs),
@@ -167,7 +168,7 @@ class GpuPodOperator(StepPods):
         seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
         if what in ("never", "late", "stuck", "timeout"):
             return self._give_up(context, ledger, event, seen)
-        if seen is not None and not watching.has_ended(seen) and what == "ended":
+        if seen is not None and not watching.has_ended(seen) and (what == "ended" or not watching.is_leaving(seen)):
             return self._wait(context, ledger, name, "end", event.get("last_log", ""))
         return self._settle(context, ledger, seen, event.get("pod"))
 
@@ -180,6 +181,7 @@ class GpuPodOperator(StepPods):
         name = manifest["metadata"]["name"]
         if self._is_crowded(context):
             return self._wait(context, ledger, name, "room", manifest=manifest)
+        self._own(name)
         try:
             self.client.create_namespaced_pod(self._namespace(manifest), manifest)
         except ApiException as answer:
@@ -223,6 +225,8 @@ class GpuPodOperator(StepPods):
             values = self._read_outputs(pod)
             if values is None:
                 outcome, because = evidence.INTERRUPTED, "it ended well, but was gone before its outputs could be read"
+            elif missing := [name for name in self.outputs if name not in values]:
+                outcome, because = evidence.RETRYABLE, f"it ended well, but left no output {', '.join(missing)}"
         self.log.info("pod %s: %s: %s", name, outcome, because)
         if self._killed:
             raise AirflowException(f"the task was told to stop; pod {name} was {outcome}")
@@ -230,10 +234,12 @@ class GpuPodOperator(StepPods):
             self._clean_up(pod, ledger, succeeded=True)
             return values or None
         if outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED):
-            ledger = ledger.plus(interruptions=1)
+            ledger = ledger.judging(interruptions=1)
+            books.save(context, ledger)
             self._clean_up(pod, ledger)
             return self._again(context, ledger, because)
-        ledger = ledger.plus(failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
+        was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
+        ledger = ledger.judging(failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
         if self.other_node:
             ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
         books.save(context, ledger)
@@ -243,11 +249,12 @@ class GpuPodOperator(StepPods):
             raise AirflowFailException(f"{sentence}; it is not tried again")
         if ledger.failures > self.failures:
             raise AirflowFailException(f"{sentence}; all {self.failures} retries are spent")
+        if was_counted:
+            return self._start(context, ledger)
         raise AirflowException(f"{sentence}; failure {ledger.failures} of {self.failures} that are tried again")
 
     def _again(self, context: Context, ledger: books.Ledger, because: str) -> Any:
         """After an interruption: another pod in the same try, while the budget lasts."""
-        books.save(context, ledger)
         if ledger.interruptions > self.interruptions:
             raise AirflowFailException(
                 f"interrupted: {because}; all {self.interruptions} interruptions of the budget are spent"
@@ -309,8 +316,7 @@ class GpuPodOperator(StepPods):
         from gpuflow.airflow.trigger import GpuPodTrigger
 
         if wait_for == "end":
-            # What `on_kill` of the stock operator deletes.
-            self.pod = SimpleNamespace(metadata=SimpleNamespace(name=name, namespace=self._namespace()))
+            self._own(name)
         extras = self._connection_extras()
         if self.config_file or not extras:
             # KUBECONFIG of the worker beside a connection that names a cluster would be two answers to one question.
@@ -340,6 +346,10 @@ class GpuPodOperator(StepPods):
         if self.deferrable:
             raise TaskDeferred(trigger=trigger, method_name="resume")
         return self.resume(context, asyncio.run(_first_event(trigger)))
+
+    def _own(self, name: str) -> None:
+        """What `on_kill` of the stock operator deletes, from before the pod is made until it is judged."""
+        self.pod = SimpleNamespace(metadata=SimpleNamespace(name=name, namespace=self._namespace()))
 
     def _connection_extras(self) -> dict[str, Any] | None:
         """The triggerer may not see the connection; hand over what it holds."""

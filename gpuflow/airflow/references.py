@@ -214,6 +214,54 @@ class began(Value):
         return _written("began", self.task_id)
 
 
+class run_began(Value):
+    """When the run began, in seconds since 1970."""
+
+    def value(self, context: Context) -> float:
+        return float(context["dag_run"].start_date.timestamp())
+
+    def __repr__(self) -> str:
+        return "run_began()"
+
+
+class given(Value):
+    """An expression of Airflow's own, such as the value that another task returns."""
+
+    def __init__(self, expression: Any) -> None:
+        self.expression = expression
+
+    def value(self, context: Context) -> Any:
+        return self.expression.resolve(context)
+
+    def iter_references(self) -> Iterator[tuple[Any, str]]:
+        """The tasks it comes from."""
+        yield from self.expression.iter_references()
+
+    def __repr__(self) -> str:
+        return repr(self.expression)
+
+
+class copy(Value):
+    """Which copy of a mapped task or task group this is: its number, and a digest of the values it was given."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+    def value(self, context: Context) -> str:
+        known = [_known(value, context) for value in self.values]
+        digest = hashlib.sha256(json.dumps(known, sort_keys=True, default=repr).encode()).hexdigest()
+        return f"{context['ti'].map_index}-{digest[:16]}" if known else str(context["ti"].map_index)
+
+    def iter_references(self) -> Iterator[tuple[Any, str]]:
+        """The tasks its values come from."""
+        for value in self.values:
+            if isinstance(value, given):
+                yield from value.iter_references()
+
+    def __repr__(self) -> str:
+        return _written("copy", *self.values)
+
+
 class claim(Value):
     """The name of a volume claim that is made anew for each run."""
 

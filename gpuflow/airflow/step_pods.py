@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import re
 import time
@@ -10,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.providers.cncf.kubernetes.utils.pod_manager import EMPTY_XCOM_RESULT
+from airflow.providers.cncf.kubernetes.utils.xcom_sidecar import PodDefaults
 from airflow.providers.common.compat.sdk import AirflowException
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
@@ -72,7 +75,12 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         identity = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{ti.max_tries}/{ledger.pods}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
         readable = re.sub(r"[^a-z0-9]+", "-", f"{ti.dag_id}-{ti.task_id}".lower()).strip("-")
-        return f"{readable[:50].rstrip('-')}-{digest}"
+        return f"{readable[:50].rstrip('-')}-{digest}".lstrip("-")
+
+    def _get_ti_pod_labels(self, *args: Any, **named: Any) -> dict[str, str]:
+        """The stock operator's labels. Of an id without any Latin letter it leaves a hyphen, which is no label."""
+        labels = super()._get_ti_pod_labels(*args, **named)
+        return {key: value if value[:1].isalnum() else f"x{value}" for key, value in labels.items()}
 
     def _namespace(self, manifest: Mapping[str, Any] | None = None) -> str:
         given = self.namespace or ((manifest or {}).get("metadata") or {}).get("namespace")
@@ -115,7 +123,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         for wait in (1, 2, 4, 8, 15, 0):
             remote = self._asked(lambda: self.client.read_namespaced_pod(name, namespace))
-            if remote is None:
+            if remote is None or _has_ended(remote, PodDefaults.SIDECAR_CONTAINER_NAME):
                 return None
             try:
                 found = self.extract_xcom(pod=remote) or {}
@@ -124,6 +132,11 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
                 self.log.warning("the outputs of pod %s could not be read: %s", name, trouble)
                 time.sleep(wait)
         raise AirflowException(f"pod {name} ended well, and its outputs are still in it: they cannot be read now")
+
+    def extract_xcom(self, pod: Any, **_: Any) -> dict[str, Any] | None:
+        """The outputs as they are. The stock operator ends their container even when reading them broke off."""
+        text = self.pod_manager.extract_xcom_json(pod)
+        return None if text.rstrip() == EMPTY_XCOM_RESULT else json.loads(text)
 
     def _clean_up(
         self, pod: dict[str, Any] | None, ledger: books.Ledger, *, succeeded: bool = False, delete: bool = False
@@ -136,10 +149,12 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         gone = delete or action == "delete_pod" or (action == "delete_succeeded_pod" and succeeded)
         try:
             if gone:
-                self.client.delete_namespaced_pod(name, namespace)
+                if self.outputs and succeeded:
+                    self._end_sidecar(name, namespace)
+                self._asked(lambda: self.client.delete_namespaced_pod(name, namespace))
                 return
             body = {"metadata": {"labels": {CHECKED: "True"}, "annotations": ledger.annotations()}}
-            self.client.patch_namespaced_pod(name, namespace, body)
+            self._asked(lambda: self.client.patch_namespaced_pod(name, namespace, body))
             if self.outputs:
                 self._end_sidecar(name, namespace)
         except Exception as trouble:
@@ -148,7 +163,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     def _end_sidecar(self, name: str, namespace: str) -> None:
         """The container that hands over outputs runs until it is told; while it does, a kept pod holds its GPUs."""
         pod = self.hook.get_pod(name, namespace)
-        if pod.status.phase in ("Succeeded", "Failed"):
+        if pod.status.phase in ("Succeeded", "Failed") or _has_ended(pod, PodDefaults.SIDECAR_CONTAINER_NAME):
             return
         try:
             self.pod_manager.extract_xcom_kill(pod)
@@ -176,6 +191,11 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     def _push(self, context: Context, name: str, namespace: str) -> None:
         context["ti"].xcom_push(key="pod_name", value=name)
         context["ti"].xcom_push(key="pod_namespace", value=namespace)
+
+
+def _has_ended(pod: Any, container: str) -> bool:
+    found = [status for status in pod.status.container_statuses or () if status.name == container]
+    return any(status.state is not None and status.state.terminated is not None for status in found)
 
 
 def _without_blanks(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[str, Any]:

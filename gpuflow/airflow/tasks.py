@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -17,7 +18,7 @@ from kubernetes.client.exceptions import ApiException
 from gpuflow.airflow import deadlines as times
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.operator import LOST_WORKERS
-from gpuflow.airflow.references import Context, Value, combinations
+from gpuflow.airflow.references import Context, Value, as_text, combinations
 
 
 class _Item:
@@ -28,7 +29,10 @@ class _Item:
 
 
 class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed where types are checked
-    """Lists the items of a fan-out that are only known in the run; those whose condition is false are left out."""
+    """Lists the items of a fan-out that are only known in the run; those whose condition is false are left out.
+
+    `distinct`: equal items are refused, because what belongs to an item is found by its value.
+    """
 
     template_fields: Sequence[str] = ()
     ui_color = "#f0f0f0"
@@ -40,11 +44,13 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
         when: Value | bool | None = None,
         within: Sequence[str] = (),
         keys: Sequence[str] = (),
+        distinct: bool = False,
         retries: int = LOST_WORKERS,
         **kwargs: Any,
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.for_each, self.when, self.within, self.keys = for_each or {}, when, within, keys
+        self.distinct = distinct
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         items = [
@@ -61,6 +67,8 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
             )
         if not items:
             raise AirflowSkipException("there is no item to run")
+        if self.distinct:
+            _refuse_twins(items)
         return items
 
     def _around(self, context: Context) -> list[dict[str, Any]]:
@@ -82,6 +90,16 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
         if not isinstance(self.when, Value):
             return bool(self.when)
         return bool(self.when.value({**context, "task": _Item(item)}))
+
+
+def _refuse_twins(items: Sequence[Mapping[str, Any]]) -> None:
+    texts = Counter(", ".join(f"{key}={as_text(value)}" for key, value in item.items()) for item in items)
+    twice = next((text for text, count in texts.items() if count > 1), None)
+    if twice is not None:
+        raise AirflowFailException(
+            f"the fan-out holds the item {twice} twice: both would share one memory (checkpoints, counts, outputs); "
+            "give every item a value of its own, such as a number beside it"
+        )
 
 
 class Mark(BaseOperator):  # type: ignore[misc]  # as above

@@ -6,6 +6,7 @@ It judges nothing. It tells the operator what it saw last, so that a pod which i
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,6 +26,7 @@ from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal
 
 LOST_CONNECTION = (OSError, TimeoutError, ClientError)
 """The API server restarts, or the network is away: the pod goes on, and so does the wait."""
+STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$")
 LOST_AFTER = 300
 """Seconds past its grace period after which a pod that should be gone counts as lost with its node."""
 
@@ -201,22 +203,33 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
 
     async def _copy_logs(self, api: Any) -> None:
         """New lines of the main container into the task's log. A broken stream costs lines, never the task."""
+        # A node's clock may be ahead of ours: ask for at least two rounds, and leave out what was copied already.
+        since = None if not self.last_log else max(_seconds_since(self.last_log), 2 * int(self.logging_seconds)) + 1
         try:
-            text = await api.read_namespaced_pod_log(
+            answer = await api.read_namespaced_pod_log(
                 self.pod_name,
                 self.pod_namespace,
                 container="main",
                 timestamps=True,
-                since_seconds=None if not self.last_log else _seconds_since(self.last_log) + 1,
+                since_seconds=since,
+                _preload_content=False,  # the client would decode it, and a program may print anything
             )
+            text = (await answer.read()).decode("utf-8", "replace")
+            if answer.status != 200:
+                raise ApiException(status=answer.status, reason=text[:200])
         except (ApiException, *LOST_CONNECTION) as trouble:
             self.log.warning("logs of pod %s could not be read: %s", self.pod_name, _short(trouble))
             return
-        for line in (text or "").splitlines():
+        before, is_new = self.last_log, False
+        for line in text.split("\n"):  # a progress bar's carriage returns end no line
             stamp, _, words = line.partition(" ")
-            if stamp > self.last_log:
+            if STAMP.match(stamp):
+                is_new = stamp > before
+                self.last_log = max(stamp, self.last_log)
+            else:
+                words = line
+            if is_new and line:
                 self.log.info("[main] %s", words)
-                self.last_log = stamp
 
     def _busy(self, answer: ApiException) -> str:
         """A sentence for an answer that will change by itself; any other is an error of the set-up."""
@@ -250,7 +263,7 @@ def _overdue(pod: dict[str, Any]) -> bool:
 
 
 def _seconds_since(stamp: str) -> int:
-    moment = datetime.fromisoformat(stamp[:19] + "+00:00")
+    moment = datetime.fromisoformat(re.sub(r"\.\d+", "", stamp))
     return int((datetime.now(tz=UTC) - moment).total_seconds())
 
 

@@ -77,6 +77,11 @@ def describe(pod: Manifest) -> str:
     return f"starting on {node}{with_gpus}" + (f": {waiting_reason(pod)}" if waiting_reason(pod) else "")
 
 
+def is_leaving(pod: Manifest) -> bool:
+    """Whether somebody has deleted the pod, though it is still there."""
+    return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
+
+
 def is_queued(pod: Manifest) -> bool:
     """Whether the pod still waits to be given a node."""
     return (pod.get("spec") or {}).get("nodeName") is None and not has_ended(pod)

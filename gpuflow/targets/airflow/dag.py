@@ -54,7 +54,7 @@ class Dag:
 def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
-    dag = Dag(_settings(pipeline))
+    dag = Dag(_settings(pipeline, whole_run=request.options.get("standalone") == "true"))
     root = Scope(pipeline)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}
@@ -91,7 +91,7 @@ def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], clai
         variables[task.id] = dag.add(task.name, group, call, before)
     else:
         lister = scope.list_id(task.name)
-        variables[lister] = dag.add(lister.rpartition(".")[2], group, item_list(task, lister), before)
+        variables[lister] = dag.add(lister.rpartition(".")[2], group, item_list(task, lister, request.site), before)
         if not task.is_list:
             plain = replace(task, when=None, run_anyway=False, gate=None)
             call = operator(plain, request, Name(f"{variables[lister]}.output"))
@@ -124,7 +124,8 @@ def _claim(scope: Scope, name: str, request: Request) -> Call:
     return Call("MakeClaim", (), named)
 
 
-def _settings(pipeline: Pipeline) -> dict[str, Any]:
+def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
+    """The DAG's own settings. `whole_run`: Airflow ends a run that takes too long, and its exit steps with it."""
     settings: dict[str, Any] = {"dag_id": pipeline.name}
     if pipeline.description:
         settings["description"] = pipeline.description
@@ -134,7 +135,7 @@ def _settings(pipeline: Pipeline) -> dict[str, Any]:
         settings["max_active_runs"] = 1
     if pipeline.parallel is not None:
         settings["max_active_tasks"] = pipeline.parallel
-    if pipeline.deadline is not None:
+    if pipeline.deadline is not None and whole_run:
         settings["dagrun_timeout"] = span(pipeline.deadline)
     if pipeline.params:
         settings["params"] = {name: _param(pipeline, name, param) for name, param in pipeline.params.items()}
@@ -189,7 +190,7 @@ _RESERVED = set(dir(builtins)) | {
     "Approve", "Asset", "AssetAny", "CronTriggerTimetable", "DAG", "DeleteClaim", "EmptyOperator", "GpuPodOperator",
     "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Param", "Pod", "TaskGroup", "at_most", "began", "claim",
     "combinations", "deadline", "ends",
-    "item", "join", "output", "param", "run_id", "timedelta", "literal", "KubernetesPodOperator",
+    "item", "join", "output", "param", "run_began", "run_id", "timedelta", "literal", "KubernetesPodOperator",
 }  # fmt: skip
 
 

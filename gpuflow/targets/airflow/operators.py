@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
+from gpuflow.errors import Where, fail
 from gpuflow.pod import is_supervised
+from gpuflow.pod.supervision import keeps_state
+from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import upstream
+from gpuflow.spec.params import text_of
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.pods import on_demand, pod_data
 from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.airflow.python import Call, Infix, Method, Name
+from gpuflow.targets.airflow.references import is_dynamic
 from gpuflow.targets.frame import Request
 
 LOST_WORKERS = Name("LOST_WORKERS")
@@ -49,7 +56,7 @@ def mark(task: Task, items: Any = None) -> Any:
     return Method(Call("Mark.partial", (), named), "expand", (), {"item": items})
 
 
-def item_list(task: Task, task_id: str) -> Call:
+def item_list(task: Task, task_id: str, site: Site) -> Call:
     """The task that lists the items of a fan-out which are only known in the run."""
     scope = task.scope
     named: dict[str, Any] = {"task_id": task_id.rpartition(".")[2]}
@@ -62,7 +69,25 @@ def item_list(task: Task, task_id: str) -> Call:
         named |= {"within": [scope.lister, *needed], "keys": list(scope.keys)}
     if task.step.for_each:
         named["for_each"] = {scope.item_key(task.name, key): _source(task, key) for key in task.step.for_each}
+        if task.step.pipeline is not None or keeps_state(task.step, site):
+            refuse_twins(task.name, task.step.for_each, scope.pipeline.where("steps", task.name, "for_each"))
+            if is_dynamic(task.step):
+                named["distinct"] = True
     return Call("ListItems", (), {**named, **_flow(task)})
+
+
+def refuse_twins(name: str, sources: Mapping[str, Any], where: Where | None = None) -> None:
+    """Raise for equal items: what belongs to an item (checkpoints, counts, a sub-pipeline's outputs) is found by it."""
+    for key, source in sources.items():
+        values = source if isinstance(source, tuple) else ()
+        twice = next((text for text, count in Counter(map(text_of, values)).items() if count > 1), None)
+        if twice is not None:
+            raise fail(
+                "GF194",
+                f'step "{name}" runs twice over {twice} in "{key}", and airflow keeps the copies apart by their items',
+                hint="give every item a value of its own, such as a number beside it",
+                where=where,
+            )
 
 
 def fixed_items(task: Task) -> Any:
@@ -107,7 +132,9 @@ def _approval(task: Task) -> dict[str, Any]:
 
 
 def _deadlines(task: Task) -> dict[str, Any]:
-    """The time limits of the sub-pipelines around a step."""
+    """The time limits around a step; an exit step runs although the run's time is over."""
+    if task.name in task.scope.pipeline.exit:
+        return {}
     found = [
         Call("deadline", (group, span(limit)), {"since": begun}) for group, limit, begun in deadlines_of(task.scope)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.pod import Engine, pod_for
+from gpuflow.pod import Engine, is_supervised, pod_for
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
@@ -17,10 +17,10 @@ from gpuflow.targets.airflow.references import Marks, Scope, glued
 def pod_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     """`metadata` and `spec` of a step's pod, with calls where the values of a run belong."""
     marks = Marks(scope)
-    engine = Engine("airflow", within="/".join(scope.group))
+    engine = Engine("airflow", within=scope.within)
     pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, engine))
-    if scope.keys:
-        _tell_items(pod["spec"]["containers"][0], scope)
+    if (copies := scope.copies()) and is_supervised(scope.pipeline.effective(name), site):
+        _tell_copies(pod["spec"]["containers"][0]["command"], copies)
     made = {run_claim_volume(claim): claim for claim in scope.pipeline.claims}
     for volume in pod["spec"].get("volumes", ()):
         if volume["name"] in made:
@@ -28,18 +28,15 @@ def pod_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     return pod
 
 
-def _tell_items(main: dict[str, Any], scope: Scope) -> None:
+def _tell_copies(command: list[Any], copies: list[tuple[str, Any]]) -> None:
     """A supervised step of a flattened sub-pipeline keeps its state apart by the items around it too."""
-    command: list[Any] = main["command"]
-    words = [word if isinstance(word, str) else word.args[0] for word in command]
-    place = next((index for index, word in enumerate(words) if str(word).startswith("--run-id=")), None)
-    if place is None or command[0] == words[place]:
-        return
+    words = [word.args[0] if isinstance(word, Call) else word for word in command[: command.index("--")]]
+    own = next((place for place, word in enumerate(words) if str(word).startswith("--item=")), None)
     around: list[Any] = []
-    for key in scope.keys:
-        around += [f"{key}=", Call("item", (key,)), ","]
-    own = next((index for index, word in enumerate(words) if str(word).startswith("--item=")), None)
+    for key, value in copies:
+        around += [f"{key}=", value, ","]
     if own is None:
+        place = next(place for place, word in enumerate(words) if str(word).startswith("--run-id="))
         command.insert(place + 1, glued(["--item=", *around[:-1]]))
     else:
         rest = command[own].args if isinstance(command[own], Call) else (command[own],)

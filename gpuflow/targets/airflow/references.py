@@ -44,6 +44,15 @@ class Scope:
         """The whole pipeline."""
         return self.pipeline if self.outer is None else self.outer.root
 
+    @property
+    def within(self) -> str:
+        """Where the pipeline stands in the one around it, which keeps the state of its steps apart."""
+        return "/".join(self.group)
+
+    def copies(self) -> list[tuple[str, Any]]:
+        """What else keeps the state of a step apart, by name: the items that the pipeline is run for."""
+        return [(key, Call("item", (key,))) for key in self.keys]
+
     def task_id(self, step: str) -> str:
         """A step's full task id."""
         return ".".join((*self.group, step))
@@ -229,7 +238,7 @@ def glued(parts: list[Any]) -> Any:
             piece = text_of(piece) if is_known(piece) else piece
             if isinstance(piece, str) and merged and isinstance(merged[-1], str):
                 merged[-1] += piece
-            elif piece != "":
+            elif not isinstance(piece, str) or piece:
                 merged.append(piece)
     if len(merged) == 1:
         return merged[0]

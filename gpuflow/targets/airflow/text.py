@@ -24,7 +24,19 @@ HOMES = {
         "gpuflow.airflow",
     ),
     **dict.fromkeys(
-        ("at_most", "began", "claim", "combinations", "deadline", "item", "join", "output", "param", "run_id"),
+        (
+            "at_most",
+            "began",
+            "claim",
+            "combinations",
+            "deadline",
+            "item",
+            "join",
+            "output",
+            "param",
+            "run_began",
+            "run_id",
+        ),
         "gpuflow.airflow",
     ),
 }

@@ -17,7 +17,24 @@ from airflow.providers.common.compat.sdk import (
     TaskDeferred,
 )
 
+from gpuflow.airflow import Pod
 from gpuflow.airflow.trigger import GpuPodTrigger
+
+POD = Pod(
+    {"labels": {"gpuflow.dev/step": "train"}},
+    spec={
+        "restartPolicy": "Never",
+        "containers": [
+            {
+                "name": "main",
+                "image": "registry.example.com/train:1",
+                "command": ["train", "{{ not a template }}"],
+                "resources": {"limits": {"memory": "4Gi", "nvidia.com/gpu": "1"}},
+            }
+        ],
+        "tolerations": [{"key": "spot", "operator": "Exists"}],
+    },
+)
 
 
 class TaskState:
@@ -53,6 +70,7 @@ class Stage:
     outputs: Mapping[tuple[str, str], Any] = field(default_factory=dict)
     states: Mapping[str, str] = field(default_factory=dict)
     max_tries: int = 0
+    began: datetime = field(default_factory=lambda: datetime.now(tz=UTC))
     run_id: ClassVar[str] = "manual__2026-11-14T10:00:00+00:00"
 
     def context(self, task: Any, try_number: int = 1) -> dict[str, Any]:
@@ -68,7 +86,7 @@ class Stage:
             xcom_pull=self._pulled,
             get_task_states=lambda dag_id, task_ids, run_ids: {run_ids[0]: dict(self.states)},
         )
-        run = SimpleNamespace(dag_id=ti.dag_id, run_id=ti.run_id)
+        run = SimpleNamespace(dag_id=ti.dag_id, run_id=ti.run_id, start_date=self.began)
         dag = SimpleNamespace()
         context = {"ti": ti, "dag_run": run, "run_id": ti.run_id, "dag": dag, "task": task, "params": self.params}
         return context if self.store is None else {**context, "task_state_store": self.store}

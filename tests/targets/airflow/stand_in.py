@@ -56,6 +56,11 @@ def _main(state: dict[str, Any]) -> dict[str, Any]:
     return {"name": "main", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": state}
 
 
+GOOD: Story = [running(), ended(0)]
+BAD: Story = [running(), ended(1, "Error")]
+PREEMPTED: Story = [running(), {**told_to_stop("PreemptionByScheduler")}, None]
+
+
 def quota_words(requested: str, used: str, limited: str) -> str:
     return (
         f'pods "p" is forbidden: exceeded quota: gpuq, requested: requests.nvidia.com/gpu={requested}, '
@@ -72,7 +77,7 @@ class StandIn:
         """Every pod that was really created, as it was asked for."""
         self.asked: list[str] = []
         self.stories: Iterator[Story] = iter(())
-        self.logs = "2026-11-14T10:00:00.000000001Z hello from the pod\n"
+        self.logs: str | bytes = "2026-11-14T10:00:00.000000001Z hello from the pod\n"
         self._left: dict[str, Story] = {}
         self._ordered: list[tuple[re.Pattern[str], Callable[[], tuple[int, dict[str, Any]] | None], bool]] = []
         self._lock = threading.RLock()
@@ -222,12 +227,14 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers.get("Content-Length") or 0)
         raw = self.rfile.read(length)
         status, answer = self.server_.answer(self.command, self.path, json.loads(raw) if raw else None)
-        text = answer if isinstance(answer, str) else json.dumps(answer)
+        is_log = isinstance(answer, str | bytes)
+        text = answer if is_log else json.dumps(answer)
+        sent = text if isinstance(text, bytes) else text.encode()
         self.send_response(status)
-        self.send_header("Content-Type", "text/plain" if isinstance(answer, str) else "application/json")
-        self.send_header("Content-Length", str(len(text.encode())))
+        self.send_header("Content-Type", "text/plain" if is_log else "application/json")
+        self.send_header("Content-Length", str(len(sent)))
         self.end_headers()
-        self.wfile.write(text.encode())
+        self.wfile.write(sent)
 
     do_GET = do_POST = do_DELETE = do_PATCH = _do
 

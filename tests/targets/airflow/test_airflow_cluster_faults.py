@@ -56,7 +56,7 @@ def placed(node: str) -> dict[str, Any]:
 
 def end_badly(kube: Kube, play: Play) -> None:
     """The second pod is interrupted too, which ends the task."""
-    second = until("the second pod", lambda: [p for p in kube.list("pod") if number(p) == "2"], timeout=60)[0]
+    second = until("the second pod", lambda: [p for p in kube.list("pod") if number(p) == "2"], timeout=180)[0]
     assert second["metadata"]["annotations"]["gpuflow.dev/interruptions"] == "1"
     kube("delete", "pod", second["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
     ended = play.ended()

@@ -173,3 +173,45 @@ def test_the_dags_in_the_repository_are_compiled_from_the_examples(
         ["compile", *sources, "--target", "airflow", "--allow-lossy", "--namespace", "nlp", "-o", "dags/", *check]
     )
     assert code == 0, capsys.readouterr().out
+
+
+LIMITED = "deadline: 2h\nsteps: {work: {command: [x]}}\nexit: {tidy: {command: [y]}}\n"
+
+
+def test_a_runs_deadline_ends_its_steps_and_leaves_the_exit_steps_to_run() -> None:
+    text = compiled(loads(HEAD + LIMITED))
+    work, tidy = text.index('task_id="work"'), text.index('task_id="tidy"')
+    limit = 'deadlines=[deadline("", timedelta(hours=2), since=run_began())]'
+    assert work < text.index(limit) < tidy
+    assert text.count(limit) == 1
+    assert "dagrun_timeout" not in text, "Airflow would mark the exit steps skipped"
+    assert "dagrun_timeout=timedelta(hours=2)" in compiled(loads(HEAD + LIMITED), standalone="true")
+
+
+INSIDE = """
+steps:
+  each:
+    for_each: {x: [a, b]}
+    params: {x: {item: x}}
+    pipeline:
+      apiVersion: gpuflow/v1
+      kind: Pipeline
+      name: inner
+      params: {x: {type: string}}
+      defaults: {image: i}
+      steps:
+        plain: {command: [plain, --run-id=1, --item=2]}
+        kept: {command: [kept, --item=3, --run-id=4], outputs: {n: int}}
+"""
+
+
+def test_words_of_a_program_that_look_like_the_supervisors_are_left_alone() -> None:
+    text = compiled(loads(HEAD + INSIDE))
+    assert '"command": ["plain", "--run-id=1", "--item=2"]' in text
+    assert '"--", "kept", "--item=3", "--run-id=4"' in " ".join(text.split())
+    assert text.count('join("--item=each.x=", item("each.x"))') == 1
+
+
+def test_equal_items_of_a_sub_pipeline_are_refused() -> None:
+    with pytest.raises(GpuflowError, match='GF194 step "each" runs twice over a in "x"'):
+        compiled(loads(HEAD + INSIDE.replace("[a, b]", "[a, a]")))

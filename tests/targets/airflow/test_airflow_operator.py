@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
-from pathlib import Path
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
-from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param
+from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param, run_began
 
-from .playing import Stage, TaskState, fired
+from .playing import POD, Stage, TaskState, fired
 from .stand_in import (
+    BAD,
+    GOOD,
+    PREEMPTED,
     StandIn,
     Story,
     admitted,
@@ -26,56 +27,12 @@ from .stand_in import (
     told_to_stop,
 )
 
-POD = Pod(
-    {"labels": {"gpuflow.dev/step": "train"}},
-    spec={
-        "restartPolicy": "Never",
-        "containers": [
-            {
-                "name": "main",
-                "image": "registry.example.com/train:1",
-                "command": ["train", "{{ not a template }}"],
-                "resources": {"limits": {"memory": "4Gi", "nvidia.com/gpu": "1"}},
-            }
-        ],
-        "tolerations": [{"key": "spot", "operator": "Exists"}],
-    },
-)
-GOOD: Story = [running(), ended(0)]
-BAD: Story = [running(), ended(1, "Error")]
-PREEMPTED: Story = [running(), {**told_to_stop("PreemptionByScheduler")}, None]
 LOW_ON_MEMORY = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory. "}
 SHUT_DOWN = {
     "phase": "Failed",
     "reason": "Terminated",
     "message": "Pod was terminated in response to imminent node shutdown.",
 }
-
-
-@pytest.fixture
-def server() -> Iterator[StandIn]:
-    with StandIn() as server:
-        yield server
-
-
-@pytest.fixture
-def maker(server: StandIn, tmp_path: Path) -> Callable[..., Callable[[], Any]]:
-    """`maker(failures=1)` gives a function that makes the same operator again and again."""
-    kubeconfig = str(server.kubeconfig(tmp_path))
-
-    def of(**arguments: Any) -> Callable[[], Any]:
-        settings = {
-            "task_id": "train",
-            "namespace": "ml",
-            "template": POD,
-            "config_file": kubeconfig,
-            "in_cluster": False,
-            "kubernetes_conn_id": None,
-            "poll_interval": 0.01,
-        }
-        return lambda: GpuPodOperator(**{**settings, **arguments})
-
-    return of
 
 
 def test_a_step_that_ends_well_is_a_success_and_its_pod_is_deleted(server: StandIn, maker: Any) -> None:
@@ -254,6 +211,18 @@ def test_when_a_sub_pipelines_time_is_over_its_tasks_fail_for_good(server: Stand
     played = Stage(outputs=begun).play(maker(failures=3, deadlines=[limit]))
     assert (played.state, played.tries, server.pods) == ("failed", 1, {})
     assert "the sub-pipeline evaluate took longer than its time limit of 1:00:00" in played.messages[0]
+
+
+@pytest.mark.parametrize("story", [[gated()] * 1000, [running()] * 1000])
+def test_when_a_runs_time_is_over_its_tasks_fail_and_take_their_pods_with_them(
+    server: StandIn, maker: Any, story: Story
+) -> None:
+    server.tell(story)
+    began = datetime.now(tz=UTC) - timedelta(seconds=3599)
+    limit = deadline("", timedelta(hours=1), since=run_began())
+    played = Stage(began=began).play(maker(failures=3, deadlines=[limit]))
+    assert (played.state, played.tries, server.pods) == ("failed", 1, {})
+    assert "the run took longer than its deadline of 1:00:00" in played.messages[0]
 
 
 def test_no_pod_is_made_when_a_sub_pipelines_time_is_over_already(server: StandIn, maker: Any) -> None:

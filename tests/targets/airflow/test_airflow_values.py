@@ -121,6 +121,14 @@ def test_no_items_skip_the_fan_out_and_too_many_are_refused_with_the_setting() -
         listed(ListItems(task_id="items", for_each={"x": param("xs")}), params={"xs": "abc"})
 
 
+def test_equal_items_are_refused_where_what_belongs_to_an_item_is_found_by_it() -> None:
+    sources = {"x": param("xs"), "n": [1, 2]}
+    assert len(listed(ListItems(task_id="items", for_each=sources), params={"xs": ["a", "a"]})) == 4
+    with pytest.raises(AirflowFailException, match="holds the item x=a, n=1 twice"):
+        listed(ListItems(task_id="items", for_each=sources, distinct=True), params={"xs": ["a", "a"]})
+    assert len(listed(ListItems(task_id="items", for_each=sources, distinct=True), params={"xs": ["1", 2]})) == 4
+
+
 def test_a_limit_counts_pods_or_items() -> None:
     pods = at_most(2).question(context())
     assert is_full(pods, [("a", {}), ("b", {})])

@@ -74,6 +74,7 @@ with DAG(
     evaluate_items = ListItems(
         task_id="evaluate-items",
         for_each={"evaluate.suite": param("suites")},
+        distinct=True,
         when=output("prepare", "good", "bool"),
     )
     with TaskGroup("evaluate"):

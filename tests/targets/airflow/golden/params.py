@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
-from gpuflow.airflow import GpuPodOperator, Pod, join, param, run_id
+from gpuflow.airflow import GpuPodOperator, Pod, deadline, join, param, run_began, run_id
 
 with DAG(
     dag_id="params",
@@ -13,7 +13,6 @@ with DAG(
     schedule=CronTriggerTimetable("30 2 * * 6", timezone="Europe/Berlin"),
     catchup=False,
     max_active_runs=1,
-    dagrun_timeout=timedelta(days=2),
     params={
         "lr": Param(2e-05, type="number", minimum=0, maximum=1),
         "epochs": Param(3, type="integer", minimum=1, description="How often"),
@@ -64,5 +63,6 @@ with DAG(
                 ],
             },
         ),
+        deadlines=[deadline("", timedelta(days=2), since=run_began())],
         source="params.yaml#L18",
     )

@@ -160,7 +160,7 @@ with DAG(
                 },
             ),
         )
-    evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")})
+    evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")}, distinct=True)
     with TaskGroup("evaluate"):
         evaluate_begin = Mark.partial(task_id="begin").expand(item=evaluate_items.output)
         evaluate_generate_items = ListItems(

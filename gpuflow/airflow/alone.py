@@ -1,0 +1,191 @@
+"""One step as a task of a DAG that somebody writes by hand: its values, its place among other tasks, its items."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
+
+from gpuflow.airflow.dags import beside, made
+from gpuflow.airflow.references import Value, copy, given
+from gpuflow.errors import Finding, GpuflowError, did_you_mean, fail
+from gpuflow.pod.supervision import keeps_state
+from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.targets.airflow.capabilities import CAPABILITIES
+from gpuflow.targets.airflow.flow import Task
+from gpuflow.targets.airflow.operators import fixed_items, refuse_twins
+from gpuflow.targets.airflow.operators import operator as operator_call
+from gpuflow.targets.airflow.python import Call, Method
+from gpuflow.targets.airflow.references import Scope, is_dynamic
+from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.keywords import keywords_of, refuse_flow
+
+FLOW = {
+    "needs": ">> between tasks",
+    "if_skipped": 'airflow={"trigger_rule": "none_failed"}',
+    "on": 'airflow={"trigger_rule": …}',
+    "pipeline": "to_dag",
+}
+"""What decides how steps hang together, and who decides it in a hand-written DAG."""
+OWN = ("step", "site", "task_id", "namespace", "pipeline", "airflow")
+"""The arguments of `task` itself."""
+
+
+def task(
+    step: Step,
+    site: Site | str = "nvidia",
+    *,
+    task_id: str | None = None,
+    namespace: str | None = None,
+    pipeline: str = "airflow",
+    airflow: Mapping[str, Any] | None = None,
+    **values: Any,
+) -> Any:
+    """One GPU step as a task of a DAG of your own.
+
+    `{param: x}` and `{output: step.x}` of the step take the keyword argument `x`, or `step_x` where two would share a
+    name: a plain value, an XComArg such as `extract.output["path"]`, or a value of `gpuflow.airflow`. A step with
+    `for_each` becomes a mapped task.
+    `airflow` holds more arguments for the operator, for example `{"trigger_rule": "none_failed"}`. A relative path of
+    a site is looked for beside the DAG file that asks.
+    """
+    _refuse(step)
+    more = dict(airflow or {})
+    name = task_id or more.get("task_id") or "step"
+    if not isinstance(site, Site):
+        site = Site.load(str(beside(site, Path(sys._getframe(1).f_globals.get("__file__", ".")).parent)))
+    alone = Pipeline.model_construct(name=pipeline, steps={name: step})
+    missing = [loss for loss in losses(alone, CAPABILITIES) if loss.construct not in ("params",)]
+    if missing:
+        raise GpuflowError(loss.finding("airflow") for loss in missing)
+    scope = _Alone(alone, bound=_bound(step, values), around=more.get("task_group") or _current_group(more.get("dag")))
+    request = Request(alone, site, namespace or site.namespace, pipeline)
+    node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
+    items = _items(node, scope.bound, site) if step.for_each else None
+    if step.retry is not None:
+        more.setdefault("failures", step.retry.failures)  # the step has spoken, whatever default_args say
+    done = made(_with_arguments(operator_call(node, request, items), more), {})
+    for value in scope.bound.values():
+        for before, _ in value.iter_references() if isinstance(value, given) else ():
+            done.set_upstream(before)
+    return done
+
+
+@dataclass(frozen=True)
+class _Alone(Scope):
+    """The scope of a step without a pipeline: every reference is a keyword argument."""
+
+    around: Any = None
+    """The task group it stands in."""
+
+    @property
+    def within(self) -> str:
+        return ((self.around and self.around.group_id) or "").replace(".", "/")
+
+    def copies(self) -> list[tuple[str, Any]]:
+        (step,) = self.pipeline.steps.values()
+        if is_dynamic(step):
+            return [("copy", copy())]  # two equal items of a list that is only known in the run
+        if self.around is None or next(self.around.iter_mapped_task_groups(), None) is None:
+            return []
+        return [("copy", copy(*(value for _, value in sorted(self.bound.items()))))]
+
+    def node(self, ref: Any, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
+        if isinstance(ref, ParamRef | OutputRef):
+            (step,) = self.pipeline.steps.values()
+            return self.bound[dict(keywords_of(step))[ref]]
+        return super().node(ref, name, reader=reader)
+
+
+def _current_group(dag: Any) -> Any:
+    return TaskGroupContext.get_current(dag) if dag is not None else TaskGroupContext.get_current()
+
+
+def _refuse(step: Step) -> None:
+    """What a step on its own cannot say."""
+    is_mapped = isinstance(step, Step) and step.for_each
+    # A mapped step has items; what it says of them is refused by the step itself.
+    refuse_flow(step.model_copy(update={"command": (), "args": (), "env": {}}) if is_mapped else step, FLOW, "a claim")
+
+
+def _bound(step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {name for _, name in keywords_of(step)}
+    findings = [
+        Finding(
+            "GF178",
+            f'the step uses "{name}", and no value is given for it',
+            hint=f"{name} is an argument of task itself: rename it in the step" if name in OWN else f"pass {name}=…",
+        )
+        for name in sorted(names - set(values))
+    ]
+    findings += [
+        Finding("GF178", f'"{name}" is not used by the step', hint=did_you_mean(name, names))
+        for name in sorted(set(values) - names)
+    ]
+    findings += [finding for name in sorted(names & set(values)) if (finding := _unfit(name, values[name]))]
+    if findings:
+        raise GpuflowError(findings)
+    return {name: _value(value) for name, value in values.items()}
+
+
+def _unfit(name: str, value: Any) -> Finding | None:
+    """Why a value cannot be handed to a step."""
+    if isinstance(value, str) and "{{" in value and ".xcom_pull(" in value:
+        hint = "pass the task's value itself, and join texts in the step: {join: [s3://, {param: …}]}"
+        return Finding("GF178", f'"{name}" holds a template, which would reach the container as it is', hint=hint)
+    if hasattr(value, "output") and hasattr(value, "task_id"):
+        return Finding("GF178", f'"{name}" is the task {value.task_id}, not its value', hint=f"pass {name}=….output")
+    if _is_plain(value) or isinstance(value, Value | PurePath) or hasattr(value, "iter_references"):
+        return None
+    hint = "pass text, a number, a list or map of those, or the value of one task"
+    return Finding("GF178", f'"{name}" is a {type(value).__name__}, which has no one spelling as text', hint=hint)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_plain(part) for key, part in value.items())
+    return value is None or isinstance(value, str | int | float)
+
+
+def _value(value: Any) -> Any:
+    """A value as references know it: plain data, or something that is only known when the task runs."""
+    if hasattr(value, "iter_references"):
+        return value if isinstance(value, Value) else given(value)
+    return str(value) if isinstance(value, PurePath) else list(value) if isinstance(value, tuple) else value
+
+
+def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
+    """Items of a mapped step: known ones as they are; a task's value is wrapped item by item."""
+    sources = node.step.for_each or {}
+    dynamic = {key: ref for key, ref in sources.items() if isinstance(ref, ParamRef | OutputRef)}
+    if not dynamic:
+        if keeps_state(node.step, site):
+            refuse_twins(node.name, sources)
+        return fixed_items(node)
+    if len(sources) > 1:
+        raise fail("GF163", "a step on its own maps over one list that is only known in the run, not over several")
+    ((key, ref),) = dynamic.items()
+    name = dict(keywords_of(node.step))[ref]
+    source = bound[name]
+    if isinstance(source, given) and hasattr(source.expression, "map"):
+        return source.expression.map(lambda one: {key: one})
+    if not isinstance(source, list):
+        raise fail("GF182", f'the step runs over "{name}", which is {source!r}', hint="pass a list, or a task's value")
+    if keeps_state(node.step, site):
+        refuse_twins(node.name, {name: tuple(source)})
+    return [{key: one} for one in source]
+
+
+def _with_arguments(call: Any, more: Mapping[str, Any]) -> Any:
+    if isinstance(call, Method):
+        return Method(_with_arguments(call.target, more), call.name, call.args, call.named)
+    return Call(call.name, call.args, {**call.named, **more})

@@ -1,0 +1,40 @@
+"""What the tests of the operator share: a stand-in for the API server, and a maker of operators that ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuflow.airflow import GpuPodOperator
+
+from .playing import POD
+from .stand_in import StandIn
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    with StandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def maker(server: StandIn, tmp_path: Path) -> Callable[..., Callable[[], Any]]:
+    """`maker(failures=1)` gives a function that makes the same operator again and again."""
+    kubeconfig = str(server.kubeconfig(tmp_path))
+
+    def of(**arguments: Any) -> Callable[[], Any]:
+        settings = {
+            "task_id": "train",
+            "namespace": "ml",
+            "template": POD,
+            "config_file": kubeconfig,
+            "in_cluster": False,
+            "kubernetes_conn_id": None,
+            "poll_interval": 0.01,
+        }
+        return lambda: GpuPodOperator(**{**settings, **arguments})
+
+    return of
