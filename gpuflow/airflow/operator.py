@@ -29,7 +29,7 @@ from gpuflow.airflow.limits import at_most
 from gpuflow.airflow.links import SourceLink
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
-from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal
+from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal, way_out
 from gpuflow.airflow.step_pods import CHECKED, StepPods
 
 LOST_WORKERS = 2
@@ -292,12 +292,8 @@ class GpuPodOperator(StepPods):
         from gpuflow.errors import Finding, Where
 
         where = Where(*_place(self.source))
-        hint = "gpuflow check tells this before the run; ask for less, or have the limit raised"
-        raise AirflowFailException(
-            Finding(
-                code, f'step "{self.task_id}" can never be admitted: {because}', where, hint, kubernetes=words
-            ).render()
-        )
+        message = f'step "{self.task_id}" can never be admitted: {because}'
+        raise AirflowFailException(Finding(code, message, where, way_out(words), kubernetes=words).render())
 
     # -- waiting --------------------------------------------------------------------------------------------------
 

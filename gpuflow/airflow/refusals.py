@@ -29,6 +29,17 @@ _CODES = (
 )
 
 
+_FORBIDDEN = "cannot create resource"
+"""In what the API server says to an account without the permission; the pod is not the reason."""
+
+
+def way_out(words: str) -> str:
+    """What helps against a refusal for good."""
+    if _FORBIDDEN in words:
+        return "give the account that Airflow uses there a Role that may create, get, list, patch and delete pods"
+    return "gpuflow check tells this before the run; ask for less, or have the limit raised"
+
+
 class Refusal(NamedTuple):
     """What follows from an answer of the API server, in whose words, and for *never* what is wrong."""
 
@@ -50,7 +61,8 @@ def read_refusal(status: int | None, body: str | bytes | None) -> Refusal:
     if status in TRANSIENT:
         return Refusal(AGAIN, words or f"HTTP {status or 'connection lost'}")
     code = next((code for text, code in _CODES if text in words), "GF503")
-    return Refusal(NEVER, words, f"the API server refuses the pod (HTTP {status})", code)
+    because = "Airflow may not make pods there" if _FORBIDDEN in words else "the API server refuses the pod"
+    return Refusal(NEVER, words, f"{because} (HTTP {status})", code)
 
 
 def _said(body: str | bytes | None) -> tuple[str, str]:

@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from gpuflow.airflow import GpuPodOperator
-
-from .playing import POD
 from .stand_in import StandIn
 
 
@@ -23,6 +20,11 @@ def server() -> Iterator[StandIn]:
 @pytest.fixture
 def maker(server: StandIn, tmp_path: Path) -> Callable[..., Callable[[], Any]]:
     """`maker(failures=1)` gives a function that makes the same operator again and again."""
+    # Here, because the tests on a cluster share this file and run where Airflow is not installed.
+    from gpuflow.airflow import GpuPodOperator
+
+    from .playing import POD
+
     kubeconfig = str(server.kubeconfig(tmp_path))
 
     def of(**arguments: Any) -> Callable[[], Any]:

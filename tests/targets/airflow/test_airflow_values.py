@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from datetime import timedelta
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from gpuflow.airflow import (
 )
 from gpuflow.airflow.limits import is_beyond, is_full
 from gpuflow.airflow.provider import get_provider_info
-from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal
+from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal, way_out
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.airflow.pools import pools
@@ -170,6 +171,15 @@ def test_every_refusal_means_wait_try_again_or_never(status: int | None, message
 
     refusal = read_refusal(status, json.dumps({"message": message, "reason": "Forbidden"}))
     assert (refusal.then, refusal.code) == (then, code)
+
+
+def test_an_account_that_may_not_make_pods_is_not_told_to_ask_for_less() -> None:
+    who = 'User "system:serviceaccount:a:b" cannot create resource "pods" in API group ""'
+    words = f'pods is forbidden: {who} in the namespace "ml"'
+    refusal = read_refusal(403, json.dumps({"message": words, "reason": "Forbidden"}))
+    assert (refusal.then, refusal.because) == (NEVER, "Airflow may not make pods there (HTTP 403)")
+    assert "Role" in way_out(refusal.words)
+    assert "ask for less" in way_out("exceeded quota")
 
 
 def test_a_pod_that_is_there_already_is_taken() -> None:
