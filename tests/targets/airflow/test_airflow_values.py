@@ -167,7 +167,6 @@ def test_a_limit_per_item_counts_each_item_apart() -> None:
     ],
 )
 def test_every_refusal_means_wait_try_again_or_never(status: int | None, message: str, then: str, code: str) -> None:
-    import json
 
     refusal = read_refusal(status, json.dumps({"message": message, "reason": "Forbidden"}))
     assert (refusal.then, refusal.code) == (then, code)
@@ -229,7 +228,6 @@ def test_pools_have_a_slot_for_each_gpu_and_count_waiting_tasks() -> None:
 
 def test_airflow_accepts_what_the_provider_says_about_itself() -> None:
     import importlib.resources
-    import json
 
     import jsonschema
 
