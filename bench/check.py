@@ -186,7 +186,7 @@ def write_cluster(folder: Path, count: int) -> None:
 def dumper() -> Any:
     """PyYAML's C dumper without anchors, as kubectl writes."""
 
-    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    class Plain(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # a base chosen at run time
         def ignore_aliases(self, data: object) -> bool:
             return True
 

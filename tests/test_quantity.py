@@ -113,7 +113,7 @@ def test_refusals_use_kubernetes_words(text: str, message: str) -> None:
 @pytest.mark.parametrize("value", [True, None, [], {}, float("nan"), float("inf")])
 def test_things_that_are_not_quantities(value: object) -> None:
     with pytest.raises(ValueError, match="quantities must match"):
-        Quantity(value)  # type: ignore[arg-type]
+        Quantity(value)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_json_numbers_are_read_by_their_literal() -> None:
@@ -170,11 +170,11 @@ def test_repr_reads_back() -> None:
 
 def test_operations_with_other_types_are_refused() -> None:
     with pytest.raises(TypeError):
-        Quantity("1") + 1  # type: ignore[operator]
+        Quantity("1") + 1  # type: ignore[operator]  # wrong on purpose
     with pytest.raises(TypeError):
-        Quantity("1") * 1.5  # type: ignore[operator]
+        Quantity("1") * 1.5  # type: ignore[operator]  # wrong on purpose
     with pytest.raises(TypeError):
-        _ = Quantity("1") < 2  # type: ignore[operator]
+        _ = Quantity("1") < 2  # type: ignore[operator]  # wrong on purpose
 
 
 @given(spellings())

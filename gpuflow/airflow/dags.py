@@ -18,8 +18,8 @@ from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.dag import Dag, dag_of
+from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name
-from gpuflow.targets.airflow.text import HOMES
 from gpuflow.targets.frame import Request, losses
 
 _SIGNS = {

@@ -57,6 +57,15 @@ class Ledger:
         """With the wait for the next pod begun, if it has not."""
         return self if self.queued_for > self.pods else replace(self, queued_for=self.pods + 1, queued_at=int(now))
 
+    def spent(self, failures: int, interruptions: int) -> str:
+        """What is used of these budgets, as the end of a sentence."""
+        counts = []
+        if self.failures:
+            counts.append(f"{self.failures} of {failures} failures")
+        if self.interruptions:
+            counts.append(f"{self.interruptions} of {interruptions} interruptions")
+        return f" after {' and '.join(counts)}" if counts else ""
+
     def without(self, node: str | None) -> Ledger:
         """With a node that is not to be used again."""
         return self if node is None else replace(self, failed_nodes=tuple(sorted({*self.failed_nodes, node})))

@@ -202,7 +202,7 @@ class GpuPodOperator(StepPods):
             ledger = ledger.plus(queued_for=1)  # the next pod goes on with this one's wait
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
-        self.log.info("made pod %s%s", name, _spent(ledger, self.failures, self.interruptions))
+        self.log.info("made pod %s%s", name, ledger.spent(self.failures, self.interruptions))
         return self._wait(context, ledger, name, "end")
 
     def _settle(
@@ -244,7 +244,7 @@ class GpuPodOperator(StepPods):
             ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
         books.save(context, ledger)
         self._clean_up(pod, ledger)
-        sentence = f"pod {name} failed: {because}{_last_words(pod or last)}"
+        sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
         if outcome == evidence.FINAL:
             raise AirflowFailException(f"{sentence}; it is not tried again")
         if ledger.failures > self.failures:
@@ -393,23 +393,6 @@ async def _first_event(trigger: Any) -> Mapping[str, Any]:
         payload: Mapping[str, Any] = event.payload
         return payload
     raise AirflowException("the trigger ended without an event")
-
-
-def _spent(ledger: books.Ledger, failures: int, interruptions: int) -> str:
-    counts = []
-    if ledger.failures:
-        counts.append(f"{ledger.failures} of {failures} failures")
-    if ledger.interruptions:
-        counts.append(f"{ledger.interruptions} of {interruptions} interruptions")
-    return f" after {' and '.join(counts)}" if counts else ""
-
-
-def _last_words(pod: Mapping[str, Any] | None) -> str:
-    """Exit code and termination message, which is where a program says why it ended."""
-    ended = watching.container_state(pod or {}).get("terminated") or {}
-    words = f" (exit code {ended['exitCode']})" if ended.get("exitCode") is not None else ""
-    message = str(ended.get("message") or ((pod or {}).get("status") or {}).get("message") or "").strip()
-    return f"{words}: {message}" if message else words
 
 
 def _place(source: str | None) -> tuple[str | None, int | None]:

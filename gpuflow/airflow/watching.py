@@ -77,6 +77,14 @@ def describe(pod: Manifest) -> str:
     return f"starting on {node}{with_gpus}" + (f": {waiting_reason(pod)}" if waiting_reason(pod) else "")
 
 
+def last_words(pod: Manifest) -> str:
+    """Exit code and termination message, which is where a program says why it ended."""
+    ended = container_state(pod).get("terminated") or {}
+    words = f" (exit code {ended['exitCode']})" if ended.get("exitCode") is not None else ""
+    message = str(ended.get("message") or (pod.get("status") or {}).get("message") or "").strip()
+    return f"{words}: {message}" if message else words
+
+
 def is_leaving(pod: Manifest) -> bool:
     """Whether somebody has deleted the pod, though it is still there."""
     return bool((pod.get("metadata") or {}).get("deletionTimestamp"))

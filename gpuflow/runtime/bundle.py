@@ -97,7 +97,7 @@ def without_comments(source: str) -> str:
         body = getattr(node, "body", None)
         if isinstance(body, list):
             kept = [part for part in body if not _is_text(part)]
-            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]  # only nodes with a body come here
     return ast.unparse(tree) + "\n"
 
 

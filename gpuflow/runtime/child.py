@@ -63,7 +63,7 @@ class Child:
                 file_actions=file_actions,
                 setsigmask=[],
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, *SIGNALS],
-                **options,  # type: ignore[arg-type]
+                **options,  # type: ignore[arg-type]  # nothing, or the number of a group
             )
         finally:
             self._pump.close_ends()

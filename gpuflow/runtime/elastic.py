@@ -21,8 +21,8 @@ def rank() -> int:
 def agree(ckpt: Checkpointing) -> tuple[bool, bool]:
     """Whether to save and whether to stop, the same on every rank: yes when any rank says so."""
     mine = (ckpt.due(), ckpt.interrupted)
-    import torch  # type: ignore[import-not-found,unused-ignore]
-    import torch.distributed as distributed  # type: ignore[import-not-found,unused-ignore]
+    import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
+    import torch.distributed as distributed  # type: ignore[import-not-found,unused-ignore]  # an extra
 
     if not (distributed.is_available() and distributed.is_initialized()):
         return mine

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]
+from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]  # an extra
 
 from gpuflow.runtime.saving import Checkpointing
 
 
-class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
+class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
     """The Trainer writes `checkpoint-<step>` in place, so a marker says when one is finished."""
 
     def __init__(self, ckpt: Checkpointing) -> None:

@@ -11,12 +11,12 @@ from typing import Any
 from gpuflow.runtime.saving import Checkpointing
 
 try:
-    from lightning.pytorch.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]
+    from lightning.pytorch.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]  # an extra
 except ImportError:
-    from pytorch_lightning.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]
+    from pytorch_lightning.callbacks import Callback  # type: ignore[import-not-found,unused-ignore]  # an extra
 
 
-class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]
+class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
     """Saves at the end of a batch. Every rank takes part, as Lightning's own saving asks for."""
 
     def __init__(self, ckpt: Checkpointing) -> None:

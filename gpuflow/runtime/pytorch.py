@@ -16,7 +16,7 @@ import random
 import time
 from typing import Any
 
-import torch  # type: ignore[import-not-found,unused-ignore]
+import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
 from gpuflow.runtime.saving import Checkpointing
 
@@ -84,7 +84,7 @@ def capture(parts: dict[str, Any], facts: dict[str, Any]) -> dict[str, Any]:
     if torch.cuda.is_available():
         generators["cuda"] = torch.cuda.get_rng_state_all()
     try:
-        import numpy  # type: ignore[import-not-found,unused-ignore]
+        import numpy  # type: ignore[import-not-found,unused-ignore]  # an extra
 
         generators["numpy"] = numpy.random.get_state()
     except ImportError:

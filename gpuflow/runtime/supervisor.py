@@ -130,10 +130,10 @@ class Attempt:
         counts = ledger.counts.after(ending.outcome) if ledger else None
         final = ending.final or ending.outcome == FINAL
         because = ending.because
-        if counts is not None and not final and ending.outcome != SUCCEEDED:
+        if ledger and counts is not None and not final and ending.outcome != SUCCEEDED:
             for budget in ("failures", "interruptions"):
                 most, used = getattr(options, budget), getattr(counts, budget)
-                if most is not None and used > most and used > getattr(ledger.counts, budget):  # type: ignore[union-attr]
+                if most is not None and used > most and used > getattr(ledger.counts, budget):
                     final = True
                     because += f"; the budget of {most} {budget} is spent"
         code = exit_code(ending, final)

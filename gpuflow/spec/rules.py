@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,11 +12,11 @@ from pydantic_core import PydanticCustomError
 from gpuflow.errors import Finding, did_you_mean
 from gpuflow.graph.order import find_cycle
 from gpuflow.spec import expression
-from gpuflow.spec.flow import edges, every_step, may_be_skipped
+from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
-from gpuflow.spec.params import a, text_of
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
+from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.types import output_types, type_of
 
@@ -41,7 +39,7 @@ def judge(pipeline: Pipeline) -> Iterator[Finding]:
         return  # loops and skips are only meaningful when every name leads somewhere
     cycle = find_cycle(edges(pipeline))
     if cycle:
-        yield _at(
+        yield finding_at(
             pipeline,
             "GF172",
             f"the steps wait for each other: {' -> '.join(cycle)}",
@@ -52,20 +50,8 @@ def judge(pipeline: Pipeline) -> Iterator[Finding]:
     yield from _skips(pipeline)
 
 
-def _at(
-    pipeline: Pipeline,
-    code: str,
-    message: str,
-    path: tuple[str | int, ...],
-    *,
-    hint: str | None = None,
-    key: bool = False,
-) -> Finding:
-    return Finding(code, message, pipeline.where(*path, key=key), hint)
-
-
 def _document(pipeline: Pipeline) -> Iterator[Finding]:
-    at = partial(_at, pipeline)
+    at = partial(finding_at, pipeline)
     if not pipeline.steps:
         yield at("GF170", f'pipeline "{pipeline.name}" has no steps', ("steps",), hint="add at least one step")
     if pipeline.schedule is not None and pipeline.on_data:
@@ -94,7 +80,7 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
 
 def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     step, path = pipeline.effective(name), (section, name)
-    at = partial(_at, pipeline)
+    at = partial(finding_at, pipeline)
     who = f'step "{name}"'
     for index, need in enumerate(step.needs):
         yield from _need(pipeline, section, name, need, (*path, "needs", index))
@@ -114,8 +100,8 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     if step.runs_container and step.image is None:
         yield at("GF176", f"{who} has no image", path, hint="give it one, or set defaults.image", key=True)
     yield from _condition(pipeline, step, path)
-    yield from _fan_out(pipeline, step, path)
-    yield from _files(pipeline, step, path)
+    yield from fan_out_faults(pipeline, step, path)
+    yield from file_faults(pipeline, step, path)
     yield from _sub_pipeline(pipeline, step, path)
     for code, message, place, hint in judge_hardware(step):
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)
@@ -130,7 +116,7 @@ def _all_references(step: Step) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
 
 
 def _need(pipeline: Pipeline, section: str, name: str, need: str, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    at = partial(_at, pipeline)
+    at = partial(finding_at, pipeline)
     if section == "exit":
         yield at(
             "GF175",
@@ -159,7 +145,7 @@ def _need(pipeline: Pipeline, section: str, name: str, need: str, path: tuple[st
 def _reference(
     pipeline: Pipeline, section: str, name: str, step: Step, ref: Ref, path: tuple[str | int, ...]
 ) -> Iterator[Finding]:
-    at = partial(_at, pipeline)
+    at = partial(finding_at, pipeline)
     who = f'step "{name}"'
     if isinstance(ref, RunRef):
         return
@@ -192,7 +178,7 @@ def _reference(
 
 def _output_exists(pipeline: Pipeline, ref: OutputRef, path: tuple[str | int, ...], who: str) -> Iterator[Finding]:
     if ref.step not in pipeline.steps:
-        yield _at(
+        yield finding_at(
             pipeline,
             "GF180",
             f'{who} uses "{ref.step}.{ref.name}", but there is no step "{ref.step}"',
@@ -203,7 +189,7 @@ def _output_exists(pipeline: Pipeline, ref: OutputRef, path: tuple[str | int, ..
     known = output_types(pipeline.steps[ref.step])
     if ref.name not in known:
         hint = did_you_mean(ref.name, known) or f"declare it: outputs: {{{ref.name}: {{type: string}}}}"
-        yield _at(
+        yield finding_at(
             pipeline,
             "GF181",
             f'{who} uses "{ref.step}.{ref.name}", but step "{ref.step}" has no output "{ref.name}"',
@@ -224,7 +210,7 @@ def _condition(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> I
     except expression.ExpressionError as refusal:
         text = expression.render(step.when)
         hint = f"in: {text}" + (f"\n{refusal.hint}" if refusal.hint else "")
-        yield _at(pipeline, refusal.code, f'step "{path[1]}": {refusal.message}', (*path, "when"), hint=hint)
+        yield finding_at(pipeline, refusal.code, f'step "{path[1]}": {refusal.message}', (*path, "when"), hint=hint)
 
 
 def _leads(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
@@ -235,117 +221,11 @@ def _leads(pipeline: Pipeline, step: Step, ref: Ref) -> bool:
     return isinstance(ref, ItemRef) and ref.name in (step.for_each or {})
 
 
-def _fan_out(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    for name, source in (step.for_each or {}).items():
-        kind: str | None = None
-        if isinstance(source, ParamRef) and source.name in pipeline.params:
-            kind = pipeline.params[source.name].type
-        elif isinstance(source, OutputRef) and source.step in pipeline.steps:
-            kind = output_types(pipeline.steps[source.step]).get(source.name)
-        if kind is not None and kind != "json":
-            yield _at(
-                pipeline,
-                "GF182",
-                f'step "{path[1]}" runs over {a(kind)}, which is not a list',
-                (*path, "for_each", name),
-                hint="declare it with type: json",
-            )
-        default = pipeline.params[source.name].default if isinstance(source, ParamRef) and kind == "json" else None
-        if default is not None and not isinstance(default, list):
-            yield _at(
-                pipeline,
-                "GF182",
-                f'step "{path[1]}" runs over "{name}", whose default is not a list',
-                (*path, "for_each", name),
-                hint="give it a list as default",
-            )
-        given = default if isinstance(default, list) else source if isinstance(source, tuple) else ()
-        twice = next((text for text, count in Counter(map(text_of, given)).items() if count > 1), None)
-        if twice is not None and _keeps_state(step):
-            yield _at(
-                pipeline,
-                "GF194",
-                f'step "{path[1]}" runs twice over {json.dumps(twice, ensure_ascii=False)} in "{name}": '
-                "both would share one checkpoint and one count of retries",
-                (*path, "for_each", name),
-                hint="give every item a value of its own, such as a number beside it",
-            )
-
-
-def _keeps_state(step: Step) -> bool:
-    """Whether attempts of the step, or of a step inside it, are found again by the item they run for."""
-    inside = (each for _, each in every_step(step.pipeline)) if step.pipeline is not None else ()
-    return any(
-        each.checkpoint is not None or (each.retry is not None and each.retry.interruptions > 0)
-        for each in (step, *inside)
-    )
-
-
-def _files(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    at = partial(_at, pipeline)
-    for mount, volume in step.volumes.items():
-        if volume.new_claim is not None and volume.new_claim not in pipeline.claims:
-            yield at(
-                "GF183",
-                f'step "{path[1]}" mounts the claim "{volume.new_claim}", which the pipeline does not make',
-                (*path, "volumes", mount, "new_claim"),
-                hint=did_you_mean(volume.new_claim, pipeline.claims) or "add it under claims:",
-            )
-    if step.shm is not None and "/dev/shm" in step.volumes:
-        yield at(
-            "GF184",
-            f'step "{path[1]}" mounts /dev/shm twice: by shm and by volumes',
-            (*path, "volumes", "/dev/shm"),
-            hint="keep one",
-        )
-    for mount, ref in step.inputs.items():
-        if not isinstance(ref, OutputRef):
-            yield at(
-                "GF185",
-                f'step "{path[1]}": an input is an artifact of an earlier step',
-                (*path, "inputs", mount),
-                hint="write {output: step.name}",
-            )
-        elif ref.step in pipeline.steps:
-            kind = output_types(pipeline.steps[ref.step]).get(ref.name)
-            if kind is not None and kind not in ("file", "directory"):
-                yield at(
-                    "GF185",
-                    f'step "{path[1]}": {ref.step}.{ref.name} is {a(kind)}, not a file or directory',
-                    (*path, "inputs", mount),
-                    hint="pass values in the command or env instead",
-                )
-    if step.checkpoint is not None and isinstance(step.checkpoint.store, str):
-        yield from _store(pipeline, step, path, step.checkpoint.store)
-
-
-def _store(pipeline: Pipeline, step: Step, path: tuple[str | int, ...], store: str) -> Iterator[Finding]:
-    place = (*path, "checkpoint", "store")
-    scheme, separator, _ = store.partition("://")
-    if separator:
-        if scheme not in ("s3", "gs", "az", "abfs", "file"):
-            yield _at(
-                pipeline,
-                "GF186",
-                f'step "{path[1]}": the store {scheme}:// is not known',
-                place,
-                hint=did_you_mean(scheme, ("s3", "gs", "az", "abfs")),
-            )
-    elif not any(store == mount or store.startswith(mount.rstrip("/") + "/") for mount in step.volumes):
-        yield _at(
-            pipeline,
-            "GF186",
-            f'step "{path[1]}": checkpoints kept at {store} would be lost with the pod',
-            place,
-            hint="keep them in s3://…, gs://…, az://…, or on a path below one of the step's volumes",
-        )
-
-
 def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
     inner = step.pipeline
     if inner is None:
         return
-    at = partial(_at, pipeline)
+    at = partial(finding_at, pipeline)
     for field in ("schedule", "on_data", "claims", "exit"):
         if getattr(inner, field):
             yield at(
@@ -403,7 +283,7 @@ def _skips(pipeline: Pipeline) -> Iterator[Finding]:
                     continue
                 path = (section, name, *place)
                 if section == "exit":
-                    yield _at(
+                    yield finding_at(
                         pipeline,
                         "GF189",
                         f'exit step "{name}" uses {ref.step}.{ref.name}, which is missing when "{ref.step}" '
@@ -412,7 +292,7 @@ def _skips(pipeline: Pipeline) -> Iterator[Finding]:
                         hint=f"give the output {ref.name} a default",
                     )
                 elif ref.step in skippable and step.if_skipped != "skip":
-                    yield _at(
+                    yield finding_at(
                         pipeline,
                         "GF190",
                         f'step "{name}" uses {ref.step}.{ref.name}, but "{ref.step}" may be skipped: '

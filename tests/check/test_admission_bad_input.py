@@ -20,7 +20,7 @@ from tests.check.admission_cases import Resources, container, limit_range, names
         ({"kind": "Job"}, "a Pod is needed, not a Job"),
         ({"spec": "x"}, "spec: must be a map, not 'x'"),
         (pod(initContainers="x"), "spec.initContainers: must be a list, not 'x'"),
-        (pod(container(name=7)), "spec.containers[0].name: must be a string, not 7"),  # type: ignore[arg-type]
+        (pod(container(name=7)), "spec.containers[0].name: must be a string, not 7"),  # type: ignore[arg-type]  # wrong on purpose
         (pod(activeDeadlineSeconds="60"), "spec.activeDeadlineSeconds: must be a whole number, not '60'"),
         (
             pod(container(limits={"memory": "4GB"})),

@@ -98,7 +98,7 @@ LEVELS = {"always": "notice", "may-queue": "warning", "unknown": "error", "never
 
 @pytest.mark.parametrize("verdict", LEVELS)
 def test_the_annotation_of_the_verdict_is_an_error_exactly_when_the_check_fails(verdict: str) -> None:
-    report = Report("p", "ns", "none", "c", verdict, (), ())  # type: ignore[arg-type]
+    report = Report("p", "ns", "none", "c", verdict, (), ())  # type: ignore[arg-type]  # a literal from the table above
     assert github([report], FAILING) == f"::{LEVELS[verdict]} title=gpuflow::p in ns: {verdict}\n"
 
 

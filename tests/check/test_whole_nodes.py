@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.check.whole_scenes import A100, NAMESPACE, TAINT, codes, judged, line, node, running, said
@@ -259,6 +261,8 @@ def volume(**spec: object) -> dict[str, object]:
         ([], "unknown"),
     ],
 )
-def test_a_claim_leaves_nodes_open_only_when_any_of_them_can_mount_it(objects: list[object], verdict: str) -> None:
+def test_a_claim_leaves_nodes_open_only_when_any_of_them_can_mount_it(
+    objects: list[dict[str, Any]], verdict: str
+) -> None:
     text = "steps: {a: {command: [x], gpu: a100-80gb, volumes: {/data: {claim: data}}}}"
-    assert judged(text, node("n", 1), *objects).verdict == verdict  # type: ignore[arg-type]
+    assert judged(text, node("n", 1), *objects).verdict == verdict

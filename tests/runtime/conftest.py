@@ -78,7 +78,7 @@ def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
 
 
 def _make_bucket(port: int, server: subprocess.Popen[bytes]) -> None:
-    import boto3  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    import boto3  # type: ignore[import-not-found,import-untyped,unused-ignore]  # an extra
 
     until = time.monotonic() + 90
     while True:

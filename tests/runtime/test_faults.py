@@ -7,8 +7,9 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -109,7 +110,7 @@ class Machine:
             self.keeper._keep(entry, self.store)
 
 
-def patiently(action):  # type: ignore[no-untyped-def]
+def patiently(action: Callable[[], Any]) -> Any:
     for _ in range(200):
         try:
             return action()
@@ -199,10 +200,10 @@ def test_the_last_checkpoint_stays_when_the_disk_is_full(tmp_path: Path) -> None
     def full(key: str, chunks: Iterable[bytes], size: int) -> None:
         raise StorageError("[Errno 28] No space left on device")
 
-    store.put = full  # type: ignore[method-assign]
+    store.put = full  # type: ignore[method-assign]  # a fault put in by hand
     machine.save("two", b"2" * 1000)
     machine.keep()
-    del store.put  # type: ignore[method-assign]
+    del store.put  # type: ignore[method-assign]  # a fault put in by hand
     assert any("No space left on device" in sentence for sentence in machine.said)
     assert Machine(tmp_path / "b", store).begin().name == "one"
 
@@ -303,10 +304,10 @@ def test_a_checkpoint_removed_while_it_is_uploaded_is_still_kept(tmp_path: Path)
         (tmp_path / "a" / "one").unlink(missing_ok=True)
         real(key, chunks, size)
 
-    store.put = remove_first  # type: ignore[method-assign]
+    store.put = remove_first  # type: ignore[method-assign]  # a fault put in by hand
     machine.save("one", b"whole" * 1000)
     machine.keep()
-    del store.put  # type: ignore[method-assign]
+    del store.put  # type: ignore[method-assign]  # a fault put in by hand
     restored = Machine(tmp_path / "b", store).begin()
     assert restored.path is not None
     assert Path(restored.path).read_bytes() == b"whole" * 1000

@@ -74,7 +74,7 @@ def test_lightning_saves_when_due_and_stops_when_told(tmp_path: Path) -> None:
     pl: Any = pytest.importorskip("pytorch_lightning", reason="Lightning is not installed here")
     from gpuflow.runtime.lightning import GpuflowCheckpoint
 
-    class Model(pl.LightningModule):  # type: ignore[misc,name-defined]
+    class Model(pl.LightningModule):  # type: ignore[misc,name-defined]  # its base is of an extra
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(2, 1)
@@ -101,7 +101,7 @@ def test_the_hugging_face_trainer_saves_when_due_and_stops_when_told(tmp_path: P
     transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed here")
     from gpuflow.runtime.huggingface import GpuflowCallback
 
-    class Model(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Model(torch.nn.Module):  # type: ignore[misc,name-defined]  # its base is of an extra
         def __init__(self) -> None:
             super().__init__()
             self.layer = torch.nn.Linear(2, 1)

@@ -60,7 +60,7 @@ def test_large_objects_pass_in_parts_and_a_broken_upload_leaves_nothing(store: S
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        store.put("half", broken(), len(whole))  # type: ignore[arg-type]
+        store.put("half", broken(), len(whole))  # type: ignore[arg-type]  # a generator that breaks off
     assert [key for key, _ in store.names("")] == ["big"]
 
 

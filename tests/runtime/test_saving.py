@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def write(text: str):  # type: ignore[no-untyped-def]
+def write(text: str) -> Callable[[str], int]:
     return lambda path: Path(path).write_text(text)
 
 

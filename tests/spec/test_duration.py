@@ -42,7 +42,7 @@ def test_the_shortest_spelling_is_printed(text: str, shown: str) -> None:
 )
 def test_other_things_are_not_durations(value: object) -> None:
     with pytest.raises(ValueError, match="duration"):
-        Duration(value)  # type: ignore[arg-type]
+        Duration(value)  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_duration_cannot_be_changed_and_survives_pickling() -> None:

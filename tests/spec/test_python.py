@@ -77,7 +77,7 @@ def test_a_checked_pipeline_is_frozen() -> None:
     with Pipeline("p", defaults=IMAGE) as p:
         p.step("a", ["x"])
     with pytest.raises(ValueError, match="frozen"):
-        p.name = "q"  # type: ignore[misc]
+        p.name = "q"  # type: ignore[misc]  # wrong on purpose
 
 
 def test_an_output_that_was_not_declared_is_an_attribute_error_with_a_suggestion() -> None:
@@ -107,7 +107,7 @@ def test_parts_are_joined_without_anything_between_them() -> None:
 
 def test_a_reference_in_an_f_string_is_a_mistake_that_says_what_to_write() -> None:
     lr = gpuflow.spec.text.ParamRef("lr")
-    for glued in (lambda: f"--lr={lr}", lambda: str(lr), lambda: "%s" % lr, lambda: f"{join('a', lr)}"):  # noqa: UP031
+    for glued in (lambda: f"--lr={lr}", lambda: str(lr), lambda: "%s" % lr, lambda: f"{join('a', lr)}"):  # noqa: UP031  # the old way of gluing is what is tested
         with pytest.raises(TypeError, match=r"gpuflow\.join"):
             glued()
     assert repr(lr) == "ParamRef(name='lr')"

@@ -12,6 +12,7 @@ from gpuflow.errors import fail
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.flow import Task, tasks_of, watched
+from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
 from gpuflow.targets.airflow.pods import claim_stem
 from gpuflow.targets.airflow.python import Call, Name
@@ -186,12 +187,7 @@ def _json_type(param: Param) -> dict[str, Any]:
     return {"type": ["object", "array", "string", "number", "boolean", "null"]}
 
 
-_RESERVED = set(dir(builtins)) | {
-    "Approve", "Asset", "AssetAny", "CronTriggerTimetable", "DAG", "DeleteClaim", "EmptyOperator", "GpuPodOperator",
-    "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Param", "Pod", "TaskGroup", "at_most", "began", "claim",
-    "combinations", "deadline", "ends",
-    "item", "join", "output", "param", "run_began", "run_id", "timedelta", "literal", "KubernetesPodOperator",
-}  # fmt: skip
+_RESERVED = {*dir(builtins), *HOMES, "ends"}
 
 
 def _variable(name: str, taken: set[str]) -> str:

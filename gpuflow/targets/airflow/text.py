@@ -7,40 +7,10 @@ from collections import Counter
 from typing import Any
 
 from gpuflow.targets.airflow.dag import Dag, Made
+from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name, source
 from gpuflow.targets.airflow.sharing import Shared
 from gpuflow.targets.frame import Request, header
-
-HOMES = {
-    "timedelta": "datetime",
-    "ApprovalOperator": "airflow.providers.standard.operators.hitl",
-    "EmptyOperator": "airflow.providers.standard.operators.empty",
-    "KubernetesPodOperator": "airflow.providers.cncf.kubernetes.operators.pod",
-    **dict.fromkeys(
-        ("DAG", "Asset", "AssetAny", "CronTriggerTimetable", "Param", "TaskGroup", "literal"), "airflow.sdk"
-    ),
-    **dict.fromkeys(
-        ("Approve", "DeleteClaim", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Pod"),
-        "gpuflow.airflow",
-    ),
-    **dict.fromkeys(
-        (
-            "at_most",
-            "began",
-            "claim",
-            "combinations",
-            "deadline",
-            "item",
-            "join",
-            "output",
-            "param",
-            "run_began",
-            "run_id",
-        ),
-        "gpuflow.airflow",
-    ),
-}
-"""Where each name of a DAG file comes from."""
 
 
 def dag_file(dag: Dag, request: Request) -> str:

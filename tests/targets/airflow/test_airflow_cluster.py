@@ -43,7 +43,7 @@ def test_a_pod_that_is_taken_away_is_made_anew_in_the_same_try(
     play = start("trap 'exit 143' TERM; if [ -e /dev/shm/x ]; then :; fi; sleep 60 & wait", interruptions=1)
     getattr(faults, way)(running_pod(namespace))
     second = running_pod(namespace, 2)
-    notes = namespace.get("pod", second)["metadata"]["annotations"]  # type: ignore[index]
+    notes = namespace.get("pod", second)["metadata"]["annotations"]  # type: ignore[index]  # one object, not a list
     assert notes["gpuflow.dev/interruptions"] == "1"
     faults.delete(second, grace=0)
     ended = play.ended()

@@ -126,7 +126,7 @@ def test_names_that_python_or_the_file_itself_uses_stay_usable_as_steps() -> Non
     names = ("import", "dag", "list", "param")
     body = f"steps: {{{', '.join(f'{name}: {{command: [x]}}' for name in names)}}}"
     tree = ast.parse(compiled(loads(HEAD + body)))
-    assigned = {node.targets[0].id for node in ast.walk(tree) if isinstance(node, ast.Assign)}  # type: ignore[attr-defined]
+    assigned = {node.targets[0].id for node in ast.walk(tree) if isinstance(node, ast.Assign)}  # type: ignore[attr-defined]  # the statement is known
     assert {"import_", "dag_", "list_", "param_"} <= assigned
 
 

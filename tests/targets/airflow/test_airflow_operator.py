@@ -357,7 +357,7 @@ def test_a_worker_that_is_told_to_stop_while_it_waits_deletes_the_pod_and_fails(
                 operator.on_kill()
         return real(method, url, body)
 
-    server.answer = answer  # type: ignore[method-assign]
+    server.answer = answer  # type: ignore[method-assign]  # a fault put in by hand
     with pytest.raises(AirflowException, match="told to stop"):
         operator.execute(stage.context(operator))
     assert server.pods == {}

@@ -69,7 +69,7 @@ def test_a_final_exit_code_stays_final_when_the_worker_dies_before_it_says_so(
 def test_an_interruption_is_counted_once_wherever_the_worker_dies(
     server: StandIn, maker: Any, monkeypatch: pytest.MonkeyPatch, policy: str, after: bool
 ) -> None:
-    counted = lambda context, ledger: ledger.interruptions > 0  # noqa: E731
+    counted = lambda context, ledger: ledger.interruptions > 0  # noqa: E731  # short enough
     die_once(monkeypatch, books, "save", after=after, when=counted)
     server.tell(PREEMPTED_AND_LEFT, [running(), None], GOOD)
     stage = Stage()

@@ -155,7 +155,7 @@ def test_an_expression_of_hera_is_a_value_and_an_object_is_none() -> None:
         with pytest.raises(GpuflowError, match=r'"x" is a (object|Workflow), which is no value'):
             hand_written(step, x=wrong)
     with pytest.raises(GpuflowError, match=r"a gpuflow\.Step is wanted here, not a dict"):
-        gpuflow.argo.container({"image": "i", "command": ["a"]})  # type: ignore[arg-type]
+        gpuflow.argo.container({"image": "i", "command": ["a"]})  # type: ignore[arg-type]  # wrong on purpose
 
 
 @pytest.fixture(scope="module")

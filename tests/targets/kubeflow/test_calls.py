@@ -27,14 +27,14 @@ def calls(top: str = "") -> list[str]:
 
 
 def keywords(line: str) -> dict[str, object]:
-    call = ast.parse(line).body[0].value  # type: ignore[attr-defined]
+    call = ast.parse(line).body[0].value  # type: ignore[attr-defined]  # the statement is known
     return {word.arg: word.value.value for word in call.keywords if isinstance(word.value, ast.Constant)}
 
 
 @pytest.mark.parametrize("top", ["", 'schedule: "30 2 * * 1-5"\n'])
 def test_every_call_fits_the_clients_own_signature(top: str) -> None:
     for line in calls(top):
-        call = ast.parse(line).body[0].value  # type: ignore[attr-defined]
+        call = ast.parse(line).body[0].value  # type: ignore[attr-defined]  # the statement is known
         method = getattr(kfp.Client, call.func.attr)
         inspect.signature(method).bind(None, *call.args, **{word.arg: word.value for word in call.keywords})
 

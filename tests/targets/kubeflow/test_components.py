@@ -134,7 +134,7 @@ def one_task(task_of: Any, folder: Path) -> tuple[dict[str, Any], dict[str, Any]
     """Task, container and Kubernetes config of the task called train."""
 
     @dsl.container_component
-    def prepare(shards: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def prepare(shards: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         return dsl.ContainerSpec(image="i:1", command=["prepare", shards])
 
     def body(lr: float = 0.1) -> None:
@@ -205,7 +205,7 @@ def test_what_kfp_cannot_carry_and_what_kfp_itself_should_say_are_refused() -> N
     with pytest.raises(GpuflowError, match='"pipeline_run_id" is an input that KFP itself gives'):
         kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"param": "pipeline_run_id"}, {"run": "id"}]))
     with pytest.raises(GpuflowError, match=r"a gpuflow\.Step is wanted here, not a dict"):
-        kubeflow.component({"image": "i:1", "command": ["x"]})  # type: ignore[arg-type]
+        kubeflow.component({"image": "i:1", "command": ["x"]})  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_component_takes_the_items_of_every_loop_and_what_all_copies_gave(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_component_takes_the_items_of_every_loop_and_what_all_copies_gave(tmp_
     total = kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"output": "square.m"}]), name="total")
 
     @dsl.pipeline(name="loops")
-    def loops(names: list = ["a"]) -> None:  # type: ignore[type-arg]  # noqa: B006
+    def loops(names: list = ["a"]) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
         with dsl.ParallelFor([{"n": 1}]) as row:
             square(n=row.n)
         with dsl.ParallelFor([1, 2]) as n:
@@ -299,7 +299,7 @@ def test_a_configured_task_runs_under_kfps_local_runner(tmp_path: Path) -> None:
     def locally(number: int = 21) -> int:
         task = double(number=number)
         kubeflow.configure(task, gpuflow.Step(image="i:1", command=["unused"], gpu="l4", retry=1, cpu=1, memory="1Gi"))
-        return task.output  # type: ignore[no-any-return]
+        return task.output  # type: ignore[no-any-return]  # kfp has no types
 
     local.init(runner=local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path))
     assert locally(number=4).output == 8

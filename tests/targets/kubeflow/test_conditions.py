@@ -14,7 +14,7 @@ from gpuflow.targets.kubeflow.conditions import Cel
 from gpuflow.targets.kubeflow.values import _SCALARS
 
 NAMES = {"count": "int", "rate": "float", "deploy": "bool", "region": "string"}
-CEL = Cel(lambda channel: _SCALARS[NAMES[channel.name]], lambda channel: channel.name)  # type: ignore[union-attr]
+CEL = Cel(lambda channel: _SCALARS[NAMES[channel.name]], lambda channel: channel.name)  # type: ignore[union-attr]  # every channel here is a parameter
 WORDS = st.sampled_from(["eu", "us", "o'er", 'a"b', "back\\slash", "new\nline", "{{x}}", "é"])
 NUMBERS = st.one_of(st.integers(-3, 3), st.sampled_from([-0.5, 0.5, 1.0, 2.5]))
 

@@ -172,6 +172,6 @@ def test_a_step_as_a_component_runs_and_hands_its_output_on(client: Client) -> N
     @dsl.pipeline(name="four-times")
     def four_times(number: int = 3) -> int:
         twice = kubeflow.component(double, name="twice")
-        return twice(number=twice(number=number).outputs["twice"]).outputs["twice"]  # type: ignore[no-any-return]
+        return twice(number=twice(number=number).outputs["twice"]).outputs["twice"]  # type: ignore[no-any-return]  # kfp has no types
 
     assert four_times(number=5).output == 20

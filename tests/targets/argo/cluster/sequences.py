@@ -69,7 +69,7 @@ def _drawn(random_: random.Random, name: str, care: Care, faults: tuple[str, ...
 
 def _all() -> Iterator[Sequence]:
     for index, (name, failures, interruptions, acts) in enumerate(EDGES):
-        yield Sequence(name, ("checkpoint", "state")[index % 2], failures, interruptions, acts)  # type: ignore[arg-type]
+        yield Sequence(name, ("checkpoint", "state")[index % 2], failures, interruptions, acts)  # type: ignore[arg-type]  # one of two literals
     for name, failures, interruptions, acts, final, retryable in LISTED:
         yield Sequence(name, "state", failures, interruptions, acts, final, retryable)
         yield Sequence(f"alone-{name}", "none", failures, interruptions, acts, final, retryable)
@@ -77,7 +77,7 @@ def _all() -> Iterator[Sequence]:
         yield Sequence(name, "none", failures, interruptions, acts)
     random_ = random.Random(SEED)
     for number in range(1, DRAWN_COUNTED + 1):
-        yield _drawn(random_, f"drawn-{number}", random_.choice(("checkpoint", "state")), FAULTS)  # type: ignore[arg-type]
+        yield _drawn(random_, f"drawn-{number}", random_.choice(("checkpoint", "state")), FAULTS)  # type: ignore[arg-type]  # one of two literals
     for number in range(1, DRAWN_ALONE + 1):
         yield _drawn(random_, f"alone-drawn-{number}", "none", FAULTS_ALONE)
 

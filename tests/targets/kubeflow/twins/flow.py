@@ -47,7 +47,7 @@ steps:
 
 def params() -> Any:
     @dsl.container_component
-    def show(text: str, count: int, rate: float, flag: bool, names: list, options: dict) -> dsl.ContainerSpec:  # type: ignore[type-arg]
+    def show(text: str, count: int, rate: float, flag: bool, names: list, options: dict) -> dsl.ContainerSpec:  # type: ignore[type-arg]  # kfp's own annotations
         return dsl.ContainerSpec(
             image=IMAGE, command=["show", text, count, rate, flag, names, options], args=[f"--to={text}/{count}"]
         )
@@ -58,8 +58,8 @@ def params() -> Any:
         count: int = 3,
         rate: float = 0.5,
         flag: bool = True,
-        names: list = ["a", "b"],  # type: ignore[type-arg]  # noqa: B006
-        options: dict = {"depth": 4},  # type: ignore[type-arg]  # noqa: B006
+        names: list = ["a", "b"],  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
+        options: dict = {"depth": 4},  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
     ) -> None:
         """One parameter of each kind.
 
@@ -111,7 +111,7 @@ steps:
 
 def _prepare(name: str) -> Any:
     @dsl.container_component
-    def prepare(run: str, shards: dsl.OutputPath(int), note: dsl.OutputPath(str)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def prepare(run: str, shards: dsl.OutputPath(int), note: dsl.OutputPath(str)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         outputs = {"shards": ("int", shards), "note": ("string", note)}
         return dsl.ContainerSpec(image=IMAGE, command=supervised(name, "prepare", run, outputs, "prepare"))
 
@@ -165,7 +165,7 @@ def gate() -> Any:
             step(plain("close")(), "gate", "close")
         with dsl.If(count != 4):
             step(plain("four")(), "gate", "four")
-        with dsl.If(deploy == True):  # noqa: E712
+        with dsl.If(deploy == True):  # noqa: E712  # kfp builds the condition from it
             step(ship(region=region), "gate", "ship")
 
     return pipeline
@@ -237,18 +237,18 @@ steps:
 
 def gather() -> Any:
     @dsl.container_component
-    def evaluate(run: str, suite: str, score: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def evaluate(run: str, suite: str, score: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         words = supervised(
             "gather", "evaluate", run, {"score": ("float", score)}, "evaluate", suite, item=f"suite={suite}"
         )
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
     @dsl.container_component
-    def mean(scores: list) -> dsl.ContainerSpec:  # type: ignore[type-arg]
+    def mean(scores: list) -> dsl.ContainerSpec:  # type: ignore[type-arg]  # kfp's own annotations
         return dsl.ContainerSpec(image=IMAGE, command=["mean", scores])
 
     @dsl.pipeline(name="gather")
-    def pipeline(suites: list = ["mmlu", "gsm8k"]) -> None:  # type: ignore[type-arg]  # noqa: B006
+    def pipeline(suites: list = ["mmlu", "gsm8k"]) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
         with dsl.ParallelFor(suites, parallelism=4) as suite:
             task = step(evaluate(run=RUN_ID, suite=suite), "gather", "evaluate")
         step(mean(scores=dsl.Collected(task.outputs["score"])), "gather", "mean")
@@ -267,7 +267,7 @@ steps:
 
 def found() -> Any:
     @dsl.container_component
-    def list_(run: str, files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def list_(run: str, files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         return dsl.ContainerSpec(
             image=IMAGE, command=supervised("found", "list", run, {"files": ("json", files)}, "list")
         )
@@ -333,7 +333,7 @@ steps:
 
 def nested() -> Any:
     @dsl.container_component
-    def make(run: str, size: int, word: str, total: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def make(run: str, size: int, word: str, total: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         words = supervised("inside", "make", run, {"total": ("int", total)}, "make", size, word)
         return dsl.ContainerSpec(image=IMAGE, command=words)
 

@@ -32,7 +32,7 @@ def loops() -> Any:
         return dsl.ContainerSpec(image=IMAGE, command=["cell", model, fold])
 
     @dsl.pipeline(name="loops")
-    def pipeline(models: list = ["s", "l"], folds: list = [1, 2]) -> None:  # type: ignore[type-arg]  # noqa: B006
+    def pipeline(models: list = ["s", "l"], folds: list = [1, 2]) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
         with dsl.ParallelFor(models) as model, dsl.ParallelFor(folds) as fold:
             step(cell(model=model, fold=fold), "loops", "cell")
 
@@ -53,7 +53,7 @@ steps:
 
 def found_and_fixed() -> Any:
     @dsl.container_component
-    def list_(run: str, files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def list_(run: str, files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         words = supervised("found-and-fixed", "list", run, {"files": ("json", files)}, "list")
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
@@ -121,8 +121,8 @@ def all_or_none() -> Any:
         return dsl.ContainerSpec(image=IMAGE, command=["sweep", size])
 
     @dsl.pipeline(name="all-or-none")
-    def pipeline(deep: bool = False, sizes: list = [1]) -> None:  # type: ignore[type-arg]  # noqa: B006
-        with dsl.If(deep == True), dsl.ParallelFor(sizes, parallelism=2) as size:  # noqa: E712
+    def pipeline(deep: bool = False, sizes: list = [1]) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
+        with dsl.If(deep == True), dsl.ParallelFor(sizes, parallelism=2) as size:  # noqa: E712  # kfp builds the condition from it
             step(sweep(size=size), "all-or-none", "sweep")
 
     return pipeline
@@ -144,7 +144,7 @@ exit:
 
 def guarded() -> Any:
     @dsl.container_component
-    def prepare(run: str, count: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def prepare(run: str, count: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         words = supervised("guarded", "prepare", run, {"count": ("int", count)}, "prepare")
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
@@ -161,7 +161,7 @@ def guarded() -> Any:
         return dsl.ContainerSpec(image=IMAGE, command=["tell", level])
 
     @dsl.pipeline(name="guarded")
-    def pipeline(names: list = ["x"], level: int = 1) -> None:  # type: ignore[type-arg]  # noqa: B006
+    def pipeline(names: list = ["x"], level: int = 1) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
         with dsl.ExitHandler(step(tell(level=level), "guarded", "tell")):
             made = step(prepare(run=RUN_ID), "guarded", "prepare")
             with dsl.ParallelFor(names) as one:
@@ -197,12 +197,12 @@ steps:
 
 def copies() -> Any:
     @dsl.container_component
-    def make(run: str, size: str, word: str, total: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]
+    def make(run: str, size: str, word: str, total: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         words = supervised("inside", "make", run, {"total": ("float", total)}, "make", size, word)
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
     @dsl.container_component
-    def sum(totals: list) -> dsl.ContainerSpec:  # type: ignore[type-arg]
+    def sum(totals: list) -> dsl.ContainerSpec:  # type: ignore[type-arg]  # kfp's own annotations
         return dsl.ContainerSpec(image=IMAGE, command=["sum", totals])
 
     Outputs = NamedTuple("Outputs", [("total", float)])  # noqa: UP014  # kfp reads it as a return annotation
@@ -215,7 +215,7 @@ def copies() -> Any:
         return Outputs(total=made.outputs["total"])
 
     @dsl.pipeline(name="copies")
-    def pipeline(sizes: list = [1, 2]) -> None:  # type: ignore[type-arg]  # noqa: B006
+    def pipeline(sizes: list = [1, 2]) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
         with dsl.ParallelFor(sizes, parallelism=1) as size:
             task = each(size=size).set_caching_options(False)
         step(sum(totals=dsl.Collected(task.outputs["total"])), "copies", "sum")
@@ -234,7 +234,7 @@ steps:
 
 
 def maps() -> Any:
-    def try_(config: dict) -> dsl.ContainerSpec:  # type: ignore[type-arg]
+    def try_(config: dict) -> dsl.ContainerSpec:  # type: ignore[type-arg]  # kfp's own annotations
         return dsl.ContainerSpec(image=IMAGE, command=["try", config])
 
     @dsl.container_component
@@ -281,16 +281,16 @@ outputs: {loss: {output: make.b}}
 
 def kinds() -> Any:
     @dsl.container_component
-    def make(  # type: ignore[no-untyped-def]
+    def make(  # type: ignore[no-untyped-def]  # kfp's own annotations
         run: str,
         size: str,
         depth: int,
         note: str,
-        a: dsl.OutputPath(int),  # type: ignore[valid-type]
-        b: dsl.OutputPath(float),  # type: ignore[valid-type]
-        c: dsl.OutputPath(bool),  # type: ignore[valid-type]
-        d: dsl.OutputPath(str),  # type: ignore[valid-type]
-        e: dsl.OutputPath(str),  # type: ignore[valid-type]
+        a: dsl.OutputPath(int),  # type: ignore[valid-type]  # kfp's own annotations
+        b: dsl.OutputPath(float),  # type: ignore[valid-type]  # kfp's own annotations
+        c: dsl.OutputPath(bool),  # type: ignore[valid-type]  # kfp's own annotations
+        d: dsl.OutputPath(str),  # type: ignore[valid-type]  # kfp's own annotations
+        e: dsl.OutputPath(str),  # type: ignore[valid-type]  # kfp's own annotations
     ):
         outputs = {"a": ("int", a), "b": ("float", b), "c": ("bool", c), "d": ("string", d), "e": ("json", e)}
         return dsl.ContainerSpec(
@@ -313,7 +313,7 @@ def kinds() -> Any:
         made = step(make(run=RUN_ID, size=size, depth=depth, note=note), "kinds", "make")
         got = {key: made.outputs[key] for key in "abcde"}
         reader = step(read(**got, rate=rate), "kinds", "read")
-        with dsl.If(made.outputs["c"] == True):  # noqa: E712
+        with dsl.If(made.outputs["c"] == True):  # noqa: E712  # kfp builds the condition from it
             step(_plain("check")(), "kinds", "check").after(reader)
         with dsl.If(made.outputs["b"] < 0.5):
             step(_plain("half")(), "kinds", "half")

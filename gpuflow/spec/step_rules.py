@@ -1,0 +1,140 @@
+"""What must hold of one step in its pipeline: the lists it runs over, and the files it mounts, reads and keeps."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gpuflow.errors import Finding, did_you_mean
+from gpuflow.spec.flow import every_step
+from gpuflow.spec.params import a, text_of
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.spec.types import output_types
+
+if TYPE_CHECKING:
+    from gpuflow.spec.pipeline import Pipeline
+
+
+def finding_at(
+    pipeline: Pipeline,
+    code: str,
+    message: str,
+    path: tuple[str | int, ...],
+    *,
+    hint: str | None = None,
+    key: bool = False,
+) -> Finding:
+    """A finding at a part of the document."""
+    return Finding(code, message, pipeline.where(*path, key=key), hint)
+
+
+def fan_out_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    """A step runs over lists, and over no item twice where it is found again by its item."""
+    for name, source in (step.for_each or {}).items():
+        kind: str | None = None
+        if isinstance(source, ParamRef) and source.name in pipeline.params:
+            kind = pipeline.params[source.name].type
+        elif isinstance(source, OutputRef) and source.step in pipeline.steps:
+            kind = output_types(pipeline.steps[source.step]).get(source.name)
+        if kind is not None and kind != "json":
+            yield finding_at(
+                pipeline,
+                "GF182",
+                f'step "{path[1]}" runs over {a(kind)}, which is not a list',
+                (*path, "for_each", name),
+                hint="declare it with type: json",
+            )
+        default = pipeline.params[source.name].default if isinstance(source, ParamRef) and kind == "json" else None
+        if default is not None and not isinstance(default, list):
+            yield finding_at(
+                pipeline,
+                "GF182",
+                f'step "{path[1]}" runs over "{name}", whose default is not a list',
+                (*path, "for_each", name),
+                hint="give it a list as default",
+            )
+        given = default if isinstance(default, list) else source if isinstance(source, tuple) else ()
+        twice = next((text for text, count in Counter(map(text_of, given)).items() if count > 1), None)
+        if twice is not None and _keeps_state(step):
+            yield finding_at(
+                pipeline,
+                "GF194",
+                f'step "{path[1]}" runs twice over {json.dumps(twice, ensure_ascii=False)} in "{name}": '
+                "both would share one checkpoint and one count of retries",
+                (*path, "for_each", name),
+                hint="give every item a value of its own, such as a number beside it",
+            )
+
+
+def _keeps_state(step: Step) -> bool:
+    """Whether attempts of the step, or of a step inside it, are found again by the item they run for."""
+    inside = (each for _, each in every_step(step.pipeline)) if step.pipeline is not None else ()
+    return any(
+        each.checkpoint is not None or (each.retry is not None and each.retry.interruptions > 0)
+        for each in (step, *inside)
+    )
+
+
+def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    """Volumes that are there, paths that are free, inputs that are files, a store that outlives the pod."""
+    at = partial(finding_at, pipeline)
+    for mount, volume in step.volumes.items():
+        if volume.new_claim is not None and volume.new_claim not in pipeline.claims:
+            yield at(
+                "GF183",
+                f'step "{path[1]}" mounts the claim "{volume.new_claim}", which the pipeline does not make',
+                (*path, "volumes", mount, "new_claim"),
+                hint=did_you_mean(volume.new_claim, pipeline.claims) or "add it under claims:",
+            )
+    if step.shm is not None and "/dev/shm" in step.volumes:
+        yield at(
+            "GF184",
+            f'step "{path[1]}" mounts /dev/shm twice: by shm and by volumes',
+            (*path, "volumes", "/dev/shm"),
+            hint="keep one",
+        )
+    for mount, ref in step.inputs.items():
+        if not isinstance(ref, OutputRef):
+            yield at(
+                "GF185",
+                f'step "{path[1]}": an input is an artifact of an earlier step',
+                (*path, "inputs", mount),
+                hint="write {output: step.name}",
+            )
+        elif ref.step in pipeline.steps:
+            kind = output_types(pipeline.steps[ref.step]).get(ref.name)
+            if kind is not None and kind not in ("file", "directory"):
+                yield at(
+                    "GF185",
+                    f'step "{path[1]}": {ref.step}.{ref.name} is {a(kind)}, not a file or directory',
+                    (*path, "inputs", mount),
+                    hint="pass values in the command or env instead",
+                )
+    if step.checkpoint is not None and isinstance(step.checkpoint.store, str):
+        yield from _store(pipeline, step, path, step.checkpoint.store)
+
+
+def _store(pipeline: Pipeline, step: Step, path: tuple[str | int, ...], store: str) -> Iterator[Finding]:
+    place = (*path, "checkpoint", "store")
+    scheme, separator, _ = store.partition("://")
+    if separator:
+        if scheme not in ("s3", "gs", "az", "abfs", "file"):
+            yield finding_at(
+                pipeline,
+                "GF186",
+                f'step "{path[1]}": the store {scheme}:// is not known',
+                place,
+                hint=did_you_mean(scheme, ("s3", "gs", "az", "abfs")),
+            )
+    elif not any(store == mount or store.startswith(mount.rstrip("/") + "/") for mount in step.volumes):
+        yield finding_at(
+            pipeline,
+            "GF186",
+            f'step "{path[1]}": checkpoints kept at {store} would be lost with the pod',
+            place,
+            hint="keep them in s3://…, gs://…, az://…, or on a path below one of the step's volumes",
+        )
