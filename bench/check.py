@@ -21,10 +21,10 @@ from typing import Any
 
 import yaml
 
-from gpuflow.check import admit
-from gpuflow.check.verdict import check
+from gpuflow.checker import admit
+from gpuflow.checker.run import check
 from gpuflow.cluster import read_cluster
-from gpuflow.demand import demand_of
+from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import perf_counter, process_time
 from typing import Any
 
-from gpuflow.demand import demand_of
+from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.loading import loads

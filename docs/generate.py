@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gpuflow import gpu
+from gpuflow import catalog
 from gpuflow.cli.commands import COMMANDS
 from gpuflow.cli.main import parser_for
 from gpuflow.codes import CODES
@@ -103,7 +103,7 @@ def gpus_page() -> str:
     """The catalog."""
     parts = ["# GPUs\n", "`gpuflow gpus show MODEL` prints all of it, with placements and sources.\n"]
     parts += ["| id | also | memory in the name | usable | MIG profiles | how known |", "|---|---|---|---|---|---|"]
-    for model in gpu.models():
+    for model in catalog.models():
         usable = "?" if model.usable_gib is None else f"{model.usable_gib:g} GiB"
         profiles = ", ".join(profile.name for profile in model.profiles)
         also = ", ".join(model.aliases)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from gpuflow.version import __version__
 
 if TYPE_CHECKING:
-    from gpuflow import airflow, argo, check, gpu, kubeflow, quantity
+    from gpuflow import airflow, argo, catalog, kubeflow, quantity
+    from gpuflow.checker import admit, assign_flavors, fit_nodes
     from gpuflow.errors import Finding, GpuflowError
     from gpuflow.site import Site
     from gpuflow.spec.loading import load, loads
     from gpuflow.spec.pipeline import Pipeline
-    from gpuflow.spec.shapes import mig
+    from gpuflow.spec.shapes import gpu, mig
     from gpuflow.spec.step import Step
     from gpuflow.spec.text import join
 
@@ -30,12 +31,16 @@ _HOMES = {
     "Pipeline": "gpuflow.spec.pipeline",
     "Site": "gpuflow.site",
     "Step": "gpuflow.spec.pipeline",
+    "admit": "gpuflow.checker",
+    "assign_flavors": "gpuflow.checker",
+    "fit_nodes": "gpuflow.checker",
+    "gpu": "gpuflow.spec.shapes",
     "join": "gpuflow.spec.text",
     "load": "gpuflow.spec.loading",
     "loads": "gpuflow.spec.loading",
     "mig": "gpuflow.spec.shapes",
 }
-_MODULES = ("airflow", "argo", "check", "gpu", "kubeflow", "quantity", "runtime")
+_MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "runtime")
 
 __all__ = [
     "Finding",
@@ -44,9 +49,12 @@ __all__ = [
     "Site",
     "Step",
     "__version__",
+    "admit",
     "airflow",
     "argo",
-    "check",
+    "assign_flavors",
+    "catalog",
+    "fit_nodes",
     "gpu",
     "join",
     "kubeflow",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gpuflow import GpuflowError, Pipeline, Site, load
-from gpuflow.demand import Demand, demand_of
+from gpuflow.demands import Demand, demand_of
 from gpuflow.quantity import Quantity
 from gpuflow.spec.flow import edges
 from tests.conftest import ROOT

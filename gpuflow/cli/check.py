@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpuflow.check.report import Report
-from gpuflow.check.verdict import check
+from gpuflow.checker.report import Report
+from gpuflow.checker.run import check
 from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site, with_params
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
-from gpuflow.demand import demand_of
+from gpuflow.demands import demand_of
 from gpuflow.errors import Where, fail
 from gpuflow.pod.injected import ENGINES
 from gpuflow.report.machine import github, junit, sarif

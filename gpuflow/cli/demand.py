@@ -7,7 +7,7 @@ import sys
 
 from gpuflow.cli.inputs import add_common, read_pipelines, read_site
 from gpuflow.cli.terminal import paint, show_json, table
-from gpuflow.demand import Bound, Demand, demand_of
+from gpuflow.demands import Bound, Demand, demand_of
 from gpuflow.pod.injected import ENGINES
 
 EXAMPLE = """gpuflow demand pipeline.yaml

@@ -7,12 +7,12 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from gpuflow.check.report import Report
-from gpuflow.check.verdict import check
+from gpuflow.checker.report import Report
+from gpuflow.checker.run import check
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import paint
 from gpuflow.cluster import Cluster, read_cluster
-from gpuflow.demand import demand_of
+from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.report.drawing import terminal
 from gpuflow.report.text import COLOUR, bar

@@ -22,7 +22,7 @@ def fitted(args: argparse.Namespace, site: Site, pipelines: list[Pipeline]) -> l
             hint="gpuflow check says which parallel is safe; set it where it counts",
         )
     # Imported here, because compiling without --fit needs nothing of the checker.
-    from gpuflow.check.fit import Misfit, fit
+    from gpuflow.checker.fit import Misfit, fit
     from gpuflow.cluster import read_cluster
     from gpuflow.cluster.live import read_live
 

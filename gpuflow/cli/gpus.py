@@ -7,10 +7,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from gpuflow import gpu
+from gpuflow import catalog
+from gpuflow.catalog import drawing
 from gpuflow.cli.terminal import show_json
 from gpuflow.errors import Where, did_you_mean, fail
-from gpuflow.gpu import drawing
 from gpuflow.quantity import Quantity
 
 EXAMPLE = """gpuflow gpus list --memory 40Gi --mig
@@ -56,12 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     try:
         data, text, code = _ACTIONS[args.action or "list"](args)
-    except (gpu.UnknownGpu, gpu.UnknownProfile) as refusal:
+    except (catalog.UnknownGpu, catalog.UnknownProfile) as refusal:
         message, _, hint = str(refusal).partition("; ")
         raise fail(
-            "GF201" if isinstance(refusal, gpu.UnknownGpu) else "GF202", message, hint=hint, where=Where("gpuflow gpus")
+            "GF201" if isinstance(refusal, catalog.UnknownGpu) else "GF202",
+            message,
+            hint=hint,
+            where=Where("gpuflow gpus"),
         ) from None
-    except gpu.BadProfileName as refusal:
+    except catalog.BadProfileName as refusal:
         raise fail("GF202", str(refusal), where=Where("gpuflow gpus")) from None
     if args.format == "json":
         show_json(data)
@@ -74,9 +77,9 @@ Result = tuple[Any, str, int]
 
 
 def _list(args: argparse.Namespace) -> Result:
-    found = gpu.find_models(args.text, memory_gib=_gib(args.memory), mig=args.mig, family=args.family)
+    found = catalog.find_models(args.text, memory_gib=_gib(args.memory), mig=args.mig, family=args.family)
     if not found:
-        families = {model.family for model in gpu.models()}
+        families = {model.family for model in catalog.models()}
         hint = (
             did_you_mean(args.family, families) if args.family and args.family not in families else "loosen the filter"
         )
@@ -86,19 +89,19 @@ def _list(args: argparse.Namespace) -> Result:
 
 def _show(args: argparse.Namespace) -> Result:
     if args.name[:1].isdigit() and "g." in args.name:
-        owners = gpu.models_with_profile(args.name)
+        owners = catalog.models_with_profile(args.name)
         if not owners:
             hint = "gpuflow gpus list --mig shows the models that can be cut"
             raise fail("GF202", f"no model has a MIG profile {args.name}", where=Where("gpuflow gpus"), hint=hint)
         return [model.id for model in owners], drawing.draw_owners(args.name), 0
-    model = gpu.model(args.name)
+    model = catalog.model(args.name)
     return _row(model), drawing.draw_model(model), 0
 
 
 def _mig(args: argparse.Namespace) -> Result:
-    found = gpu.arrange(args.model, gpu.read_slices(args.slices))
+    found = catalog.arrange(args.model, catalog.read_slices(args.slices))
     data = {
-        "model": gpu.model(args.model).id,
+        "model": catalog.model(args.model).id,
         "legal": found.legal,
         "reasons": list(found.reasons),
         "placements": [{"profile": p.profile.name, "start": p.start, "size": p.profile.size} for p in found.placements],
@@ -108,7 +111,7 @@ def _mig(args: argparse.Namespace) -> Result:
 
 
 def _pack(args: argparse.Namespace) -> Result:
-    found = gpu.pack(args.model, gpu.read_slices(args.slices))
+    found = catalog.pack(args.model, catalog.read_slices(args.slices))
     data = {
         "gpus": [arrangement.counts for arrangement in found.gpus],
         "exact": found.exact,
@@ -118,13 +121,13 @@ def _pack(args: argparse.Namespace) -> Result:
 
 
 def _fit(args: argparse.Namespace) -> Result:
-    found = gpu.fit(_gib(args.memory) or 0, of=args.of, every=args.every)
+    found = catalog.fit(_gib(args.memory) or 0, of=args.of, every=args.every)
     data = {"offers": list(map(_offer, found.offers)), "unknown": list(map(_offer, found.unknown))}
     return data, drawing.draw_fit(found), 0 if found.offers else 1
 
 
 def _instances(args: argparse.Namespace) -> Result:
-    found = gpu.find_instances(args.text, cloud=args.cloud, of=args.of)
+    found = catalog.find_instances(args.text, cloud=args.cloud, of=args.of)
     if not found:
         raise fail("GF203", "no instance type matches", hint="loosen the filter", where=Where("gpuflow gpus"))
     return [asdict(instance) for instance in found], drawing.draw_instances(found), 0
@@ -144,12 +147,12 @@ def _gib(text: str | None) -> float | None:
         ) from None
 
 
-def _offer(offer: gpu.Offer) -> dict[str, Any]:
+def _offer(offer: catalog.Offer) -> dict[str, Any]:
     profile = offer.profile.name if offer.profile else None
     return {"model": offer.model.id, "profile": profile, "usable_gib": offer.usable_gib}
 
 
-def _row(model: gpu.Model) -> dict[str, Any]:
+def _row(model: catalog.Model) -> dict[str, Any]:
     row = asdict(model)
     row["mig_profiles"] = [asdict(profile) for profile in model.profiles]
     return row

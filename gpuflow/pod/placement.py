@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.catalog.catalog import Model, models
+from gpuflow.catalog.labels import LabelTooLong, product_labels
+from gpuflow.catalog.lookup import model as find_model
+from gpuflow.catalog.profile_name import dotted
 from gpuflow.errors import GpuflowError, did_you_mean, fail
-from gpuflow.gpu.catalog import Model, models
-from gpuflow.gpu.labels import LabelTooLong, product_labels
-from gpuflow.gpu.lookup import model as find_model
-from gpuflow.gpu.profile_name import dotted
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.names import is_label_value

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.sax.saxutils import escape, quoteattr
 
-from gpuflow.check.report import Report
+from gpuflow.checker.report import Report
 from gpuflow.codes import CODES
 from gpuflow.errors import Finding
 from gpuflow.version import __version__
@@ -83,7 +83,7 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
 
 
 def _case(name: str, verdict: str, failing: set[str], text: str) -> str:
-    head = f'    <testcase classname="gpuflow.check" name={quoteattr(name)}'
+    head = f'    <testcase classname="gpuflow.checker" name={quoteattr(name)}'
     if verdict not in failing:
         return f"{head}/>\n"
     return (

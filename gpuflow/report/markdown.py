@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuflow.check.report import Report, Scope
+from gpuflow.checker.report import Report, Scope
 from gpuflow.errors import Finding
 from gpuflow.quantity import Quantity
 

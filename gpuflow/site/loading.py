@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpuflow.catalog.lookup import UnknownGpu, model
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.gpu.lookup import UnknownGpu, model
 from gpuflow.site.model import Site
 from gpuflow.spec import yaml_tree
 from gpuflow.spec.loading import read_bytes, require_kind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.gpu.lookup import UnknownGpu, UnknownProfile, model, profile
-from gpuflow.gpu.profile_name import BadProfileName
+from gpuflow.catalog.lookup import UnknownGpu, UnknownProfile, model, profile
+from gpuflow.catalog.profile_name import BadProfileName
 from gpuflow.spec.step import Step
 
 Place = tuple[str | int, ...]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuflow.check.verdict import check as judge
+from gpuflow.checker.run import check as judge
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.kinds import NATIVE
 from gpuflow.codes import CODES
-from gpuflow.demand import demand_of
+from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

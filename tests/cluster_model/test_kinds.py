@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuflow.check.readable import require_readable
+from gpuflow.checker.snapshot.validation import require_readable
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.fields import ELSEWHEN, FIELDS, strays
 from gpuflow.cluster.kinds import HARMLESS, MODELLED

@@ -13,11 +13,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuflow.check.report import Report
-from gpuflow.check.verdict import check
+from gpuflow.checker.report import Report
+from gpuflow.checker.run import check
 from gpuflow.cluster import read_cluster
 from gpuflow.codes import CODES
-from gpuflow.demand import demand_of
+from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import gpuflow.check
+import gpuflow.checker
 from tests.differential import nodes, pipelines, quantities, queues, sides, surroundings
 from tests.differential.draw import Draw
 from tests.differential.oracle import Answer, Case
@@ -52,12 +52,12 @@ class Kind:
     question: Callable[[Case], Case] = _as_it_is
     keep: frozenset[str] = NAMED
     function: str | None = None
-    """The function of `gpuflow.check` that answers."""
+    """The function of `gpuflow.checker` that answers."""
 
     @property
     def ours_is_there(self) -> bool:
         """Whether gpuflow has an answer to this kind yet."""
-        return self.function is None or hasattr(gpuflow.check, self.function)
+        return self.function is None or hasattr(gpuflow.checker, self.function)
 
     @property
     def replayable(self) -> bool:

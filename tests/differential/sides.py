@@ -21,7 +21,7 @@ class NotOurs(RuntimeError):
     """Our side of a kind is not there."""
 
 
-def _ours(name: str, module: str = "gpuflow.check") -> Callable[..., Any]:
+def _ours(name: str, module: str = "gpuflow.checker") -> Callable[..., Any]:
     """A function of gpuflow that may not have been written yet."""
     found = getattr(importlib.import_module(module), name, None)
     if found is None:

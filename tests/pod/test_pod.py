@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gpuflow import GpuflowError, Pipeline, Site, load
-from gpuflow.check.admission import admit
 from gpuflow.emit import emit
+from gpuflow.kubernetes.admission import admit
 from gpuflow.pod import pod_for
 from gpuflow.site import presets
 from tests.conftest import ROOT

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpuflow import GpuflowError, Site
+from gpuflow.catalog import models
 from gpuflow.emit import emit
 from gpuflow.errors import Where
-from gpuflow.gpu import models
 from gpuflow.site import presets
 from gpuflow.spec.canonical import to_document
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.demand import copies_of
+from gpuflow.demands import copies_of
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.flow import called
 from gpuflow.spec.pipeline import Pipeline

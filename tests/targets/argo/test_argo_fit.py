@@ -10,11 +10,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuflow.check.fit import Misfit, fit
-from gpuflow.check.verdict import check
+from gpuflow.checker.fit import Misfit, fit
+from gpuflow.checker.run import check
 from gpuflow.cli.main import main
 from gpuflow.cluster import read_cluster
-from gpuflow.demand import demand_of
+from gpuflow.demands import demand_of
 from gpuflow.emit import emit_all
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads

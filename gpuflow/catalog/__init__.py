@@ -1,0 +1,76 @@
+"""GPUs as data: models, MIG profiles, instance types, and the small maths on them.
+
+    >>> from gpuflow import catalog
+    >>> catalog.model("h100").id
+    'h100-80gb'
+    >>> catalog.arrange("a100-80gb", ["3g.40gb", "2g.20gb", "1g.10gb"]).legal
+    True
+
+Importing this package reads no file: the catalog is parsed on the first question and kept.
+"""
+
+from gpuflow.catalog.catalog import Confidence, Engines, Mig, Model, Profile, find_models, models
+from gpuflow.catalog.fitting import Fit, Offer, fit
+from gpuflow.catalog.geometry import Arrangement, Placement, arrange, legal_multisets, maximal_multisets
+from gpuflow.catalog.instance_types import Instance, find_instances, instances
+from gpuflow.catalog.labels import LabelTooLong, ProductLabel, product_label, product_labels, read_product_label
+from gpuflow.catalog.lookup import (
+    AmbiguousGpu,
+    UnknownGpu,
+    UnknownProfile,
+    aliases,
+    model,
+    models_with_pci,
+    models_with_product,
+    models_with_profile,
+    profile,
+)
+from gpuflow.catalog.packing import Packing, pack
+from gpuflow.catalog.profile_name import BadProfileName, ProfileName, parse_profile, read_slices
+from gpuflow.catalog.resources import NotServed, Sharing, Strategy, profile_of_resource, resource_name
+
+__all__ = [
+    "AmbiguousGpu",
+    "Arrangement",
+    "BadProfileName",
+    "Confidence",
+    "Engines",
+    "Fit",
+    "Instance",
+    "LabelTooLong",
+    "Mig",
+    "Model",
+    "NotServed",
+    "Offer",
+    "Packing",
+    "Placement",
+    "ProductLabel",
+    "Profile",
+    "ProfileName",
+    "Sharing",
+    "Strategy",
+    "UnknownGpu",
+    "UnknownProfile",
+    "aliases",
+    "arrange",
+    "find_instances",
+    "find_models",
+    "fit",
+    "instances",
+    "legal_multisets",
+    "maximal_multisets",
+    "model",
+    "models",
+    "models_with_pci",
+    "models_with_product",
+    "models_with_profile",
+    "pack",
+    "parse_profile",
+    "product_label",
+    "product_labels",
+    "profile",
+    "profile_of_resource",
+    "read_product_label",
+    "read_slices",
+    "resource_name",
+]

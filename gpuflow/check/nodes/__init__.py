@@ -1,5 +1,0 @@
-"""Whether nodes have room: for one pod in kube-scheduler's own words, and for a whole demand."""
-
-from gpuflow.check.nodes.fit import NodeFit, fit_nodes
-
-__all__ = ["NodeFit", "fit_nodes"]

@@ -1,0 +1,190 @@
+"""What of a pipeline may be alive at the same time, asked with any weights.
+
+The graph of a demand is built once; a question gives every step a weight and gets the heaviest moment. Steps that are
+never alive beside certain others can be left out, which makes the moment of those others sharper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+from typing import NamedTuple
+
+from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
+from gpuflow.demands import Demand, tree_of
+from gpuflow.graph import Dag, Leaf, Loop, Node, ancestors, descendants, peak
+
+QUESTION = "weight"
+MOST_ASKED_BESIDE = 32
+"""Of so many steps at most it is found out who may be alive beside them; of more, everybody may."""
+MANY_STEPS = 1000
+"""With more steps than that a cap is judged by a bound that is quick to find."""
+MOST_PODS = 2**20
+"""The largest cap that is thought of."""
+
+
+class Worst(NamedTuple):
+    """The heaviest moment: its weight, or why that is not known, and the steps that reach it."""
+
+    value: int | None
+    because: str | None
+    witness: tuple[str, ...]
+
+
+Load = tuple[tuple[tuple[str, ...], int], ...]
+"""What a copy of each of some steps weighs; a step that is named twice weighs the larger amount."""
+
+
+class Crowd:
+    """The steps of a demand with everything that bounds how many live at once."""
+
+    def __init__(self, demand: Demand) -> None:
+        self.tree = tree_of(demand.pipeline, demand.steps, {step.name: {} for step in demand.steps})
+        self.cap: int | None = None
+        self.pods = {step.name: step.pods for step in demand.steps}
+        self.copies = {step.name: step.copies for step in demand.steps}
+        self._worst: dict[Load, Worst] = {}
+        self._totals: dict[tuple[str, ...], int | None] = {}
+
+    def capped(self, cap: int) -> Crowd:
+        """The same steps with at most so many pods alive at once."""
+        uncapped = self._uncapped  # found once, for all caps
+        other = copy(self)
+        other.cap, other._uncapped, other._worst = cap, uncapped, {}
+        return other
+
+    @cached_property
+    def _uncapped(self) -> Node:
+        tree = self.tree
+        return replace(tree, parallel=None) if isinstance(tree, Dag) and tree.parallel is not None else tree
+
+    def worst(self, load: Load) -> Worst:
+        """The heaviest moment; a step that is left out weighs nothing.
+
+        Under a cap and with very many steps, the value is a bound from above.
+        """
+        if load not in self._worst:
+            weights: dict[str, int] = {}
+            for steps, weight in load:
+                for step in steps:
+                    weights[step] = max(weight, weights.get(step, 0))
+            self._worst[load] = self._find(weights)
+        return self._worst[load]
+
+    def _find(self, weights: Mapping[str, int]) -> Worst:
+        if self.cap is None:
+            moment = heaviest_moment(self.tree, weights)
+            if moment is not None:
+                return Worst(moment.weight, None, moment.steps)
+        elif len(self.pods) > MANY_STEPS:
+            bound = bounded_moment(self._uncapped, weights, self.pods, self.cap)
+            if bound is not None:
+                return Worst(bound, None, ())
+        tree = self._weighted(self.tree if self.cap is None else self._uncapped, weights)
+        found = peak(tree if self.cap is None else Dag({"all": tree}, parallel=self.cap), QUESTION)
+        return Worst(found.value, found.because if found.value is None else None, found.witness)
+
+    def _weighted(self, node: Node, weights: Mapping[str, int]) -> Node:
+        """The tree with what steps weigh written into it."""
+        match node:
+            case Leaf():
+                return replace(node, weights={QUESTION: weights.get(node.name, 0)})
+            case Loop():
+                return replace(node, body=self._weighted(node.body, weights))
+            case Dag():
+                return replace(node, nodes={name: self._weighted(each, weights) for name, each in node.nodes.items()})
+
+    def total(self, load: Load) -> int | None:
+        """What all copies of all steps weigh together, or more; `None` when their number is not known."""
+        if self.cap is not None:
+            return None  # under a cap the sum of all says nothing
+        total = 0
+        for steps, weight in load:
+            if steps not in self._totals:
+                counts = [self.copies[step] for step in steps]
+                self._totals[steps] = None if None in counts else sum(count or 0 for count in counts)
+            copies = self._totals[steps]
+            if copies is None:
+                return None
+            total += copies * weight
+        return total
+
+    def beside(self, names: frozenset[str]) -> frozenset[str]:
+        """The steps that may be alive together with one of these, themselves included."""
+        if len(names) > MOST_ASKED_BESIDE:
+            return frozenset(self.pods)
+        return names | frozenset(other for name in names for other in self._beside(name))
+
+    def _beside(self, name: str) -> Iterator[str]:
+        """Down the way from the whole to the step: what stands free of that way at each level."""
+        node: Node = self.tree
+        while True:
+            match node:
+                case Leaf():
+                    return
+                case Loop():
+                    if not (node.copies == 1 or node.parallel == 1):
+                        yield from self._leaves[id(node)]  # other copies go at their own pace
+                    node = node.body
+                case Dag():
+                    key = next(key for key, each in node.nodes.items() if name in self._leaves[id(each)])
+                    ordered = {key, *ancestors(node.edges, key), *descendants(node.edges, key)} if node.edges else {key}
+                    for other, each in node.nodes.items():
+                        if other not in ordered:
+                            yield from self._leaves[id(each)]
+                    node = node.nodes[key]
+
+    @cached_property
+    def _leaves(self) -> dict[int, frozenset[str]]:
+        """The names of all steps below each node of the tree."""
+        found: dict[int, frozenset[str]] = {}
+
+        def visit(node: Node) -> frozenset[str]:
+            match node:
+                case Leaf():
+                    below = frozenset({node.name})
+                case Loop():
+                    below = visit(node.body)
+                case Dag():
+                    below = frozenset().union(*map(visit, node.nodes.values()))
+            found[id(node)] = below
+            return below
+
+        visit(self.tree)
+        return found
+
+    def most_pods(self) -> int:
+        """All pods there are, with fan-outs that only the run will tell counted once."""
+
+        def count(node: Node) -> int:
+            match node:
+                case Leaf():
+                    return node.pods
+                case Loop():
+                    return count(node.body) * (node.copies if isinstance(node.copies, int) else 1)
+                case Dag():
+                    return sum(map(count, node.nodes.values()))
+
+        return max(1, count(self.tree))
+
+
+def largest_cap(crowd: Crowd, holds: Callable[[Crowd], bool]) -> int | None:
+    """The largest number of pods alive at once with which something still holds; `None` when it never does.
+
+    It is taken not to hold without a cap, and to hold below every cap with which it holds. No cap is proposed that is
+    smaller than a gang, since the gang could not start.
+    """
+    low, high = max(crowd.pods.values(), default=1), crowd.most_pods()
+    if not holds(crowd.capped(low)):
+        return None
+    while low < high and high < MOST_PODS and holds(crowd.capped(high)):
+        low, high = high, 2 * high  # fan-outs of unknown size: there are more pods than could be counted
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(crowd.capped(middle)):
+            low = middle
+        else:
+            high = middle
+    return low

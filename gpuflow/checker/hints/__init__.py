@@ -1,0 +1,1 @@
+"""The way out of each finding."""

@@ -1,0 +1,95 @@
+"""The way out of a queue that will not take a step, from Kueue's own words and the queue's own numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final
+
+from gpuflow.catalog.labels import PRODUCT_KEY
+from gpuflow.checker.kueue import Assignment, Kueue
+from gpuflow.checker.kueue.prechecks import NAMESPACE_MISMATCH
+from gpuflow.checker.kueue.queues import ClusterQueue
+from gpuflow.errors import did_you_mean
+
+_UNCOVERED: Final = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
+_TOO_MUCH: Final = re.compile(
+    r"insufficient quota for (?P<resource>\S+) in flavor (?P<flavor>[^,]+), "
+    r"[^,]*? > maximum capacity \((?P<most>[^)]+)\)"
+)
+_TAINT: Final = re.compile(r"untolerated taint \{(?P<taint>[^ }]*) [^}]*\} in flavor (?P<flavor>[^,\s]+)")
+_AFFINITY: Final = re.compile(r"flavor \S+ doesn't match node affinity")
+
+
+def queue_hint(
+    found: Assignment, kueue: Kueue, namespace: str, local_queue: str, asked: Collection[str] = ()
+) -> str | None:
+    """What to change so that the queue can take the step; None when Kueue's sentence says it all.
+
+    `asked` are the resources of the step's pod: Kueue names only the first that its queue does not cover.
+    """
+    queue = kueue.queues.get(found.cluster_queue or "")
+    if queue is None:
+        return _missing(kueue, namespace, local_queue)
+    if found.verdict == "blocked":
+        return _blocked(found, queue)
+    words = found.because or found.message
+    return "\n".join([*_uncovered(words, queue, kueue, asked), *_mismatched(words, queue, kueue)]) or None
+
+
+def _missing(kueue: Kueue, namespace: str, local_queue: str) -> str:
+    here = sorted(name for home, name in kueue.local_queues if home == namespace)
+    if local_queue in here:
+        owner = kueue.local_queues[namespace, local_queue].cluster_queue
+        return f"LocalQueue {local_queue} leads to ClusterQueue {owner}, which the snapshot does not hold"
+    if not here:
+        return f"namespace {namespace} has no LocalQueue in the snapshot: make one, or leave queue out of the step"
+    return did_you_mean(local_queue, here) or f"namespace {namespace} has the queues {', '.join(here)}"
+
+
+def _blocked(found: Assignment, queue: ClusterQueue) -> str | None:
+    if found.message.startswith("LocalQueue") or queue.is_stopped:
+        return "its owner has stopped it (stopPolicy), and nothing is admitted until that is undone; use another queue"
+    if found.message == NAMESPACE_MISMATCH:
+        return (
+            f"ClusterQueue {queue.name} is not for this namespace: label the namespace as its namespaceSelector asks, "
+            "or use another queue"
+        )
+    return found.because
+
+
+def _uncovered(words: str, queue: ClusterQueue, kueue: Kueue, asked: Collection[str]) -> Iterator[str]:
+    named = {match["resource"] for match in _UNCOVERED.finditer(words)}
+    if not named:
+        return
+    covered: set[str] = set().union(*(group.covered for group in queue.groups))
+    # What is excluded or transformed is not looked for under its own name.
+    known = (*kueue.configuration.excluded, *kueue.configuration.transformations)
+    missing = sorted(named | {name for name in asked if name not in covered and not name.startswith(known)})
+    names, has = ", ".join(missing), ", ".join(sorted(covered)) or "nothing"
+    yield f"ClusterQueue {queue.name} covers {has}; the step also asks for {names}"
+    if any("/" in name for name in missing):
+        yield f"ask for a GPU or slice that it covers, or have its owner add {names} to coveredResources"
+    else:
+        yield f"have its owner add {names} to coveredResources, or to excludeResourcePrefixes in Kueue's configuration"
+
+
+def _mismatched(words: str, queue: ClusterQueue, kueue: Kueue) -> Iterator[str]:
+    most: dict[str, dict[str, str]] = {}
+    for match in _TOO_MUCH.finditer(words):
+        most.setdefault(match["resource"], {})[match["flavor"]] = match["most"]
+    for resource, amounts in sorted(most.items()):
+        largest = ", ".join(f"{amount} in flavor {flavor}" for flavor, amount in sorted(amounts.items()))
+        yield f"{resource}: the most that the queue can ever give is {largest}; ask for less, or use another queue"
+    taints = sorted({(match["flavor"], match["taint"]) for match in _TAINT.finditer(words)})
+    for flavor, taint in taints:
+        yield f"flavor {flavor}: tolerate {taint} (gpu.tolerations of the site, or kubernetes.tolerations of the step)"
+    if _AFFINITY.search(words):
+        flavors = [kueue.flavors[name] for name in dict.fromkeys(queue.flavors) if name in kueue.flavors]
+        yield f"the queue's flavors are for {'; '.join(f'{each.name}: {_nodes(each.labels)}' for each in flavors)}"
+
+
+def _nodes(labels: Mapping[str, str]) -> str:
+    """The label that names the GPU, else all of them."""
+    shown = {PRODUCT_KEY: labels[PRODUCT_KEY]} if PRODUCT_KEY in labels else labels
+    return ", ".join(f"{key}={value}" for key, value in sorted(shown.items())) or "any node"

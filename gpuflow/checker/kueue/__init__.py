@@ -1,0 +1,11 @@
+"""Whether Kueue would give a workload its quota, from which flavors, and in which words it would not.
+
+Follows Kueue 0.19: the requests of pod sets, the tree of ClusterQueues and cohorts, matching of flavors, flavor
+fungibility, preemption without fair sharing, and the checks before.
+"""
+
+from gpuflow.checker.kueue.answer import Assignment, Verdict
+from gpuflow.checker.kueue.decision import Kueue, assign_flavors
+from gpuflow.checker.kueue.fifo import Ahead, blocker_ahead
+
+__all__ = ["Ahead", "Assignment", "Kueue", "Verdict", "assign_flavors", "blocker_ahead"]

@@ -1,0 +1,57 @@
+"""Which flavors a pod's node selector and required node affinity leave open, as Kueue asks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from gpuflow.kubernetes.labels import Labels, Requirement, read_labels, read_requirements
+from gpuflow.resources import read_map, read_maps
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class NodeAffinity(NamedTuple):
+    """The node selector of a pod, and the terms of its required node affinity, of which one must match."""
+
+    selector: Labels
+    terms: tuple[tuple[Requirement, ...], ...]
+    where: str
+
+    def matches_flavor(self, labels: Labels) -> bool:
+        """Whether nodes of a flavor may do: keys that the flavor does not carry have no say."""
+        if any(key in labels and labels[key] != value for key, value in self.selector.items()):
+            return False
+        terms = [_known(term, labels) for term in self.terms]
+        # A term that knows none of the flavor's keys, or names fields only, leaves the affinity open.
+        return not terms or not all(terms) or self._any_matches(terms, labels)
+
+    def _any_matches(self, terms: Iterable[tuple[Requirement, ...]], labels: Labels) -> bool:
+        faults = []
+        for index, term in enumerate(terms):
+            faulty = [f"{self.where}[{index}]: {each.fault}" for each in term if each.fault]
+            if not faulty and all(each.matches(labels) for each in term):
+                return True
+            faults += faulty
+        if faults:
+            raise ValueError("; ".join(faults))
+        return False
+
+
+def read_node_affinity(spec: Mapping[str, Any], where: str) -> NodeAffinity:
+    affinity = read_map(spec.get("affinity"), f"{where}.affinity")
+    node = read_map(affinity.get("nodeAffinity"), f"{where}.affinity.nodeAffinity")
+    required = read_map(node.get(REQUIRED), f"{where}.affinity.nodeAffinity.{REQUIRED}")
+    terms = f"{where}.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+    return NodeAffinity(
+        read_labels(spec.get("nodeSelector"), f"{where}.nodeSelector"),
+        tuple(
+            read_requirements(term.get("matchExpressions"), f"{terms}[{index}].matchExpressions")
+            for index, term in enumerate(read_maps(required.get("nodeSelectorTerms"), terms))
+        ),
+        terms,
+    )
+
+
+def _known(term: Iterable[Requirement], labels: Collection[str]) -> tuple[Requirement, ...]:
+    return tuple(each for each in term if each.key in labels)

@@ -1,0 +1,281 @@
+"""What Kueue makes of a workload: `assign_flavors`, and `Kueue` for asking about many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from gpuflow.checker.kueue.amounts import amount_text, clamp
+from gpuflow.checker.kueue.answer import Assignment, Verdict
+from gpuflow.checker.kueue.configuration import read_configuration
+from gpuflow.checker.kueue.cycles import MOST_CYCLES, Case, Cycle, run_cycles
+from gpuflow.checker.kueue.flavors import read_flavor, read_name
+from gpuflow.checker.kueue.prechecks import Known, admissibility_refusal, inactive_reason, own_refusal, queue_refusal
+from gpuflow.checker.kueue.preemption import Asking
+from gpuflow.checker.kueue.proposal import Demand, Found
+from gpuflow.checker.kueue.queues import ClusterQueue, by_name, read_cluster_queue, read_cohort, read_local_queue
+from gpuflow.checker.kueue.requests import LimitSummary, adjusted, pod_amounts, summarize
+from gpuflow.checker.kueue.snapshot import Snapshot
+from gpuflow.checker.kueue.topology import asks_topology
+from gpuflow.checker.kueue.tree import cyclic_cohorts
+from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_holder, read_workload
+from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
+from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
+from gpuflow.kubernetes.admission.pod import Manifest, read_object
+from gpuflow.kubernetes.labels import read_labels
+from gpuflow.resources import read_map, read_maps
+
+MOST_BYTES = 32 * 1024
+"""Kueue cuts condition messages here."""
+REPLACED_SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+
+def assign_flavors(
+    workload: Mapping[str, Any],
+    *,
+    flavors: Iterable[Manifest],
+    cluster_queues: Iterable[Manifest],
+    local_queues: Iterable[Manifest],
+    cohorts: Iterable[Manifest] = (),
+    admitted: Iterable[Manifest] = (),
+    namespaces: Iterable[Manifest] = (),
+    limit_ranges: Iterable[Manifest | LimitRange] = (),
+    runtime_classes: Iterable[Manifest | RuntimeClass] | None = None,
+    admission_checks: Iterable[Manifest] | None = None,
+    topologies: Iterable[Manifest] | None = None,
+    configuration: Manifest | None = None,
+) -> Assignment:
+    """What Kueue 0.19 would do with this Workload in its next scheduling cycle, alone at the head of its queue.
+
+    Arguments are manifests as plain maps, of v1beta1 or v1beta2. `admitted` are the workloads of the cluster: those
+    that hold no quota are passed over. A namespace that is not given is known by its name alone. `None` for a kind
+    means unknown; what depends on it is then listed in the answer's `unmodelled`. A workload without
+    `creationTimestamp` does not exist yet: it is newer than every other. `ValueError` names what cannot be read.
+    """
+    kueue = Kueue(
+        flavors=flavors,
+        cluster_queues=cluster_queues,
+        local_queues=local_queues,
+        cohorts=cohorts,
+        admitted=admitted,
+        namespaces=namespaces,
+        limit_ranges=limit_ranges,
+        runtime_classes=runtime_classes,
+        admission_checks=admission_checks,
+        topologies=topologies,
+        configuration=configuration,
+    )
+    return kueue.assign(workload)
+
+
+class Kueue:
+    """The queues of a cluster, read once to ask about many workloads. Asking changes nothing."""
+
+    def __init__(
+        self,
+        *,
+        flavors: Iterable[Manifest],
+        cluster_queues: Iterable[Manifest],
+        local_queues: Iterable[Manifest],
+        cohorts: Iterable[Manifest] = (),
+        admitted: Iterable[Manifest] = (),
+        namespaces: Iterable[Manifest] = (),
+        limit_ranges: Iterable[Manifest | LimitRange] = (),
+        runtime_classes: Iterable[Manifest | RuntimeClass] | None = None,
+        admission_checks: Iterable[Manifest] | None = None,
+        topologies: Iterable[Manifest] | None = None,
+        configuration: Manifest | None = None,
+    ) -> None:
+        self.configuration = read_configuration(configuration)
+        self.flavors = {flavor.name: flavor for flavor in map(read_flavor, flavors)}
+        self.queues = by_name(map(read_cluster_queue, cluster_queues), "ClusterQueue")
+        self.cohorts = by_name(map(read_cohort, cohorts), "Cohort")
+        self.local_queues = {(each.namespace, each.name): each for each in map(read_local_queue, local_queues)}
+        self.known = Known(
+            self.flavors,
+            cyclic_cohorts(self.cohorts),
+            None if admission_checks is None else dict(map(_read_check, admission_checks)),
+            None if topologies is None else frozenset(_name(each, "Topology") for each in topologies),
+        )
+        self.namespaces = dict(map(_read_namespace, namespaces))
+        self.limit_ranges = tuple(map(read_limit_range, limit_ranges))
+        self.runtime_classes = (
+            None if runtime_classes is None else {each.name: each for each in map(read_runtime_class, runtime_classes)}
+        )
+        by_eviction = self.configuration.orders_by_eviction
+        holders = (read_holder(each, by_eviction=by_eviction) for each in admitted)
+        self.holders = {holder.key: holder for holder in holders if holder}
+        self._limits: dict[str, LimitSummary] = {}
+
+    def assign(self, manifest: Mapping[str, Any]) -> Assignment:
+        """What Kueue would make of this workload, as `assign_flavors` says."""
+        workload = read_workload(manifest)
+        case = self.enter(workload)
+        if isinstance(case, Assignment):
+            return case
+        own = (workload.namespace, workload.name)
+        return self.judge(workload, case, self._without(own) if own in self.holders else self.snapshot)
+
+    def queue_of(self, workload: Workload) -> ClusterQueue | None:
+        """The ClusterQueue in which the workload stands, if its way there is open."""
+        local_queue = self.local_queues.get((workload.namespace, workload.queue))
+        if local_queue is None or local_queue.is_stopped or local_queue.cluster_queue not in self._active:
+            return None
+        return self.queues[local_queue.cluster_queue]
+
+    def enter(self, workload: Workload) -> Case | Assignment:
+        """The workload at the scheduler's door, or why it does not get there."""
+        local_queue = self.local_queues.get((workload.namespace, workload.queue))
+        queue = self.queues.get(local_queue.cluster_queue) if local_queue else None
+        refusal = own_refusal(workload) or queue_refusal(workload.queue, local_queue, queue)
+        if refusal or queue is None:
+            return Assignment("blocked", refusal or "", cluster_queue=queue and queue.name)
+        inactive = inactive_reason(queue, self.known)
+        if inactive:
+            message = f"ClusterQueue {queue.name} is inactive"
+            return Assignment("blocked", message, cluster_queue=queue.name, because=inactive)
+        limits = self._limit_summary(workload.namespace)
+        classes = self.runtime_classes or {}
+        templates = tuple(adjusted(pod_set.template, limits, classes) for pod_set in workload.pod_sets)
+        refusal = admissibility_refusal(workload, queue, self._labels(workload.namespace), templates, limits)
+        if refusal:
+            return Assignment("blocked", refusal, cluster_queue=queue.name)
+        demands = []
+        for pod_set, template in zip(workload.pod_sets, templates, strict=True):
+            pods = workload.count_after_reclaim(pod_set.name, pod_set.pods)
+            amounts = {name: clamp(each * pods) for name, each in pod_amounts(template, self.configuration).items()}
+            demands.append(Demand(pod_set._replace(template=template), pods, amounts))
+        queued_at = workload.queued_at(by_eviction=self.configuration.orders_by_eviction) or NOT_YET
+        asking = Asking(queue.name, workload.priority, queued_at, queue.preemption)
+        return Case(asking, queue, demands, self.configuration.ignores_undeclared)
+
+    def judge(self, workload: Workload, case: Case, snapshot: Snapshot) -> Assignment:
+        """What the scheduler does with it, and whether it ever could when it does nothing."""
+        cycles = run_cycles(case, snapshot)
+        first, last = cycles[0], cycles[-1]
+        alone = run_cycles(case, self.empty) if "pending" in (first.outcome, last.outcome) else []
+        is_open = len(alone) == MOST_CYCLES
+        is_possible = is_open or (bool(alone) and alone[-1].outcome == "fit")
+        verdict, final = _verdict(first, is_possible), _verdict(last, is_possible)
+        unmodelled = tuple(self._unmodelled(workload, case.queue, first))
+        if is_open:
+            unmodelled += (f"after {MOST_CYCLES} cycles the scans of flavors still go on",)
+        if unmodelled:
+            verdict, final = _cautious(verdict), _cautious(final)
+        found = {each.demand.pod_set.name: each for each in first.proposal.found}
+        return Assignment(
+            verdict,
+            _truncated(first.message),
+            {
+                name: {key: choice.flavor for key, choice in sorted(each.choices.items())}
+                for name, each in found.items()
+            },
+            {name: _usage(each) for name, each in found.items()},
+            {name: each.demand.pods for name, each in found.items()},
+            case.queue.name,
+            tuple(sorted("/".join(target.key) for target in first.targets)),
+            final,
+            _truncated(alone[0].message) if verdict == "never" else None,
+            unmodelled,
+        )
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, self.holders.values())
+
+    @cached_property
+    def empty(self) -> Snapshot:
+        """The same queues with nothing admitted."""
+        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, ())
+
+    def _without(self, key: tuple[str, str]) -> Snapshot:
+        """A workload that already holds quota is asked about as if it did not."""
+        others = (holder for holder in self.holders.values() if holder.key != key)
+        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, others)
+
+    @cached_property
+    def _active(self) -> frozenset[str]:
+        return frozenset(name for name, queue in self.queues.items() if not inactive_reason(queue, self.known))
+
+    def _labels(self, namespace: str) -> Mapping[str, str]:
+        # The API server labels every namespace with its name.
+        return {**self.namespaces.get(namespace, {}), "kubernetes.io/metadata.name": namespace}
+
+    def _limit_summary(self, namespace: str) -> LimitSummary:
+        if namespace not in self._limits:
+            own = (each for each in self.limit_ranges if each.namespace in (None, namespace))
+            self._limits[namespace] = summarize(own)
+        return self._limits[namespace]
+
+    def _unmodelled(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
+        """What Kueue would look at besides, and gpuflow does not."""
+        yield from self.configuration.unmodelled
+        if self.configuration.fair_sharing and cycle.lacked_quota:
+            yield "fair sharing decides who is preempted"
+        if REPLACED_SLICE in workload.annotations:
+            yield "a workload slice that replaces another is charged for the difference only"
+        for pod_set in workload.pod_sets:
+            if pod_set.claims:
+                yield f"pod set {pod_set.name}: devices of resource claim templates are charged too"
+            runtime = pod_set.template.runtime_class
+            if runtime and not pod_set.template.overhead and self.runtime_classes is None:
+                yield f"pod set {pod_set.name}: the overhead of RuntimeClass {runtime} is not known"
+        yield from self._topology_notes(workload, queue, cycle)
+        assigned = {choice.flavor for found in cycle.proposal.found for choice in found.choices.values()}
+        for check in queue.checks:
+            if self.known.admission_checks is None or not check.flavors or check.flavors & assigned:
+                yield f"AdmissionCheck {check.name} decides after quota is reserved"
+
+    def _topology_notes(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
+        known = (self.flavors[name] for name in queue.flavors)
+        topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+        placed = [each.name for each in workload.pod_sets if topologies and asks_topology(each, queue, topologies)]
+        if placed:
+            yield f"topology-aware scheduling places the pods of {', '.join(placed)} on nodes"
+        elif topologies and self.known.topologies is None:
+            yield f"ClusterQueue {queue.name} is active only if {', '.join(sorted(set(topologies.values())))} exists"
+
+
+def _verdict(cycle: Cycle, is_possible: bool) -> Verdict:
+    if cycle.outcome != "pending":
+        return cycle.outcome
+    return "wait" if is_possible else "never"
+
+
+def _cautious(verdict: Verdict) -> Verdict:
+    return "wait" if verdict in ("fit", "preempt") else verdict
+
+
+def _flavors(found: Found) -> dict[str, str]:
+    return {name: choice.flavor for name, choice in sorted(found.choices.items())}
+
+
+def _usage(found: Found) -> dict[str, str]:
+    return {name: amount_text(name, found.demand.amounts[name], is_quota=False) for name in sorted(found.choices)}
+
+
+def _truncated(message: str) -> str:
+    encoded = message.encode()
+    return message if len(encoded) <= MOST_BYTES else f"{encoded[: MOST_BYTES - 4].decode(errors='ignore')} ..."
+
+
+def _read_namespace(manifest: object) -> tuple[str, dict[str, str]]:
+    manifest = read_object(manifest, "Namespace")
+    name = read_name(manifest, "Namespace")
+    metadata = read_map(manifest.get("metadata"), "Namespace metadata")
+    return name, read_labels(metadata.get("labels"), f"Namespace {name}: metadata.labels")
+
+
+def _read_check(manifest: object) -> tuple[str, bool]:
+    """An AdmissionCheck and whether it is active; one without status, as in a repository, is taken to be."""
+    manifest = read_object(manifest, "AdmissionCheck")
+    name = read_name(manifest, "AdmissionCheck")
+    status = read_map(manifest.get("status"), f"AdmissionCheck {name}: status")
+    conditions = read_maps(status.get("conditions"), f"AdmissionCheck {name}: status.conditions")
+    states = [each.get("status") == "True" for each in conditions if each.get("type") == "Active"]
+    return name, all(states)
+
+
+def _name(manifest: object, kind: str) -> str:
+    return read_name(read_object(manifest, kind), kind)

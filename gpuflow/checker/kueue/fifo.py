@@ -1,0 +1,63 @@
+"""StrictFIFO: the first workload of a queue that cannot be admitted holds up all behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.answer import Assignment
+from gpuflow.checker.kueue.cycles import run_cycles
+from gpuflow.checker.kueue.decision import Kueue
+from gpuflow.checker.kueue.prechecks import NAMESPACE_MISMATCH, own_refusal
+from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_workload
+
+EVER: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
+
+
+class Ahead(NamedTuple):
+    """A workload that stands before another one and is not admitted."""
+
+    namespace: str
+    name: str
+    assignment: Assignment
+
+
+def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> Ahead | None:
+    """The pending workload that keeps this one from being looked at, in a StrictFIFO ClusterQueue.
+
+    Those ahead that fit are taken to be admitted first. `None` when nothing holds it up, and always for a
+    BestEffortFIFO queue.
+    """
+    asked = read_workload(workload)
+    queue = kueue.queue_of(asked)
+    if queue is None or not queue.is_strict:
+        return None
+    others = (each for each in map(read_workload, pending) if kueue.queue_of(each) is queue and not own_refusal(each))
+    # Of one whose age is not known it can only be said that it was there before.
+    places = {_place(each, kueue, since=EVER): each for each in others}
+    node = kueue.snapshot.nodes[queue.name]
+    admitted: list[Mapping[FlavorResource, int]] = []
+    try:
+        for _, each in sorted(item for item in places.items() if item[0] < _place(asked, kueue, since=NOT_YET)):
+            case = kueue.enter(each)
+            if isinstance(case, Assignment):
+                if case.message == NAMESPACE_MISMATCH:
+                    continue  # The one refusal that does not keep a workload at the head.
+                return Ahead(each.namespace, each.name, case)
+            answer = kueue.judge(each, case, kueue.snapshot)
+            if not answer.fits:
+                return Ahead(each.namespace, each.name, answer)
+            admitted.append(run_cycles(case, kueue.snapshot)[0].proposal.usage)
+            node.add(admitted[-1])
+    finally:
+        for usage in admitted:
+            node.remove(usage)
+    return None
+
+
+def _place(workload: Workload, kueue: Kueue, since: datetime) -> tuple[int, datetime, str, str, str]:
+    """Where it stands: priority first, then how long it has waited; `since` when that is not known."""
+    since = workload.queued_at(by_eviction=kueue.configuration.orders_by_eviction) or since
+    return -workload.priority, since, workload.uid, workload.namespace, workload.name

@@ -1,0 +1,142 @@
+"""ResourceFlavor: which pods the nodes behind a flavor would take."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from gpuflow.checker.kueue.affinity import NodeAffinity, read_node_affinity
+from gpuflow.kubernetes.admission.pod import Manifest, read_object, read_text
+from gpuflow.kubernetes.labels import read_labels
+from gpuflow.quantity import MAX_INT64
+from gpuflow.resources import read_map, read_maps
+
+BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+DECIMAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+
+
+class Taint(NamedTuple):
+    key: str
+    value: str
+    effect: str
+    added: datetime | None
+
+    def __str__(self) -> str:
+        """As Go prints the structure: Kueue hands it to `%s` as it is."""
+        added = "<nil>" if self.added is None else _go_time(self.added)
+        return f"{{{self.key} {self.value} {self.effect} {added}}}"
+
+
+class Toleration(NamedTuple):
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+    def tolerates(self, taint: Taint) -> bool:
+        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
+            return False
+        if self.operator in ("", "Equal"):
+            return self.value == taint.value
+        if self.operator in ("Lt", "Gt"):
+            bound, number = _decimal(self.value), _decimal(taint.value)
+            if bound is None or number is None:
+                return False
+            return number < bound if self.operator == "Lt" else number > bound
+        return self.operator == "Exists"
+
+
+class Flavor(NamedTuple):
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    tolerations: tuple[Toleration, ...]
+    topology: str | None
+
+    def mismatch(self, constraints: Constraints) -> str | None:
+        """Why pods with these constraints cannot run on nodes of this flavor, in Kueue's words."""
+        tolerations = (*constraints.tolerations, *self.tolerations)
+        for taint in self.taints:
+            if taint.effect in BLOCKING_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
+                return f"untolerated taint {taint} in flavor {self.name}"
+        if not constraints.affinity.matches_flavor(self.labels):
+            return f"flavor {self.name} doesn't match node affinity"
+        return None
+
+
+class Constraints(NamedTuple):
+    """What a pod demands of its node, as far as a flavor can tell."""
+
+    tolerations: tuple[Toleration, ...]
+    affinity: NodeAffinity
+
+
+def read_flavor(manifest: object) -> Flavor:
+    manifest = read_object(manifest, "ResourceFlavor")
+    name = read_name(manifest, "ResourceFlavor")
+    where = f"ResourceFlavor {name}: spec"
+    spec = read_map(manifest.get("spec"), where)
+    return Flavor(
+        name,
+        read_labels(spec.get("nodeLabels"), f"{where}.nodeLabels"),
+        tuple(
+            _read_taint(taint, f"{where}.nodeTaints[{index}]")
+            for index, taint in enumerate(read_maps(spec.get("nodeTaints"), f"{where}.nodeTaints"))
+        ),
+        _read_tolerations(spec.get("tolerations"), f"{where}.tolerations"),
+        read_text(spec, "topologyName", where),
+    )
+
+
+def read_constraints(spec: Mapping[str, Any], where: str) -> Constraints:
+    return Constraints(
+        _read_tolerations(spec.get("tolerations"), f"{where}.tolerations"), read_node_affinity(spec, where)
+    )
+
+
+def read_name(manifest: Manifest, kind: str) -> str:
+    name = read_text(read_map(manifest.get("metadata"), f"{kind} metadata"), "name", f"{kind} metadata")
+    if not name:
+        raise ValueError(f"a {kind} without metadata.name")
+    return name
+
+
+def read_time(value: object, where: str) -> datetime | None:
+    """A timestamp of a manifest: text, or what a YAML reader made of it."""
+    if value is None:
+        return None
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(time, datetime):
+            return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError(f"{where}: {value!r} is not a time such as 2026-01-01T00:00:00Z")
+
+
+def _read_taint(taint: Manifest, where: str) -> Taint:
+    key, value, effect = (read_text(taint, field, where) or "" for field in ("key", "value", "effect"))
+    return Taint(key, value, effect, read_time(taint.get("timeAdded"), f"{where}.timeAdded"))
+
+
+def _read_tolerations(value: object, where: str) -> tuple[Toleration, ...]:
+    return tuple(_read_each(read_maps(value, where), where))
+
+
+def _read_each(tolerations: Iterable[Manifest], where: str) -> Iterable[Toleration]:
+    for index, each in enumerate(tolerations):
+        fields = (read_text(each, field, f"{where}[{index}]") or "" for field in Toleration._fields)
+        yield Toleration(*fields)
+
+
+def _decimal(text: str) -> int | None:
+    if len(text) > 20 or not DECIMAL_INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None
+
+
+def _go_time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} +0000 UTC"

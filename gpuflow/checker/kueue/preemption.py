@@ -1,0 +1,202 @@
+"""Whom a workload would preempt: the search for victims without fair sharing.
+
+Victims are taken away one by one until the workload fits, then given back, last first, as far as it still fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from enum import Enum
+from typing import NamedTuple
+
+from gpuflow.checker.kueue.amounts import FlavorResource, minus
+from gpuflow.checker.kueue.queues import NEVER, Preemption
+from gpuflow.checker.kueue.snapshot import Snapshot
+from gpuflow.checker.kueue.tree import Node
+from gpuflow.checker.kueue.workloads import Holder
+
+
+class Asking(NamedTuple):
+    """The workload that asks, as far as preemption cares."""
+
+    cluster_queue: str
+    priority: int
+    queued_at: datetime
+    preemption: Preemption
+
+
+class Variant(Enum):
+    WITHIN_QUEUE = "InClusterQueue"
+    HIERARCHY = "InCohortReclamation"
+    WITHOUT_BORROWING = "InCohortReclamation, without borrowing"
+    WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
+
+
+class Candidate(NamedTuple):
+    holder: Holder
+    variant: Variant
+    below: Node | None
+    """The cohort that its ClusterQueue shares with the asking one."""
+
+
+def find_targets(
+    asking: Asking, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
+) -> list[Holder]:
+    """The workloads to preempt so that `wanted` fits, with quota lacking in `needed`; empty when none will do."""
+    own = snapshot.nodes[asking.cluster_queue]
+    same_queue = _candidates(own, None, Variant.WITHIN_QUEUE, asking, snapshot, needed)
+    hierarchy, priority = _candidates_of_others(asking, snapshot, needed, wanted)
+    ordered = _ordered(hierarchy, priority, same_queue)
+    for may_borrow in _attempts(asking.preemption, own, needed, bool(hierarchy), bool(priority)):
+        targets: list[Holder] = []
+        try:
+            for candidate in ordered:
+                if not _is_valid(candidate, asking, snapshot, needed, may_borrow):
+                    continue
+                snapshot.remove(candidate.holder)
+                targets.append(candidate.holder)
+                if _fits(own, wanted, may_borrow):
+                    _give_back(targets, snapshot, own, wanted, may_borrow)
+                    return list(targets)
+        finally:
+            for target in targets:
+                snapshot.add(target)
+    return []
+
+
+def _attempts(
+    policy: Preemption, own: Node, needed: Collection[FlavorResource], has_hierarchy: bool, has_priority: bool
+) -> tuple[bool, ...]:
+    """Whether to try with borrowing, without, or both, and in which order."""
+    may_not_borrow = policy.borrow == NEVER
+    is_under = all(own.subtree.get(key, 0) > own.usage.get(key, 0) for key in needed)
+    if not (has_hierarchy or has_priority) or (may_not_borrow and not is_under):
+        return (True,)
+    return (False, True) if may_not_borrow and not has_hierarchy else (True, False)
+
+
+def _candidates(
+    node: Node,
+    below: Node | None,
+    variant: Variant | None,
+    asking: Asking,
+    snapshot: Snapshot,
+    needed: Collection[FlavorResource],
+) -> list[Candidate]:
+    """Workloads of one ClusterQueue that may be preempted; without a given variant priorities decide it."""
+    policy = asking.preemption.within_queue if variant is Variant.WITHIN_QUEUE else asking.preemption.reclaim
+    return [
+        Candidate(holder, variant or _by_priority(holder, asking), below)
+        for holder in snapshot.holders.get(node.name, ())
+        if not holder.uses.isdisjoint(needed) and _allows(policy, asking, holder)
+    ]
+
+
+def _candidates_of_others(
+    asking: Asking, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """Those it may preempt because their quota is nearer to it, and those it may by priority."""
+    own = snapshot.nodes[asking.cluster_queue]
+    hierarchy: list[Candidate] = []
+    priority: list[Candidate] = []
+    if asking.preemption.reclaim == NEVER:
+        return hierarchy, priority
+    has_advantage, left = _fits_in_quota(own, wanted)
+    seen: Node | None = None
+    for root in own.path()[1:]:
+        found = hierarchy if has_advantage else priority
+        variant = Variant.HIERARCHY if has_advantage else None
+        for node in _borrowing_queues(root, seen, own, needed):
+            found += _candidates(node, root, variant, asking, snapshot, needed)
+        fits, left = _fits_in_quota(root, left)
+        has_advantage = has_advantage or fits
+        seen = root
+    return hierarchy, priority
+
+
+def _borrowing_queues(root: Node, seen: Node | None, own: Node, needed: Collection[FlavorResource]) -> list[Node]:
+    """ClusterQueues below `root` that use more than their quota, outside subtrees that do not."""
+    found: list[Node] = []
+    stack = [root]
+    while stack:
+        cohort = stack.pop()
+        stack += (below for below in cohort.cohorts if below is not seen and not below.is_within_quota(needed))
+        found += (queue for queue in cohort.queues if queue is not own and not queue.is_within_quota(needed))
+    return found
+
+
+def _fits_in_quota(node: Node, requests: Mapping[FlavorResource, int]) -> tuple[bool, dict[FlavorResource, int]]:
+    """Whether the requests fit below this node, and what of them its parent has to give."""
+    fits = not any(node.borrows_with(key, amount) for key, amount in requests.items())
+    return fits, {key: max(0, minus(amount, node.local_available(key))) for key, amount in requests.items()}
+
+
+def _allows(policy: str, asking: Asking, holder: Holder) -> bool:
+    if policy == "LowerPriority":
+        return asking.priority > holder.priority
+    if policy == "LowerOrNewerEqualPriority":
+        is_newer = asking.priority == holder.priority and asking.queued_at < holder.queued_at
+        return asking.priority > holder.priority or is_newer
+    return policy == "Any"
+
+
+def _by_priority(holder: Holder, asking: Asking) -> Variant:
+    policy = asking.preemption
+    above_threshold = policy.borrow_threshold is not None and holder.priority > policy.borrow_threshold
+    if policy.borrow == NEVER or holder.priority >= asking.priority or above_threshold:
+        return Variant.WITHOUT_BORROWING
+    return Variant.WHILE_BORROWING
+
+
+def _ordered(*groups: list[Candidate]) -> list[Candidate]:
+    """Those already on their way out first; then group by group, lowest priority and latest admission first."""
+    ranked = [
+        sorted(
+            group,
+            key=lambda each: (each.holder.priority, -each.holder.reserved_at.timestamp(), each.holder.uid),
+        )
+        for group in groups
+    ]
+    return [
+        candidate
+        for is_evicted in (True, False)
+        for group in ranked
+        for candidate in group
+        if candidate.holder.is_evicted is is_evicted
+    ]
+
+
+def _is_valid(
+    candidate: Candidate, asking: Asking, snapshot: Snapshot, needed: Collection[FlavorResource], may_borrow: bool
+) -> bool:
+    """Earlier victims may have brought a queue back within its quota: its workloads are safe then."""
+    if candidate.variant is Variant.WITHIN_QUEUE:
+        return True
+    if may_borrow and candidate.variant is Variant.WITHOUT_BORROWING:
+        return False
+    for node in snapshot.nodes[candidate.holder.cluster_queue].path():
+        if node is candidate.below:
+            break
+        if node.is_within_quota(needed):
+            return False
+    return True
+
+
+def _fits(own: Node, wanted: Mapping[FlavorResource, int], may_borrow: bool) -> bool:
+    return not any(
+        (not may_borrow and own.borrows_with(key, amount)) or amount > max(0, own.available(key))
+        for key, amount in wanted.items()
+    )
+
+
+def _give_back(
+    targets: list[Holder], snapshot: Snapshot, own: Node, wanted: Mapping[FlavorResource, int], may_borrow: bool
+) -> None:
+    for index in range(len(targets) - 2, -1, -1):
+        snapshot.add(targets[index])
+        if _fits(own, wanted, may_borrow):
+            targets[index] = targets[-1]
+            targets.pop()
+        else:
+            snapshot.remove(targets[index])

@@ -1,0 +1,107 @@
+"""What a search for flavors comes to: the flavors of each pod set, or what stands against them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.workloads import PodSet, scaled
+
+Progress = tuple[Mapping[str, int], ...]
+"""Per pod set and resource the flavor at which the last scan stopped, -1 when it saw them all."""
+
+
+class Mode(IntEnum):
+    """How a flavor could be had, best last."""
+
+    NO_FIT = 0
+    NO_CANDIDATES = 1
+    PREEMPT = 2
+    RECLAIM = 3
+    FIT = 4
+
+
+class Offer(NamedTuple):
+    """How a flavor could be had, and how far up the tree its quota lies."""
+
+    mode: Mode
+    height: int
+
+
+BEST = Offer(Mode.FIT, 0)
+WORST = Offer(Mode.NO_FIT, 2**63 - 1)
+
+
+class Demand(NamedTuple):
+    """A pod set with what all its pods together ask for."""
+
+    pod_set: PodSet
+    pods: int
+    amounts: Mapping[str, int]
+
+    def scaled_to(self, pods: int) -> Demand:
+        if self.pods in (0, pods):
+            return self
+        return self._replace(pods=pods, amounts=scaled(self.amounts, self.pods, pods))
+
+
+class Choice(NamedTuple):
+    """The flavor chosen for one resource."""
+
+    flavor: str
+    mode: Mode
+    stopped_at: int
+
+
+class Found(NamedTuple):
+    """What the search came to for one pod set."""
+
+    demand: Demand
+    choices: Mapping[str, Choice]
+    reasons: tuple[str, ...]
+    error: str | None = None
+
+    @property
+    def mode(self) -> Mode:
+        if self.error is None and not self.reasons:
+            return Mode.FIT
+        if self.error is not None or not self.choices:
+            return Mode.NO_FIT
+        return min(choice.mode for choice in self.choices.values())
+
+
+class Proposal(NamedTuple):
+    """What the search came to for a workload; pod sets after one that failed are not in it."""
+
+    found: tuple[Found, ...]
+    usage: Mapping[FlavorResource, int]
+
+    @property
+    def mode(self) -> Mode:
+        return min((each.mode for each in self.found), default=Mode.NO_FIT)
+
+    @property
+    def progress(self) -> Progress:
+        return tuple({name: choice.stopped_at for name, choice in each.choices.items()} for each in self.found)
+
+    @property
+    def needed(self) -> set[FlavorResource]:
+        """Where quota has to be preempted."""
+        return {
+            (choice.flavor, resource)
+            for each in self.found
+            for resource, choice in each.choices.items()
+            if choice.mode is not Mode.FIT
+        }
+
+    def message(self) -> str:
+        parts = []
+        for each in self.found:
+            name = each.demand.pod_set.name
+            if each.error is not None:
+                return f"failed to assign flavors to pod set {name}: {each.error}"
+            if each.reasons:
+                parts.append(f"couldn't assign flavors to pod set {name}: {', '.join(sorted(each.reasons))}")
+        return "; ".join(parts)

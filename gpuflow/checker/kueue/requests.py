@@ -1,0 +1,198 @@
+"""What the pods of a pod set ask for: container resources, LimitRange defaults, overhead, transformations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from gpuflow.checker.kueue.amounts import exact_amount, in_visiting_order, request_amount
+from gpuflow.checker.kueue.configuration import Configuration
+from gpuflow.kubernetes.admission.classes import RuntimeClass
+from gpuflow.kubernetes.admission.limit_range import LimitRange
+from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.quantity import NANO, Quantity
+from gpuflow.resources import ResourceList, aggregate, combine_requests, read_map, read_maps, read_resource_list
+
+ABOVE_LIMITS = "requests must not exceed its limits"
+ABOVE_MAXIMUM = "requests must not be above the limitRange max"
+BELOW_MINIMUM = "requests must not be below the limitRange min"
+
+
+class Resources(NamedTuple):
+    """Requests and limits of a container, or of the pod as a whole."""
+
+    requests: ResourceList
+    limits: ResourceList
+    is_sidecar: bool = False
+
+
+class Template(NamedTuple):
+    """The resources of one pod of a pod set."""
+
+    containers: tuple[Resources, ...]
+    init_containers: tuple[Resources, ...]
+    level: Resources | None
+    overhead: ResourceList
+    runtime_class: str | None
+
+    def requests(self) -> dict[str, Quantity]:
+        total = aggregate(
+            (each.requests for each in self.containers),
+            ((each.requests, each.is_sidecar) for each in self.init_containers),
+        )
+        return combine_requests(total, self.level.requests if self.level else {}, self.overhead)
+
+
+class Bounds(NamedTuple):
+    minimum: dict[str, Quantity]
+    maximum: dict[str, Quantity]
+
+
+class LimitSummary(NamedTuple):
+    """All LimitRanges of a namespace: the narrowest bounds, and of defaults the first."""
+
+    default_requests: dict[str, Quantity]
+    default_limits: dict[str, Quantity]
+    bounds: dict[str, Bounds]
+
+
+def read_template(spec: Mapping[str, Any], where: str) -> Template:
+    def containers(field: str) -> tuple[Resources, ...]:
+        return tuple(
+            _read_resources(each, f"{where}.{field}[{index}]")
+            for index, each in enumerate(read_maps(spec.get(field), f"{where}.{field}"))
+        )
+
+    return Template(
+        containers("containers"),
+        containers("initContainers"),
+        None if spec.get("resources") is None else _read_resources(spec, where),
+        read_resource_list(spec.get("overhead"), f"{where}.overhead"),
+        read_text(spec, "runtimeClassName", where),
+    )
+
+
+def summarize(limit_ranges: Iterable[LimitRange]) -> LimitSummary:
+    summary = LimitSummary({}, {}, {})
+    for each in limit_ranges:
+        for name, quantity in each.default_requests.items():
+            summary.default_requests.setdefault(name, quantity)
+        for name, quantity in each.default_limits.items():
+            summary.default_limits.setdefault(name, quantity)
+        for item in each.bounds:
+            bounds = summary.bounds.setdefault(item.kind, Bounds({}, {}))
+            for name, quantity in item.minimum.items():
+                bounds.minimum[name] = max(quantity, bounds.minimum.get(name, quantity))
+            for name, quantity in item.maximum.items():
+                bounds.maximum[name] = min(quantity, bounds.maximum.get(name, quantity))
+    return summary
+
+
+def adjusted(template: Template, limits: LimitSummary, runtime_classes: Mapping[str, RuntimeClass]) -> Template:
+    """The template as Kueue charges it: with overhead, LimitRange defaults, and limits for missing requests."""
+    overhead = template.overhead
+    runtime = runtime_classes.get(template.runtime_class or "")
+    if runtime and not overhead:
+        overhead = runtime.overhead
+
+    def filled(resources: Resources) -> Resources:
+        given = {**limits.default_limits, **resources.limits}
+        requests = {**given, **limits.default_requests, **resources.requests}
+        return Resources(requests, given, resources.is_sidecar)
+
+    level = template.level
+    return template._replace(
+        containers=tuple(map(filled, template.containers)),
+        init_containers=tuple(map(filled, template.init_containers)),
+        level=level and Resources({**level.limits, **level.requests}, level.limits),
+        overhead=overhead,
+    )
+
+
+def pod_amounts(template: Template, configuration: Configuration) -> dict[str, int]:
+    """What one pod is charged, in the order in which Kueue visits resources."""
+    requests = {
+        name: quantity for name, quantity in template.requests().items() if not name.startswith(configuration.excluded)
+    }
+    if configuration.transformations.keys().isdisjoint(requests):
+        amounts = {name: request_amount(name, quantity) for name, quantity in requests.items()}
+    else:
+        amounts = {name: exact_amount(name, nano) for name, nano in _transformed(requests, configuration).items()}
+    return in_visiting_order({name: max(0, amount) for name, amount in amounts.items()})
+
+
+def _transformed(requests: ResourceList, configuration: Configuration) -> dict[str, Fraction]:
+    retained: dict[str, Fraction] = {}
+    generated: dict[str, Fraction] = {}
+    for name, quantity in requests.items():
+        rule = configuration.transformations.get(name)
+        if rule is None or rule.keeps_input:
+            retained[name] = Fraction(quantity.nano)
+        if rule is None:
+            continue
+        amount = Fraction(quantity.nano)
+        if rule.multiplied_by in requests:
+            amount *= Fraction(requests[rule.multiplied_by].nano, NANO)
+        for output, factor in rule.outputs.items():
+            generated[output] = generated.get(output, Fraction(0)) + amount * Fraction(factor.nano, NANO)
+    for name, nano in generated.items():
+        retained[name] = retained.get(name, Fraction(0)) + max(nano, Fraction(0))
+    return retained
+
+
+def request_faults(template: Template, where: str) -> Iterator[str]:
+    """Requests above limits, in Kueue's words."""
+    named = [
+        *((f"{where}.initContainers[{index}]", each) for index, each in enumerate(template.init_containers)),
+        *((f"{where}.containers[{index}]", each) for index, each in enumerate(template.containers)),
+        *([(f"{where}.resources", template.level)] if template.level else []),
+    ]
+    for field, resources in named:
+        yield from _fault(field, _greater(resources.requests, resources.limits), ABOVE_LIMITS)
+
+
+def limit_range_faults(template: Template, limits: LimitSummary, where: str) -> Iterator[str]:
+    """Bounds of LimitRanges that the template does not keep, in Kueue's words."""
+    bounds = limits.bounds.get("Container")
+    if bounds:
+        for field, containers in (("initContainers", template.init_containers), ("containers", template.containers)):
+            for index, each in enumerate(containers):
+                at = f"{where}.{field}[{index}]"
+                yield from _fault(at, _greater(_merged(each, max), bounds.maximum), ABOVE_MAXIMUM)
+                yield from _fault(at, _greater(bounds.minimum, _merged(each, min)), BELOW_MINIMUM)
+    bounds = limits.bounds.get("Pod")
+    if bounds:
+        total = template.requests()
+        yield from _fault(where, _greater(total, bounds.maximum), ABOVE_MAXIMUM)
+        yield from _fault(where, _greater(bounds.minimum, total), BELOW_MINIMUM)
+
+
+def _merged(resources: Resources, choose: Callable[[Quantity, Quantity], Quantity]) -> dict[str, Quantity]:
+    merged = dict(resources.requests)
+    for name, quantity in resources.limits.items():
+        merged[name] = choose(merged.get(name, quantity), quantity)
+    return merged
+
+
+def _greater(left: ResourceList, right: ResourceList) -> list[str]:
+    return sorted(
+        name
+        for name, quantity in left.items()
+        if name in right and request_amount(name, quantity) > request_amount(name, right[name])
+    )
+
+
+def _fault(field: str, names: list[str], detail: str) -> Iterator[str]:
+    if names:
+        listed = ",".join(f'"{name}"' for name in names)
+        yield f"{field}: Invalid value: [{listed}]: {detail}"
+
+
+def _read_resources(holder: Mapping[str, Any], where: str) -> Resources:
+    resources = read_map(holder.get("resources"), f"{where}.resources")
+    return Resources(
+        read_resource_list(resources.get("requests"), f"{where}.resources.requests"),
+        read_resource_list(resources.get("limits"), f"{where}.resources.limits"),
+        holder.get("restartPolicy") == "Always",
+    )

@@ -1,0 +1,217 @@
+"""The search for flavors: pod set by pod set, resource group by resource group, flavor by flavor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp, in_visiting_order, minus, plus
+from gpuflow.checker.kueue.preemption import Asking, find_targets
+from gpuflow.checker.kueue.proposal import BEST, WORST, Choice, Demand, Found, Mode, Offer, Progress, Proposal
+from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, Fungibility, ResourceGroup
+from gpuflow.checker.kueue.snapshot import Snapshot
+from gpuflow.checker.kueue.topology import topology_fault, topology_mismatch
+
+
+class Search:
+    """One scan over the flavors of a ClusterQueue for one workload."""
+
+    def __init__(
+        self,
+        asking: Asking,
+        snapshot: Snapshot,
+        queue: ClusterQueue,
+        progress: Progress,
+        ignores_undeclared: bool,
+    ) -> None:
+        self.asking = asking
+        self.snapshot = snapshot
+        self.queue = queue
+        self.node = snapshot.nodes[queue.name]
+        self.progress = progress
+        self.ignores_undeclared = ignores_undeclared
+        self.lacked_quota = False
+        """Whether anything did not fit into unused quota, so that preemption was thought of."""
+
+    @cached_property
+    def topologies(self) -> dict[str, str]:
+        """The topology-aware flavors of the ClusterQueue."""
+        known = (self.snapshot.flavors[name] for name in self.queue.flavors if name in self.snapshot.flavors)
+        return {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
+
+    def run(self, demands: Sequence[Demand]) -> Proposal:
+        found: list[Found] = []
+        usage: dict[FlavorResource, int] = {}
+        if self.queue.group_of("pods"):
+            demands = [
+                each._replace(amounts=in_visiting_order({**each.amounts, "pods": each.pods})) for each in demands
+            ]
+        for indices in _groups(demands):
+            group = [demands[index] for index in indices]
+            choices, reasons = self._choose(group, indices, usage)
+            has_failed = False
+            for demand in group:
+                own = {name: choices[name] for name in demand.amounts if name in choices}
+                found.append(Found(demand, own, tuple(reasons)))
+                for name, choice in own.items():
+                    key = choice.flavor, name
+                    usage[key] = plus(usage.get(key, 0), demand.amounts[name])
+                has_failed = has_failed or bool(demand.amounts and not own)
+            if has_failed:
+                return Proposal(tuple(found), usage)
+        proposal = Proposal(tuple(found), usage)
+        return proposal if proposal.mode is Mode.NO_FIT else self._placed(proposal)
+
+    def _placed(self, proposal: Proposal) -> Proposal:
+        """The proposal, with what topology-aware scheduling has against it without looking at nodes."""
+
+        def placed(each: Found) -> Found:
+            flavors = {choice.flavor for choice in each.choices.values()}
+            fault = topology_fault(each.demand.pod_set, self.queue, self.topologies, flavors)
+            return each._replace(error=fault) if fault and each.demand.pods else each
+
+        return proposal._replace(found=tuple(map(placed, proposal.found)))
+
+    def _choose(
+        self, group: list[Demand], indices: list[int], usage: Mapping[FlavorResource, int]
+    ) -> tuple[dict[str, Choice], list[str]]:
+        """Flavors for all resources of a group of pod sets that share them, or none with the reasons."""
+        total: dict[str, int] = {}
+        for demand in group:
+            for name, amount in demand.amounts.items():
+                total[name] = clamp(total.get(name, 0) + amount)
+        total = in_visiting_order(total)
+        choices: dict[str, Choice] = {}
+        reasons: list[str] = []
+        for name, amount in total.items():
+            resource_group = self.queue.group_of(name)
+            if resource_group is None:
+                if amount == 0 or self.ignores_undeclared:
+                    continue
+                return {}, [f"resource {name} unavailable in ClusterQueue"]
+            if name in choices:
+                continue
+            covered = {each: total[each] for each in total if each in resource_group.covered}
+            best, offer, why = self._scan(group, indices[0], name, covered, resource_group, usage)
+            if not best:
+                return {}, why
+            choices |= best
+            if offer.mode is not Mode.FIT:
+                reasons += why
+        return choices, reasons
+
+    def _scan(
+        self,
+        group: list[Demand],
+        first: int,
+        resource: str,
+        requests: Mapping[str, int],
+        resource_group: ResourceGroup,
+        usage: Mapping[FlavorResource, int],
+    ) -> tuple[dict[str, Choice], Offer, list[str]]:
+        """The best flavor of a resource group, going on where the last scan stopped."""
+        best: dict[str, Choice] = {}
+        best_offer = WORST
+        reasons: list[str] = []
+        stopped_at = -1
+        start = self.progress[first].get(resource, -1) + 1 if first < len(self.progress) else 0
+        for index in range(start, len(resource_group.flavors)):
+            stopped_at = index
+            flavor = resource_group.flavors[index]
+            mismatch = self._mismatch(flavor, group, resource_group)
+            if mismatch:
+                reasons.append(mismatch)
+                continue
+            offer = BEST
+            choices: dict[str, Choice] = {}
+            for name, amount in requests.items():
+                own, reason = self._offer(flavor, name, usage.get((flavor, name), 0), amount)
+                if reason:
+                    reasons.append(reason)
+                if _is_better(offer, own, self.queue.fungibility):
+                    offer = own
+                if offer.mode is not Mode.NO_FIT:
+                    choices[name] = Choice(flavor, own.mode, -1)
+            if not _goes_on(offer, self.queue.fungibility):
+                best, best_offer = choices, offer
+                break
+            if _is_better(offer, best_offer, self.queue.fungibility):
+                best, best_offer = choices, offer
+        if stopped_at == len(resource_group.flavors) - 1:
+            stopped_at = -1
+        return {name: each._replace(stopped_at=stopped_at) for name, each in best.items()}, best_offer, reasons
+
+    def _mismatch(self, name: str, group: list[Demand], resource_group: ResourceGroup) -> str | None:
+        flavor = self.snapshot.flavors.get(name)
+        if flavor is None:
+            return f"flavor {name} not found"
+        for demand in group:
+            mismatch = topology_mismatch(demand.pod_set, flavor, self.queue, self.topologies, resource_group.covered)
+            mismatch = mismatch or flavor.mismatch(demand.pod_set.constraints)
+            if mismatch:
+                return mismatch
+        return None
+
+    def _offer(self, flavor: str, resource: str, before: int, amount: int) -> tuple[Offer, str | None]:
+        """How so much of a flavor could be had, on top of what pod sets before took, and what is against it."""
+        key = flavor, resource
+        total = plus(before, amount)
+        most = self.node.potential(key)
+        if total > most:
+            return Offer(Mode.NO_FIT, 0), (
+                f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests "
+                f"({amount_text(resource, before)}) + current podset request "
+                f"({amount_text(resource, amount, is_quota=False)}) > maximum capacity ({amount_text(resource, most)})"
+            )
+        height, may_reclaim = self.node.lowest_fit(key, total)
+        available = max(0, self.node.available(key))
+        if total <= available:
+            return Offer(Mode.FIT, height), None
+        self.lacked_quota = True
+        missing = amount_text(resource, minus(total, available))
+        reason = f"insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed"
+        nominal = self.node.subtree.get(key, 0)
+        if nominal >= total or may_reclaim or self.queue.preemption.borrow != NEVER:
+            return self._preemption(key, total), reason
+        return Offer(Mode.NO_FIT, height), reason
+
+    def _preemption(self, key: FlavorResource, total: int) -> Offer:
+        """What preemption in this flavor and resource alone would come to."""
+        targets = find_targets(self.asking, self.snapshot, {key}, {key: total})
+        for target in targets:
+            self.snapshot.remove(target)
+        height, _ = self.node.lowest_fit(key, total)
+        for target in targets:
+            self.snapshot.add(target)
+        if not targets:
+            return Offer(Mode.NO_CANDIDATES, height)
+        is_within_queue = any(target.cluster_queue == self.queue.name for target in targets)
+        return Offer(Mode.PREEMPT if is_within_queue else Mode.RECLAIM, height)
+
+
+def _groups(demands: Sequence[Demand]) -> list[list[int]]:
+    """The pod sets that must share their flavors, by a common topology group; most stand alone."""
+    groups: dict[str, list[int]] = {}
+    for index, demand in enumerate(demands):
+        name = demand.pod_set.topology_group
+        groups.setdefault(str(index) if name is None else name, []).append(index)
+    return list(groups.values())
+
+
+def _is_better(one: Offer, other: Offer, fungibility: Fungibility) -> bool:
+    if Mode.NO_FIT in (one.mode, other.mode):
+        return one.mode is not Mode.NO_FIT
+    if (one.mode is Mode.NO_CANDIDATES) is not (other.mode is Mode.NO_CANDIDATES):
+        return other.mode is Mode.NO_CANDIDATES
+    if fungibility.preference == PREEMPTION_FIRST:
+        return (-one.height, one.mode) > (-other.height, other.mode)
+    return (one.mode, -one.height) > (other.mode, -other.height)
+
+
+def _goes_on(offer: Offer, fungibility: Fungibility) -> bool:
+    """Whether the search looks at the next flavor too."""
+    if offer.mode in (Mode.NO_FIT, Mode.NO_CANDIDATES):
+        return True
+    if offer.mode is not Mode.FIT and fungibility.when_can_preempt == TRY_NEXT:
+        return True
+    return offer.height > 0 and fungibility.when_can_borrow == TRY_NEXT

@@ -1,0 +1,241 @@
+"""Workloads: the one that asks, and those that already hold quota."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from gpuflow.checker.kueue.amounts import FlavorResource, clamp, plus, request_amount
+from gpuflow.checker.kueue.flavors import Constraints, read_constraints, read_name, read_time
+from gpuflow.checker.kueue.requests import Template, read_template
+from gpuflow.kubernetes.admission.pod import Manifest, read_integer, read_object, read_text
+from gpuflow.kubernetes.labels import read_labels
+from gpuflow.resources import read_map, read_maps, read_resource_list
+
+MOST_PODS = 2**31 - 1
+EVICTION_THAT_REORDERS = "AdmissionCheck"
+TIMEOUT_EVICTION = "PodsReadyTimeout"
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+NOT_YET = datetime.max.replace(tzinfo=UTC)
+EXPLICIT_TOPOLOGY = (
+    "required",
+    "preferred",
+    "unconstrained",
+    "podSetSliceRequiredTopology",
+    "podSetSliceSize",
+    "podsetSliceRequiredTopologyConstraints",
+)
+
+
+class Condition(NamedTuple):
+    is_true: bool
+    reason: str
+    since: datetime | None
+
+
+class PodSet(NamedTuple):
+    name: str
+    pods: int
+    fewest: int
+    """How many pods it can do with."""
+    template: Template
+    constraints: Constraints
+    asks_topology: bool
+    topology_group: str | None
+    claims: frozenset[str]
+    """The kinds of resource claims its pods use."""
+
+
+class Workload(NamedTuple):
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    priority: int
+    created: datetime | None
+    is_active: bool
+    pod_sets: tuple[PodSet, ...]
+    conditions: Mapping[str, Condition]
+    reclaimable: Mapping[str, int]
+    annotations: Mapping[str, str]
+    check_states: frozenset[str]
+
+    def count_after_reclaim(self, pod_set: str, count: int) -> int:
+        """How many pods still count: those that finished early have given their quota back."""
+        return count - min(self.reclaimable.get(pod_set, 0), count)
+
+    def queued_at(self, *, by_eviction: bool) -> datetime | None:
+        """The time by which it stands in the queue."""
+        evicted = self.conditions.get("Evicted")
+        if evicted and evicted.is_true:
+            reasons = (TIMEOUT_EVICTION, EVICTION_THAT_REORDERS) if by_eviction else (EVICTION_THAT_REORDERS,)
+            if evicted.reason in reasons:
+                return evicted.since
+        return self.created
+
+
+class Holder(NamedTuple):
+    """A workload that holds quota in a ClusterQueue."""
+
+    key: tuple[str, str]
+    uid: str
+    cluster_queue: str
+    priority: int
+    queued_at: datetime
+    reserved_at: datetime
+    is_evicted: bool
+    usage: Mapping[FlavorResource, int]
+    uses: frozenset[FlavorResource]
+
+
+def read_workload(manifest: object) -> Workload:
+    workload = _read_head(manifest := read_object(manifest, "Workload"))
+    spec = read_map(manifest.get("spec"), "spec")
+    return workload._replace(pod_sets=_read_pod_sets(spec.get("podSets"), f"Workload {workload.name}"))
+
+
+def _read_head(manifest: Manifest) -> Workload:
+    """Everything but the pod sets."""
+    name = read_name(manifest, "Workload")
+    where = f"Workload {name}"
+    metadata = read_map(manifest.get("metadata"), f"{where}: metadata")
+    spec = read_map(manifest.get("spec"), f"{where}: spec")
+    status = read_map(manifest.get("status"), f"{where}: status")
+    reclaimable = {
+        read_text(item, "name", where) or "": read_integer(item, "count", f"{where}: status.reclaimablePods") or 0
+        for item in read_maps(status.get("reclaimablePods"), f"{where}: status.reclaimablePods")
+    }
+    checks = read_maps(status.get("admissionChecks"), f"{where}: status.admissionChecks")
+    return Workload(
+        read_text(metadata, "namespace", f"{where}: metadata") or "default",
+        name,
+        read_text(metadata, "uid", f"{where}: metadata") or "",
+        read_text(spec, "queueName", f"{where}: spec") or "",
+        read_integer(spec, "priority", f"{where}: spec") or 0,
+        read_time(metadata.get("creationTimestamp"), f"{where}: metadata.creationTimestamp"),
+        _is_active(spec, f"{where}: spec"),
+        (),
+        _read_conditions(status.get("conditions"), f"{where}: status.conditions"),
+        reclaimable,
+        read_labels(metadata.get("annotations"), f"{where}: metadata.annotations"),
+        frozenset(read_text(check, "state", f"{where}: status.admissionChecks") or "" for check in checks),
+    )
+
+
+def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
+    """What a workload holds; `None` when it holds nothing: still pending, finished or deactivated."""
+    workload = _read_head(manifest := read_object(manifest, "Workload"))
+    reserved = workload.conditions.get("QuotaReserved")
+    finished = workload.conditions.get("Finished")
+    if reserved is None or not reserved.is_true or (finished and finished.is_true) or not workload.is_active:
+        return None
+    where = f"Workload {workload.name}: status.admission"
+    admission = read_map(read_map(manifest.get("status"), "status").get("admission"), where)
+    cluster_queue = read_text(admission, "clusterQueue", where)
+    if not cluster_queue:
+        raise ValueError(f"{where}: quota is reserved, but no ClusterQueue is named")
+    counts = _read_counts(manifest, f"Workload {workload.name}: spec")
+    usage: dict[FlavorResource, int] = {}
+    uses: set[FlavorResource] = set()
+    for item in read_maps(admission.get("podSetAssignments"), f"{where}.podSetAssignments"):
+        flavors = read_labels(item.get("flavors"), f"{where}.podSetAssignments.flavors")
+        uses.update((flavor, resource) for resource, flavor in flavors.items())
+        for resource, amount in _held(item, workload, counts, f"{where}.podSetAssignments").items():
+            key = flavors.get(resource, ""), resource
+            usage[key] = plus(usage.get(key, 0), amount)
+    evicted = workload.conditions.get("Evicted")
+    return Holder(
+        (workload.namespace, workload.name),
+        workload.uid,
+        cluster_queue,
+        workload.priority,
+        workload.queued_at(by_eviction=by_eviction) or LONG_AGO,
+        reserved.since or LONG_AGO,
+        evicted is not None and evicted.is_true,
+        usage,
+        frozenset(uses),
+    )
+
+
+def _held(item: Manifest, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:
+    """What one pod set holds, less what its early finishers have given back."""
+    name = read_text(item, "name", where) or ""
+    planned = counts.get(name, 0)
+    count = read_integer(item, "count", where)
+    count = planned if count is None else count
+    usage = read_resource_list(item.get("resourceUsage"), f"{where}.resourceUsage")
+    amounts = {resource: request_amount(resource, quantity) for resource, quantity in usage.items()}
+    left = workload.count_after_reclaim(name, planned)
+    return scaled(amounts, count, left) if left < count else amounts
+
+
+def _read_counts(manifest: Manifest, where: str) -> dict[str, int]:
+    """How many pods each pod set was made with."""
+    counts = {}
+    for item in read_maps(read_map(manifest.get("spec"), where).get("podSets"), f"{where}.podSets"):
+        count = read_integer(item, "count", f"{where}.podSets")
+        counts[read_text(item, "name", f"{where}.podSets") or "main"] = 1 if count is None else count
+    return counts
+
+
+def scaled(amounts: Mapping[str, int], count: int, wanted: int) -> dict[str, int]:
+    """What `wanted` pods need when `count` need so much: Kueue divides, then multiplies."""
+    return {resource: clamp(amount // count * wanted) for resource, amount in amounts.items()}
+
+
+def _read_pod_sets(value: object, where: str) -> tuple[PodSet, ...]:
+    pod_sets: dict[str, PodSet] = {}
+    for index, item in enumerate(read_maps(value, f"{where}: spec.podSets")):
+        pod_set = _read_pod_set(item, f"{where}: spec.podSets[{index}]")
+        if pod_set.name in pod_sets:
+            raise ValueError(f"{where}: two pod sets are called {pod_set.name}")
+        pod_sets[pod_set.name] = pod_set
+    if not pod_sets:
+        raise ValueError(f"{where}: spec.podSets: one pod set at least is needed")
+    return tuple(pod_sets.values())
+
+
+def _read_pod_set(item: Manifest, where: str) -> PodSet:
+    template = read_map(item.get("template"), f"{where}.template")
+    spec = read_map(template.get("spec"), f"{where}.template.spec")
+    pods, fewest = read_integer(item, "count", where), read_integer(item, "minCount", where)
+    pods = 1 if pods is None else pods
+    fewest = pods if fewest is None else fewest
+    if not 0 <= fewest <= pods <= MOST_PODS:
+        raise ValueError(f"{where}: count {pods} and minCount {fewest}, not 0 <= minCount <= count <= {MOST_PODS}")
+    topology = read_map(item.get("topologyRequest"), f"{where}.topologyRequest")
+    return PodSet(
+        read_text(item, "name", where) or "main",
+        pods,
+        fewest,
+        read_template(spec, f"{where}.template.spec"),
+        read_constraints(spec, f"{where}.template.spec"),
+        any(topology.get(field) is not None for field in EXPLICIT_TOPOLOGY),
+        read_text(topology, "podSetGroupName", f"{where}.topologyRequest"),
+        _claims(spec, where),
+    )
+
+
+def _claims(spec: Mapping[str, Any], where: str) -> frozenset[str]:
+    claims = read_maps(spec.get("resourceClaims"), f"{where}.template.spec.resourceClaims")
+    kinds = ("resourceClaimName", "resourceClaimTemplateName")
+    return frozenset(kind for claim in claims for kind in kinds if claim.get(kind) is not None)
+
+
+def _is_active(spec: Manifest, where: str) -> bool:
+    active = spec.get("active")
+    if active is not None and not isinstance(active, bool):
+        raise ValueError(f"{where}.active: must be true or false, not {active!r}")
+    return active is not False
+
+
+def _read_conditions(value: object, where: str) -> dict[str, Condition]:
+    return {
+        read_text(item, "type", f"{where}[{index}]") or "": Condition(
+            item.get("status") == "True",
+            read_text(item, "reason", f"{where}[{index}]") or "",
+            read_time(item.get("lastTransitionTime"), f"{where}[{index}].lastTransitionTime"),
+        )
+        for index, item in enumerate(read_maps(value, where))
+    }

@@ -1,0 +1,114 @@
+"""Resources in the scheduler's units: thousandths of a cpu, whole numbers of everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from gpuflow.kubernetes.admission.names import is_extended
+from gpuflow.kubernetes.admission.pod import Container, Pod, read_pod, read_text
+from gpuflow.kubernetes.admission.recall import EMPTY
+from gpuflow.quantity import Format, Quantity
+from gpuflow.resources import (
+    ResourceList,
+    aggregate,
+    combine_requests,
+    is_hugepages,
+    is_pod_level,
+    read_map,
+    read_maps,
+    read_resource_list,
+)
+
+Amounts = dict[str, int]
+
+
+@lru_cache(maxsize=4096)
+def is_scheduled(name: str) -> bool:
+    """Whether the scheduler looks at a resource."""
+    return (
+        name in ("cpu", "memory", "ephemeral-storage")
+        or is_hugepages(name)
+        or "kubernetes.io/" in name
+        or name.startswith("attachable-volumes-")
+        or is_extended(name)
+    )
+
+
+def amounts(resources: ResourceList) -> Amounts:
+    return {
+        name: quantity.milli if name == "cpu" else quantity.value
+        for name, quantity in resources.items()
+        if is_scheduled(name)
+    }
+
+
+def positive(resources: ResourceList) -> Amounts:
+    """What is asked for in earnest: a request of nothing is never short."""
+    return {name: amount for name, amount in amounts(resources).items() if amount > 0}
+
+
+def as_quantity(name: str, amount: int) -> Quantity:
+    """An amount as a person writes it."""
+    if name == "cpu":
+        return Quantity.from_nano(amount * 10**6)
+    binary = name in ("memory", "ephemeral-storage") or is_hugepages(name)
+    return Quantity.from_units(amount, Format.BINARY_SI if binary else Format.DECIMAL_SI)
+
+
+def read_allocatable(manifest: Mapping[str, Any]) -> tuple[Amounts, int]:
+    """What a node offers, and to how many pods; one that says nothing of it offers its whole capacity."""
+    status = read_map(manifest.get("status"), "status")
+    field = "capacity" if status.get("allocatable") is None else "allocatable"
+    resources = read_resource_list(status.get(field), f"status.{field}")
+    return amounts(resources), resources.get("pods", Quantity.zero).value
+
+
+def held(manifest: Mapping[str, Any]) -> Amounts:
+    """What a bound pod takes of its node.
+
+    A container that is being resized counts with the largest of what it wants, runs with and was allocated, and
+    without what it wants once the node called that infeasible.
+    """
+    pod = read_pod(manifest)
+    status = read_map(manifest.get("status"), "status")
+    if not any(status.get(field) for field in ("containerStatuses", "initContainerStatuses", "resources")):
+        return positive(pod.requests())
+    return positive(_effective(pod, status))
+
+
+def _effective(pod: Pod, status: Mapping[str, Any]) -> dict[str, Quantity]:
+    conditions = read_maps(status.get("conditions"), "status.conditions")
+    pending = next((each for each in conditions if each.get("type") == "PodResizePending"), {})
+    infeasible = pending.get("reason") == "Infeasible"
+    states = {
+        read_text(state, "name", f"status.{field}[{index}]"): (state, f"status.{field}[{index}]")
+        for field in ("containerStatuses", "initContainerStatuses")
+        for index, state in enumerate(read_maps(status.get(field), f"status.{field}"))
+    }
+
+    def largest(wanted: ResourceList, state: Mapping[str, Any], where: str) -> ResourceList:
+        running = read_map(state["resources"], f"{where}.resources").get("requests")
+        total = {} if infeasible else dict(wanted)
+        for other in (
+            read_resource_list(running, f"{where}.resources.requests"),
+            read_resource_list(state.get("allocatedResources"), f"{where}.allocatedResources"),
+        ):
+            for name, quantity in other.items():
+                total[name] = max(quantity, total.get(name, quantity))
+        return total
+
+    def requests(container: Container) -> ResourceList:
+        state, where = states.get(container.name, (EMPTY, ""))
+        return container.requests if state.get("resources") is None else largest(container.requests, state, where)
+
+    containers = aggregate(
+        map(requests, pod.containers),
+        ((requests(each) if each.is_sidecar else each.requests, each.is_sidecar) for each in pod.init_containers),
+    )
+    level = pod.level.requests if pod.level else EMPTY
+    if status.get("resources") is not None and any(map(is_pod_level, level)):
+        effective = largest(level, status, "status")
+        level = {name: effective.get(name, Quantity.zero) for name in level}
+    return combine_requests(containers, level, pod.overhead or EMPTY)

@@ -1,0 +1,74 @@
+"""On which nodes a pod can run, as the default filters of kube-scheduler 1.36 see it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.checker.nodes import message
+from gpuflow.checker.nodes.fleet import CONFLICT, NOT_NAMED, Fleet, balances, host_refusals, neighbours, read_fleet
+from gpuflow.checker.nodes.subjects import WaitingPod, read_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """Where a pod fits, and in the scheduler's words why not elsewhere."""
+
+    feasible: list[str]
+    """The nodes that pass every filter, sorted."""
+    reasons: dict[str, list[str]]
+    """For each other node, what the first filter that refused it said, sorted."""
+    message: str | None
+    """What the scheduler says of a pod that fits nowhere; `None` when it fits somewhere."""
+    unknown: list[str]
+    """What the scheduler also weighs and this answer could not, such as claims; empty: nothing."""
+
+
+def fit_nodes(
+    pod: Mapping[str, Any],
+    nodes: Iterable[Mapping[str, Any]],
+    pods: Iterable[Mapping[str, Any]] = (),
+    namespaces: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
+    *,
+    gates: Collection[str] = (),
+) -> NodeFit:
+    """Hold a pod against the nodes of a cluster and the pods bound to them.
+
+    The pod is taken as it is posted; what admission adds to it (LimitRange defaults, a RuntimeClass' overhead and
+    node selector) must already be there, see `Admission.pod`. `namespaces` are manifests, or labels by name; `None`
+    when they are not known. Node-group templates are no nodes to the scheduler and are left out. `gates` names alpha
+    features of the scheduler that are on. `ValueError` when a manifest cannot be read.
+    """
+    return fit(read_pending(pod, gates), read_fleet(nodes, pods, namespaces))
+
+
+def read_pending(pod: object, gates: Collection[str] = ()) -> WaitingPod:
+    """Read a pod that waits; `ValueError` names the place that cannot be read."""
+    try:
+        return read_waiting(pod, frozenset(gates))
+    except ValueError as error:
+        raise ValueError(f"pod: {error}") from None
+
+
+def fit(pod: WaitingPod, fleet: Fleet) -> NodeFit:
+    """`fit_nodes` for what is already read."""
+    unknown = list(fleet.unknown(pod))
+    if not fleet.hosts:
+        return NodeFit([], {}, message.NO_NODES, unknown)
+    named = pod.placement.named
+    if named is not None and not named:
+        reasons = {host.node.name: [CONFLICT] for host in fleet.hosts}
+        return NodeFit([], reasons, message.refusal(len(reasons), CONFLICT), unknown)
+    spread, company = balances(pod, fleet), neighbours(pod, fleet)
+    feasible, reasons = [], {}
+    for host in fleet.hosts:
+        name = host.node.name
+        if named is not None and name not in named:
+            reasons[name] = [NOT_NAMED]
+        elif refusals := host_refusals(pod, host, spread, company):
+            reasons[name] = refusals
+        else:
+            feasible.append(name)
+    said = None if feasible else message.sentence(len(fleet.hosts), reasons.values())
+    return NodeFit(sorted(feasible), dict(sorted(reasons.items())), said, unknown)

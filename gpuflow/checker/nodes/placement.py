@@ -1,0 +1,109 @@
+"""Where a pod asks to run: its node name, node selector and required node affinity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+
+from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.kubernetes.labels import Labels, Requirement, read_labels, read_requirements
+from gpuflow.resources import read_map, read_maps
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+NAME_FIELD: Final = "metadata.name"
+
+
+class Term(NamedTuple):
+    """One alternative of a node affinity: all of its expressions and fields must hold."""
+
+    expressions: tuple[Requirement, ...]
+    fields: tuple[Requirement, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether any node can match: an empty term, or one that cannot be read, matches none."""
+        readable = all(each.fault is None for each in self.expressions) and all(
+            each.operator in ("In", "NotIn") and len(each.values) == 1 for each in self.fields
+        )
+        return readable and bool(self.expressions or self.fields)
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        return all(each.matches(labels) for each in self.expressions) and all(
+            ((name if each.key == NAME_FIELD else "") == each.values[0]) == (each.operator == "In")
+            for each in self.fields
+        )
+
+    @property
+    def named(self) -> frozenset[str] | None:
+        """The nodes that it allows by name; `None` when it names none and so leaves all open."""
+        lists = [frozenset(each.values) for each in self.fields if (each.key, each.operator) == (NAME_FIELD, "In")]
+        return frozenset.intersection(*lists) if lists else None
+
+
+class Placement:
+    """What a pod says about the nodes it wants."""
+
+    def __init__(self, node_name: str, selector: Labels, terms: tuple[Term, ...] | None) -> None:
+        self.node_name = node_name
+        self.selector = selector
+        self.terms = terms
+
+    @cached_property
+    def _possible(self) -> tuple[Term, ...]:
+        return tuple(term for term in self.terms or () if term.is_possible)
+
+    def matches(self, name: str, labels: Labels) -> bool:
+        """Whether the node selector and the affinity allow the node."""
+        for key, value in self.selector.items():
+            if labels.get(key) != value:
+                return False
+        return self.terms is None or any(term.matches(name, labels) for term in self._possible)
+
+    @cached_property
+    def named(self) -> frozenset[str] | None:
+        """The only nodes the affinity allows, when every term of it gives names; `None` when all are open."""
+        names: frozenset[str] = frozenset()
+        for term in self.terms or ():
+            if term.named is None:
+                return None
+            names |= term.named
+        return names if self.terms else None
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The labels it looks at."""
+        return frozenset(self.selector) | {each.key for term in self._possible for each in term.expressions}
+
+    @cached_property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for two pods that say the same."""
+        return self.node_name, frozenset(self.selector.items()), self.terms
+
+    @cached_property
+    def looks_at_names(self) -> bool:
+        return bool(self.node_name) or any(term.fields for term in self._possible)
+
+
+def read_placement(spec: Mapping[str, Any]) -> Placement:
+    affinity = read_map(spec.get("affinity"), "spec.affinity")
+    node = read_map(affinity.get("nodeAffinity"), "spec.affinity.nodeAffinity")
+    where = f"spec.affinity.nodeAffinity.{REQUIRED}"
+    required = node.get(REQUIRED)
+    terms = None
+    if required is not None:
+        where += ".nodeSelectorTerms"
+        items = read_maps(read_map(required, where).get("nodeSelectorTerms"), where)
+        terms = tuple(_read_term(term, f"{where}[{index}]") for index, term in enumerate(items))
+    return Placement(
+        read_text(spec, "nodeName", "spec") or "",
+        read_labels(spec.get("nodeSelector"), "spec.nodeSelector"),
+        terms,
+    )
+
+
+def _read_term(term: Mapping[str, Any], where: str) -> Term:
+    return Term(
+        read_requirements(term.get("matchExpressions"), f"{where}.matchExpressions"),
+        read_requirements(term.get("matchFields"), f"{where}.matchFields"),
+    )

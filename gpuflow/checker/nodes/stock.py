@@ -1,0 +1,239 @@
+"""How many copies of a pod the nodes hold, prepared for thousands of questions about the same nodes.
+
+Nodes that look alike to a pod are judged once, and what they have left is kept in tables from which a count is read
+with few comparisons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from gpuflow.checker.nodes import ports, volumes
+from gpuflow.checker.nodes.affinity import Term
+from gpuflow.checker.nodes.amounts import Amounts
+from gpuflow.checker.nodes.fleet import Fleet, balances, host_refusals, neighbours, placement_refusal
+from gpuflow.checker.nodes.subjects import Node, WaitingPod
+from gpuflow.checker.nodes.taints import PASSING
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Space(NamedTuple):
+    """What one node has to give, and to how many pods."""
+
+    free: Amounts
+    slots: int
+
+    def holds(self, requests: Amounts, most: int | None = None) -> int:
+        """How many copies fit; `most`: no more than so many on one node whatever its size."""
+        count = self.slots if most is None else min(most, self.slots)
+        for name, amount in requests.items():
+            count = min(count, self.free.get(name, 0) // amount)
+        return max(count, 0)
+
+    def without(self, requests: Amounts) -> Space:
+        """What is left when one pod has been put there."""
+        return Space(
+            {name: amount - requests.get(name, 0) for name, amount in self.free.items()},
+            self.slots - 1,
+        )
+
+
+class Row(NamedTuple):
+    free: tuple[int, ...]
+    slots: int
+    nodes: int
+
+
+class Table:
+    """Spaces by what is left of a few resources, the largest amount of the first one first."""
+
+    def __init__(self, names: Sequence[str], spaces: Iterable[tuple[Space, int]]) -> None:
+        counts: Counter[tuple[tuple[int, ...], int]] = Counter()
+        for space, nodes in spaces:
+            if space.slots > 0:
+                counts[tuple(space.free.get(name, 0) for name in names), space.slots] += nodes
+        self.rows = [Row(free, slots, nodes) for (free, slots), nodes in sorted(counts.items(), reverse=True)]
+
+    @cached_property
+    def front(self) -> list[tuple[int, ...]]:
+        """The spaces that no other outdoes: what fits in none of them fits nowhere."""
+        front: list[tuple[int, ...]] = []
+        for free in dict.fromkeys(row.free for row in self.rows):
+            if not any(all(map(int.__ge__, other, free)) for other in front):
+                front.append(free)
+        return front
+
+    def count(self, amounts: tuple[int, ...], most: int | None = None, enough: int | None = None) -> int:
+        """How many copies fit altogether, counted until there are `enough`."""
+        if not any(all(map(int.__ge__, free, amounts)) for free in self.front):
+            return 0
+        if enough == 1:
+            return 1
+        total = 0
+        for free, slots, nodes in self.rows:
+            if amounts and free[0] < amounts[0]:
+                break
+            copies = slots if most is None else min(most, slots)
+            for have, amount in zip(free, amounts, strict=True):
+                fitting = have // amount
+                if fitting < copies:
+                    copies = fitting
+            if copies > 0:
+                total += copies * nodes
+                if enough is not None and total >= enough:
+                    break
+        return total
+
+
+class Pool:
+    """The nodes that are for a kind of pod: `now`, `ever` (once their passing troubles are over), and templates."""
+
+    def __init__(self, stock: Stock, now: tuple[int, ...], ever: tuple[int, ...], templates: tuple[Node, ...]) -> None:
+        self.stock = stock
+        self.now = now
+        self.ever = ever
+        self.templates = templates
+        self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
+
+    def table(self, side: str, names: tuple[str, ...]) -> Table:
+        """`side`: "now" with what is free, "empty" with what nodes offer, "new" with what node groups may add."""
+        if (side, names) not in self._tables:
+            self._tables[side, names] = Table(names, self._spaces(side))
+        return self._tables[side, names]
+
+    def _spaces(self, side: str) -> Iterator[tuple[Space, int]]:
+        if side == "now":
+            yield from ((self.stock.free[index], 1) for index in self.now)
+        elif side == "empty":
+            yield from ((self.stock.empty[index], 1) for index in self.ever)
+        else:
+            yield from ((offer(node), node.group_max or 0) for node in self.templates)
+
+
+def offer(node: Node) -> Space:
+    return Space(node.allocatable, node.slots)
+
+
+class Stock:
+    """The nodes of a cluster with what is free on them and what would be if they were empty."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.free = [_space(node, used, len(pods)) for node, pods, used in fleet.hosts]
+        self.empty = []
+        for node, pods, _ in fleet.hosts:
+            fixtures = [pod.requests for pod in pods if pod.is_fixture]
+            self.empty.append(_space(node, _sum(fixtures), len(fixtures)))
+        self._groups: dict[tuple[tuple[str, ...], bool], list[list[int]]] = {}
+        self._pools: dict[object, Pool] = {}
+        # Anti-affinity terms of bound pods by the namespace they mean; `None` where a selector decides.
+        self._apart: defaultdict[str | None, set[Term]] = defaultdict(set)
+        for _, pods, _ in fleet.hosts:
+            for term in (term for pod in pods for term in pod.affinity.apart):
+                for namespace in term.namespaces if term.namespace_selector is None else (None,):
+                    self._apart[namespace].add(term)
+
+    def pool(self, pod: WaitingPod) -> Pool:
+        """The nodes that labels, taints, names and features leave to a pod."""
+        key = (pod.placement.identity, pod.tolerations, pod.features)
+        if key not in self._pools:
+            now: list[int] = []
+            ever: list[int] = []
+            for group in self._alike(pod):
+                node = self.fleet.hosts[group[0]].node
+                if not pod.features <= node.features:
+                    continue
+                if placement_refusal(pod, node) is None:
+                    now += group
+                if is_for(pod, node):
+                    ever += group
+            templates = tuple(node for node in self.fleet.templates if is_for(pod, node))
+            self._pools[key] = Pool(self, tuple(now), tuple(ever), templates)
+        return self._pools[key]
+
+    def _alike(self, pod: WaitingPod) -> list[list[int]]:
+        """The hosts in groups that are one to the pod."""
+        keys = tuple(sorted(pod.placement.keys))
+        by_name = pod.placement.looks_at_names
+        if (keys, by_name) not in self._groups:
+            groups: defaultdict[object, list[int]] = defaultdict(list)
+            for index, (node, _, _) in enumerate(self.fleet.hosts):
+                values = tuple(node.labels.get(key) for key in keys)
+                name = node.name if by_name else None
+                groups[values, name, node.taints, node.is_cordoned, node.features].append(index)
+            self._groups[keys, by_name] = list(groups.values())
+        return self._groups[keys, by_name]
+
+    def open_hosts(self, pod: WaitingPod) -> Sequence[int]:
+        """The hosts of the pool that no other pod keeps this one from, by affinity, spread, port or disk."""
+        hosts = self.pool(pod).now
+        if not (pod.affinity or pod.constraints or pod.ports or pod.disks or self.is_shunned(pod)):
+            return hosts
+        spread, company = balances(pod, self.fleet), neighbours(pod, self.fleet)
+        weightless = pod._replace(requests={})
+        return [index for index in hosts if not host_refusals(weightless, self.fleet.hosts[index], spread, company)]
+
+    def is_shunned(self, pod: WaitingPod) -> bool:
+        """Whether a bound pod wants to be apart from this one."""
+        labels = self.fleet.namespaces.get(pod.namespace, {})
+        return any(
+            term.matches(pod.namespace, pod.labels, labels)
+            for namespace in (pod.namespace, None)
+            for term in self._apart.get(namespace, ())
+        )
+
+    def count_now(self, pod: WaitingPod, enough: int | None = None) -> int:
+        """How many copies fit beside what is running, counted until there are `enough`."""
+        pool, most = self.pool(pod), most_per_node(pod)
+        hosts = self.open_hosts(pod)
+        if hosts is pool.now:
+            names = in_order(pod.requests)
+            return pool.table("now", names).count(tuple(pod.requests[name] for name in names), most, enough)
+        return sum(self.free[index].holds(pod.requests, most) for index in hosts)
+
+    def count_ever(self, pod: WaitingPod) -> tuple[int, int]:
+        """How many copies fit on empty nodes, and on those that node groups may add."""
+        names = in_order(pod.requests)
+        amounts = tuple(pod.requests[name] for name in names)
+        pool, most = self.pool(pod), most_per_node(pod)
+        return pool.table("empty", names).count(amounts, most), pool.table("new", names).count(amounts, most)
+
+
+def in_order(requests: Amounts) -> tuple[str, ...]:
+    """The names of resources with the scarce ones, devices, first."""
+    return tuple(sorted(requests, key=lambda name: ("/" not in name, name)))
+
+
+def is_for(pod: WaitingPod, node: Node) -> bool:
+    """Whether a node is for the pod once it is uncordoned and over the troubles that taint it for a while."""
+    healthy = node._replace(is_cordoned=False, taints=tuple(t for t in node.taints if t.key not in PASSING))
+    return pod.features <= node.features and placement_refusal(pod, healthy) is None
+
+
+def most_per_node(pod: WaitingPod) -> int | None:
+    """How many copies of a pod one node takes at most: one that claims something of the node is alone there."""
+    alone = any(
+        term.topology_key == HOSTNAME and term.matches(pod.namespace, pod.labels, {}) for term in pod.affinity.apart
+    )
+    return 1 if alone or pod.ports or volumes.clash(pod.disks, pod.disks) else None
+
+
+def can_share(pod: WaitingPod, other: WaitingPod) -> bool:
+    """Whether the ports and disks of two pods leave them on one node."""
+    return not ports.clash(pod.ports, other.ports) and not volumes.clash(pod.disks, other.disks)
+
+
+def _space(node: Node, used: Amounts, pods: int) -> Space:
+    return Space({name: amount - used.get(name, 0) for name, amount in node.allocatable.items()}, node.slots - pods)
+
+
+def _sum(many: Iterable[Amounts]) -> Amounts:
+    total: Amounts = {}
+    for each in many:
+        for name, amount in each.items():
+            total[name] = total.get(name, 0) + amount
+    return total

@@ -1,0 +1,76 @@
+"""Volumes: disks named in the pod itself are judged, claims are not.
+
+Where a PersistentVolumeClaim can be mounted depends on its volume, its storage class and the drivers of each node.
+None of these is asked for here, so a pod with claims is judged without them and the answer says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from gpuflow.checker.nodes.flags import read_flag
+from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.resources import read_map, read_maps, read_texts
+
+NO_DISK: Final = "node(s) had no available disk"
+
+
+class Disk(NamedTuple):
+    """A disk that two pods of a node can only share when both just read it."""
+
+    kind: str
+    identity: tuple[str, ...]
+    monitors: frozenset[str]
+    is_shareable: bool
+
+    def clashes(self, other: Disk) -> bool:
+        if (self.kind, self.identity) != (other.kind, other.identity):
+            return False
+        if self.kind == "rbd" and self.monitors.isdisjoint(other.monitors):
+            return False
+        return not (self.is_shareable and other.is_shareable)
+
+
+IDENTITY: Final = {
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
+    "iscsi": ("iqn",),
+    "rbd": ("pool", "image"),
+}
+DEFAULTS: Final = {"pool": "rbd"}
+
+
+def clash(wanted: Iterable[Disk], used: Iterable[Disk]) -> bool:
+    return any(disk.clashes(other) for other in used for disk in wanted)
+
+
+def read_disks(spec: Mapping[str, Any]) -> tuple[Disk, ...]:
+    return tuple(_disks(spec)) if spec.get("volumes") else ()
+
+
+def _disks(spec: Mapping[str, Any]) -> Iterator[Disk]:
+    for index, volume in enumerate(read_maps(spec.get("volumes"), "spec.volumes")):
+        for kind, fields in IDENTITY.items():
+            if volume.get(kind) is None:
+                continue
+            where = f"spec.volumes[{index}].{kind}"
+            source = read_map(volume[kind], where)
+            yield Disk(
+                kind,
+                tuple(read_text(source, field, where) or DEFAULTS.get(field, "") for field in fields),
+                frozenset(read_texts(source.get("monitors"), f"{where}.monitors")),
+                kind != "awsElasticBlockStore" and read_flag(source, "readOnly", where) is True,
+            )
+
+
+def unknown_volumes(spec: Mapping[str, Any]) -> Iterator[str]:
+    """What is not known of a pod's volumes, in words."""
+    for index, volume in enumerate(read_maps(spec.get("volumes"), "spec.volumes")):
+        where = f"spec.volumes[{index}]"
+        claim = read_map(volume.get("persistentVolumeClaim"), f"{where}.persistentVolumeClaim")
+        if claim:
+            name = read_text(claim, "claimName", f"{where}.persistentVolumeClaim")
+            yield f'which nodes can mount claim "{name}" (volume "{volume.get("name")}")'
+        elif volume.get("ephemeral") is not None:
+            yield f'which nodes can mount the claim made for volume "{volume.get("name")}"'

@@ -1,0 +1,86 @@
+"""The kinds of pods a pipeline makes: pods that are alike to the scheduler and to queues are judged once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuflow.checker.quota.namespace import Judged, Surroundings, judged_driver
+from gpuflow.demands import Demand
+from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+
+Manifest = Mapping[str, Any]
+KUEUE: Final = "kueue.x-k8s.io/"
+CONTAINERS: Final = ("containers", "initContainers")
+TELLING: Final = ("resources", "ports", "restartPolicy", "restartPolicyRules")
+"""What a container says that the scheduler, the kubelet's abilities or Kueue look at."""
+UNHEARD: Final = (
+    "activeDeadlineSeconds", "imagePullSecrets", "restartPolicy", "securityContext", "serviceAccountName",
+    "terminationGracePeriodSeconds",
+)  # fmt: skip
+"""What a pod says that none of them looks at."""
+SILENT: Final = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
+"""Volumes that any node can mount."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Kind:
+    """Pods of some steps that nothing outside can tell apart."""
+
+    pod: Manifest
+    """As the API server stores it."""
+    steps: tuple[str, ...]
+    pods: int
+    """How many make one copy of a step: more than one is a gang."""
+    is_driver: bool = False
+    """It is the engine's own pod that runs before the step's, never beside it."""
+
+    @property
+    def is_one(self) -> bool:
+        """Whether a sentence about it speaks of one step, or of the driver."""
+        return self.is_driver or len(self.steps) == 1
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        labels: Mapping[str, str] = self.pod["metadata"].get("labels", {})
+        return labels
+
+
+def kinds_of(
+    demand: Demand, around: Surroundings, judged: Sequence[Judged], namespace: str, *, by_labels: bool
+) -> list[Kind]:
+    """The kinds among the steps' pods, in the order of the steps, and the engine's driver.
+
+    `by_labels`: labels count too, because somebody in the cluster looks at them.
+    """
+    found: dict[str, tuple[Manifest, list[str], int]] = {}
+    for one in judged:
+        pod = _at_home(one.ever.pod, namespace)
+        key = f"{one.step.pods} {_identity(pod, by_labels)}"
+        found.setdefault(key, (pod, [], one.step.pods))[1].append(one.step.name)
+    kinds = [Kind(pod, tuple(steps), pods) for pod, steps, pods in found.values()]
+    driver = judged_driver(demand, around)
+    if driver is not None:
+        kinds.append(Kind(_at_home(driver.pod, namespace), tuple(one.step.name for one in judged), 1, is_driver=True))
+    return kinds
+
+
+def _at_home(pod: Manifest, namespace: str) -> Manifest:
+    return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
+
+
+def _identity(pod: Manifest, by_labels: bool) -> str:
+    """Everything that decides where the pod goes and what it is charged, as text."""
+    spec = {key: value for key, value in pod["spec"].items() if key not in UNHEARD}
+    for field in CONTAINERS:
+        spec[field] = [
+            {key: container[key] for key in TELLING if key in container} for container in spec.get(field) or ()
+        ]
+    spec["volumes"] = [volume for volume in spec.get("volumes") or () if not any(key in volume for key in SILENT)]
+    metadata = pod["metadata"]
+    labels, company = metadata.get("labels", {}), spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"}
+    if not (by_labels or company or spec.get("topologySpreadConstraints")):
+        labels = {key: labels[key] for key in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL) if key in labels}
+    wishes = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(KUEUE)}
+    return repr((labels, wishes, spec))

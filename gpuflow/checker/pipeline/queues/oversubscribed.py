@@ -1,0 +1,79 @@
+"""Workloads that wait in queues whose quota is more than the nodes have: admitted, they still compete for nodes.
+
+Where the quota of a flavor is no more than its nodes hold, what Kueue admits fits them in sum, and a pod behind its
+gate is in nobody's way on a node. Where more quota is given out than there is, every workload that waits may come to
+the nodes on which the pipeline counts. So it weighs there, with the resources that are given out twice and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpuflow.checker.kueue import Kueue
+from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.flavors import Flavor
+from gpuflow.checker.nodes.stock import Stock
+from gpuflow.checker.nodes.subjects import Node, WaitingPod, read_waiting
+from gpuflow.checker.pipeline.nodes.pending import Waiter
+from gpuflow.checker.pipeline.queues.pending import Candidate, PodsThere
+
+
+def oversold_waiters(kueue: Kueue, candidates: Iterable[Candidate], stock: Stock) -> list[Waiter]:
+    """One who waits for each pod of such a workload, asking for nothing but what is given out twice."""
+    nodes = [host.node for host in stock.fleet.hosts if not host.node.is_cordoned]
+    short = {name: _oversold(flavor, kueue, nodes) for name, flavor in kueue.flavors.items()}
+    return [
+        Waiter(f"{candidate.name} (in queue {candidate.queue.name})", pod)
+        for candidate in candidates
+        for there in candidate.pods
+        for pod in _pods(kueue, there, short)
+    ]
+
+
+def _oversold(flavor: Flavor, kueue: Kueue, nodes: Iterable[Node]) -> frozenset[str]:
+    """The resources of which flavors for the same nodes have more quota than these nodes have."""
+    own = [node for node in nodes if _is_of(node, flavor)]
+    sharing = {name for name, other in kueue.flavors.items() if any(_is_of(node, other) for node in own)}
+    given: dict[str, int] = {}
+    for (name, resource), nominal in _quotas(kueue):
+        if name in sharing:
+            given[resource] = given.get(resource, 0) + nominal
+    return frozenset(
+        resource
+        for resource, amount in given.items()
+        if amount > sum(node.allocatable.get(resource, 0) for node in own)
+    )
+
+
+def _quotas(kueue: Kueue) -> Iterator[tuple[FlavorResource, int]]:
+    """What every ClusterQueue and every cohort above one has of its own."""
+    everybody = {id(each): each for node in kueue.snapshot.nodes.values() for each in node.path()}
+    for each in everybody.values():
+        yield from ((key, quota.nominal) for key, quota in each.quotas.items())
+
+
+def _is_of(node: Node, flavor: Flavor) -> bool:
+    return all(node.labels.get(key) == value for key, value in flavor.labels.items())
+
+
+def _pods(kueue: Kueue, there: PodsThere, short: dict[str, frozenset[str]]) -> Iterator[WaitingPod]:
+    """The pods of one set, with what a flavor puts on them; of several flavors with the tolerations of all."""
+    flavors = [kueue.flavors[name] for name in sorted(there.flavors)]
+    resources = frozenset().union(*(short[flavor.name] for flavor in flavors))
+    if not resources:
+        return
+    labels = flavors[0].labels if len(flavors) == 1 else {}
+    tolerations = [
+        {key: value for key, value in each._asdict().items() if value}
+        for flavor in flavors
+        for each in flavor.tolerations
+    ]
+    spec = {
+        **there.spec,
+        "nodeSelector": {**(there.spec.get("nodeSelector") or {}), **labels},
+        "tolerations": [*(there.spec.get("tolerations") or ()), *tolerations],
+    }
+    pod = read_waiting({"metadata": {"namespace": there.namespace}, "spec": spec})
+    asked = {name: amount for name, amount in pod.requests.items() if name in resources}
+    if asked:
+        yield from [pod._replace(requests=asked)] * there.pods

@@ -1,0 +1,109 @@
+"""Workloads of others that wait for quota: they may get what the pipeline counts on.
+
+Whoever stands before whom, a workload that is there already can be admitted before one that is made later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpuflow.checker.contention.pending import Rival, Rivals
+from gpuflow.checker.kueue import Assignment, Kueue
+from gpuflow.checker.kueue.proposal import Demand
+from gpuflow.checker.kueue.queues import ClusterQueue
+from gpuflow.checker.kueue.tree import Node
+from gpuflow.checker.kueue.workloads import read_workload
+from gpuflow.checker.pipeline.queues.requests import COUNT
+
+
+class Charge(NamedTuple):
+    """What the pods of one set ask of one resource group, and the flavors that may give it to them."""
+
+    flavors: frozenset[str]
+    amounts: Mapping[str, int]
+
+
+class PodsThere(NamedTuple):
+    """Pods of one set of a workload, and the flavors to whose nodes they may be sent."""
+
+    namespace: str
+    spec: Mapping[str, Any]
+    pods: int
+    flavors: frozenset[str]
+
+
+class Candidate(NamedTuple):
+    """A workload that its queue may admit some day, what it will be charged, and its pods."""
+
+    name: str
+    queue: ClusterQueue
+    charges: tuple[Charge, ...]
+    pods: tuple[PodsThere, ...]
+
+
+class WaitingLine:
+    """All workloads that wait, by the ClusterQueue they wait in."""
+
+    def __init__(self, kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+        self.kueue = kueue
+        self.candidates = list(_candidates(kueue, waiting))
+        self._rivals: dict[tuple[int, tuple[str, ...]], Rivals | None] = {}
+
+    def rivals(self, top: Node, flavors: tuple[str, ...]) -> Rivals | None:
+        """Those who may be charged for these flavors in the queues below a node of the tree; `None` when nobody is."""
+        key = id(top), flavors
+        if key not in self._rivals:
+            members = [
+                Rival(each.name, {**amounts, COUNT: 1})
+                for each in self.candidates
+                if top in self.kueue.snapshot.nodes[each.queue.name].path()
+                and (amounts := _charged(each, frozenset(flavors)))
+            ]
+            self._rivals[key] = Rivals(members) if members else None
+        return self._rivals[key]
+
+
+def _candidates(kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Candidate]:
+    for name in sorted(waiting):
+        for workload in waiting[name]:
+            read = read_workload(workload)
+            case = kueue.enter(read)
+            if isinstance(case, Assignment) or kueue.assign(workload).verdict in ("never", "blocked"):
+                continue
+            charges: list[Charge] = []
+            pods = []
+            specs = {each.get("name") or "main": each["template"]["spec"] for each in workload["spec"]["podSets"]}
+            for demand in case.demands:
+                own = list(_charges(kueue, case.queue, demand))
+                charges += own
+                flavors = frozenset[str]().union(*(charge.flavors for charge in own if charge.amounts))
+                pods.append(PodsThere(read.namespace, specs[demand.pod_set.name], demand.pods, flavors))
+            yield Candidate(f"{read.namespace}/{read.name}", case.queue, tuple(charges), tuple(pods))
+
+
+def _charges(kueue: Kueue, queue: ClusterQueue, demand: Demand) -> Iterator[Charge]:
+    node = kueue.snapshot.nodes[queue.name]
+    amounts = {**demand.amounts, "pods": demand.pods}
+    for group in queue.groups:
+        asked = {name: amounts[name] for name in group.covered if amounts.get(name, 0) > 0}
+        flavors = frozenset(
+            name
+            for name in group.flavors
+            if not kueue.flavors[name].mismatch(demand.pod_set.constraints)
+            and (
+                demand.pod_set.fewest < demand.pod_set.pods  # fewer of them may find room there
+                or all(node.potential((name, resource)) >= amount for resource, amount in asked.items())
+            )
+        )
+        yield Charge(flavors, asked)
+
+
+def _charged(candidate: Candidate, flavors: frozenset[str]) -> dict[str, int]:
+    """The most that it takes of these flavors."""
+    amounts: Counter[str] = Counter()
+    for charge in candidate.charges:
+        if not flavors.isdisjoint(charge.flavors):
+            amounts.update(charge.amounts)
+    return dict(amounts)

@@ -1,0 +1,196 @@
+"""Kueue as a snapshot shows it: its queues, its configuration, and which of a pipeline's pods it takes charge of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from gpuflow.checker.kueue import Kueue
+from gpuflow.checker.pipeline.pod_groups import Kind
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.errors import Finding, GpuflowError
+from gpuflow.kubernetes.labels import read_selector
+from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.resources import read_map, read_maps, read_texts
+
+QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
+DEFAULT_QUEUE: Final = "default"
+"""The LocalQueue that takes pods which name none."""
+CONFIGURATION_KEY: Final = "controller_manager_config.yaml"
+TOPOLOGY: Final = {
+    "kueue.x-k8s.io/podset-required-topology": "required",
+    "kueue.x-k8s.io/podset-preferred-topology": "preferred",
+    "kueue.x-k8s.io/podset-unconstrained-topology": "unconstrained",
+    "kueue.x-k8s.io/podset-slice-required-topology": "podSetSliceRequiredTopology",
+    "kueue.x-k8s.io/podset-slice-size": "podSetSliceSize",
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """The queues of a cluster as they meet the pods of one namespace."""
+
+    kueue: Kueue
+    namespace: str
+    takes_pods: bool
+    """Whether Kueue looks at plain pods of this namespace at all."""
+    takes_all: bool
+    """Whether it also holds back pods that name no queue."""
+    priorities: Mapping[str, int] | None
+    """The WorkloadPriorityClasses; `None` when they are not known."""
+    pending: tuple[Mapping[str, Any], ...]
+    """Workloads that wait."""
+    inactive: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Queues that say of themselves that they are not active, by kind and name, with their reason."""
+
+    def queue_of(self, kind: Kind) -> str | None:
+        """The LocalQueue that a pod of this kind goes to; empty when Kueue holds it back for want of one."""
+        if not self.takes_pods:
+            return None
+        named = kind.labels.get(QUEUE_LABEL)
+        if named is not None:
+            return named
+        if (self.namespace, DEFAULT_QUEUE) in self.kueue.local_queues:
+            return DEFAULT_QUEUE
+        return "" if self.takes_all else None
+
+    def workload(self, kind: Kind, queue: str) -> dict[str, Any]:
+        """The Workload that Kueue makes of a pod or a gang: one pod set, named main."""
+        annotations = kind.pod["metadata"].get("annotations", {})
+        topology = {field: annotations[key] for key, field in TOPOLOGY.items() if key in annotations}
+        pod_set = {"name": "main", "count": kind.pods, "template": {"spec": kind.pod["spec"]}}
+        priority = self.priority_of(kind)
+        return {
+            "metadata": {"name": kind.steps[0].replace(".", "-"), "namespace": self.namespace},
+            "spec": {
+                "queueName": queue,
+                "priority": priority or 0,
+                "podSets": [{**pod_set, **({"topologyRequest": topology} if topology else {})}],
+            },
+        }
+
+    def workload_class(self, kind: Kind) -> str | None:
+        """The WorkloadPriorityClass that its pods name."""
+        return kind.labels.get(QUEUE_PRIORITY_LABEL)
+
+    def priority_of(self, kind: Kind) -> int | None:
+        """By its WorkloadPriorityClass, else by its PriorityClass; `None` when that class is not in the snapshot."""
+        named = self.workload_class(kind)
+        if named is not None:
+            return (self.priorities or {}).get(named)
+        value = kind.pod["spec"].get("priority")
+        if value is None:
+            return None if kind.pod["spec"].get("priorityClassName") else 0
+        return int(value)
+
+
+def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
+    """Kueue in a snapshot; `None` when there is none."""
+    manifests = [item for kind in QUEUE_KINDS for item in cluster.of(kind)]
+    if not manifests:
+        return None
+    try:
+        configuration = _configuration(cluster)
+        takes_pods, takes_all = _managed(configuration or {}, cluster, namespace)
+        workloads = cluster.bodies("Workload") or []
+        return Setup(
+            Kueue(
+                flavors=cluster.bodies("ResourceFlavor") or (),
+                cluster_queues=cluster.bodies("ClusterQueue") or (),
+                local_queues=cluster.bodies("LocalQueue") or (),
+                cohorts=cluster.bodies("Cohort") or (),
+                admitted=workloads,
+                namespaces=cluster.bodies("Namespace") or (),
+                limit_ranges=cluster.bodies("LimitRange") or (),
+                runtime_classes=cluster.bodies("RuntimeClass"),
+                admission_checks=cluster.bodies("AdmissionCheck"),
+                topologies=cluster.bodies("Topology"),
+                configuration=configuration,
+            ),
+            namespace,
+            takes_pods,
+            takes_all,
+            _priorities(cluster),
+            tuple(each for each in workloads if not _is_settled(each)),
+            dict(_inactive(cluster, namespace)),
+        )
+    except (ValueError, yaml.YAMLError) as refusal:
+        words = str(refusal)
+        culprit = next((item for item in manifests if f"{item.kind} {item.name}" in words), manifests[0])
+        raise GpuflowError(Finding("GF403", words, culprit.where, "fix the manifest")) from None
+
+
+def _inactive(cluster: Cluster, namespace: str) -> Iterator[tuple[tuple[str, str], str]]:
+    for item in (*cluster.of("ClusterQueue"), *cluster.of("LocalQueue", namespace)):
+        status = read_map(item.body.get("status"), f"{item.kind} {item.name}: status")
+        for each in read_maps(status.get("conditions"), f"{item.kind} {item.name}: status.conditions"):
+            if each.get("type") == "Active" and each.get("status") == "False":
+                yield (item.kind, item.name), str(each.get("message") or each.get("reason") or "no reason is given")
+
+
+def _configuration(cluster: Cluster) -> Mapping[str, Any] | None:
+    """Kueue's own configuration, as an object or in the ConfigMap that its manager reads; at most one may be there."""
+    found = list(_configurations(cluster))
+    if len(found) > 1:
+        raise ValueError(f"the snapshot holds {len(found)} configurations of Kueue; keep the one that it runs with")
+    return found[0] if found else None
+
+
+def _configurations(cluster: Cluster) -> Iterator[Mapping[str, Any]]:
+    for item in cluster.of("Configuration"):
+        if item.group == "config.kueue.x-k8s.io":
+            yield item.body
+    for item in cluster.of("ConfigMap"):
+        text = _entry(item)
+        if text is not None:
+            document = yaml.safe_load(text)
+            if not isinstance(document, Mapping):
+                raise ValueError(f"ConfigMap {item.name}: {CONFIGURATION_KEY} is not a Configuration")
+            yield document
+
+
+def _entry(item: Manifest) -> str | None:
+    """The text under the manager's key, when it is Kueue's: other controllers use the same key."""
+    data = item.body.get("data")
+    text = data.get(CONFIGURATION_KEY) if isinstance(data, Mapping) else None
+    return text if isinstance(text, str) and "config.kueue.x-k8s.io" in text else None
+
+
+def _managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str) -> tuple[bool, bool]:
+    """Whether pods of the namespace are Kueue's business, and also those that name no queue."""
+    integrations = read_map(configuration.get("integrations"), "Configuration: integrations")
+    frameworks = read_texts(integrations.get("frameworks"), "Configuration: integrations.frameworks")
+    selector = read_selector(
+        configuration.get("managedJobsNamespaceSelector"), "Configuration: managedJobsNamespaceSelector"
+    )
+    labels = {"kubernetes.io/metadata.name": namespace}
+    for item in cluster.of("Namespace"):
+        if item.name == namespace:
+            metadata = read_map(item.body.get("metadata"), "metadata")
+            labels = {**read_map(metadata.get("labels"), "metadata.labels"), **labels}
+    takes_pods = (not frameworks or "pod" in frameworks) and (selector is None or selector.matches(labels))
+    return takes_pods, configuration.get("manageJobsWithoutQueueName") is True
+
+
+def _priorities(cluster: Cluster) -> dict[str, int] | None:
+    classes = cluster.bodies("WorkloadPriorityClass")
+    if classes is None:
+        return None
+    values = {str(each["metadata"]["name"]): each.get("value") for each in classes}
+    wrong = sorted(name for name, value in values.items() if not isinstance(value, int))
+    if wrong:
+        raise ValueError(f"WorkloadPriorityClass {wrong[0]}: value: must be a whole number, not {values[wrong[0]]!r}")
+    return {name: value for name, value in values.items() if isinstance(value, int)}
+
+
+def _is_settled(workload: Mapping[str, Any]) -> bool:
+    """Whether a workload has its quota already, or is over."""
+    status = workload.get("status")
+    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    return any(
+        isinstance(each, Mapping) and each.get("type") in ("QuotaReserved", "Finished") and each.get("status") == "True"
+        for each in conditions or ()
+    )

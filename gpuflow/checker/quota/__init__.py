@@ -1,0 +1,1 @@
+"""ResourceQuotas of a namespace against the worst moment of a pipeline."""

@@ -1,0 +1,329 @@
+"""The quota lines of a namespace against the worst moment of a pipeline."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from gpuflow.checker.hints.waiting import waiting
+from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims, where_of_claims
+from gpuflow.checker.report import Scope, Verdict
+from gpuflow.checker.wording import asking
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of, tree_of
+from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.graph import safe_parallel
+from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
+from gpuflow.pod.injected import driver_pod, engine_of
+from gpuflow.quantity import Quantity
+
+COUNTED_PODS: Final = "count/pods"
+WORKFLOWS: Final = "count/workflows.argoproj.io"
+"""The quota key of the object that Argo makes for a run."""
+RESULTS: Final = "count/workflowtaskresults.argoproj.io"
+"""That of the objects in which Argo's pods report how they ended, one each."""
+ON_ARGO: Final = ("argo", "kubeflow")
+
+
+Charges = Mapping[str, Mapping[str, Quantity]]
+"""What a pod of each step costs, by quota key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One step before the API server: now, and with nothing else in the namespace."""
+
+    step: StepDemand
+    now: Admission
+    ever: Admission
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the API server looks at when a pod is created in a namespace."""
+
+    quotas: tuple[tuple[Manifest, Quota], ...]
+    limit_ranges: tuple[Mapping[str, Any], ...]
+    priority_classes: list[Mapping[str, Any]] | None
+    runtime_classes: list[Mapping[str, Any]] | None
+    namespace: Mapping[str, Any]
+    storage_classes: list[Mapping[str, Any]] | None = None
+
+    def judge(self, steps: Iterable[StepDemand]) -> list[Judged]:
+        """Ask the API server's rules about every step's pod; of pods that differ in their commands only, about one."""
+        known: dict[bytes, Judged] = {}
+        found = []
+        for step in steps:
+            metadata = {"name": step.name.replace(".", "-"), **step.pod["metadata"]}
+            first = known.get(shape := _shape(step.pod))
+            if first is not None and first.now.allowed and first.ever.allowed:
+                found.append(Judged(step, first.now.of_twin(metadata), first.ever.of_twin(metadata)))
+                continue
+            one = self._judge(step, {"metadata": metadata, "spec": step.pod["spec"]})
+            known[shape] = one
+            found.append(one)
+        return found
+
+    def _judge(self, step: StepDemand, pod: Mapping[str, Any]) -> Judged:
+        return Judged(step, self._admit(pod, [quota for _, quota in self.quotas]), self.admit_alone(pod))
+
+    def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
+        """What the API server says to a pod when nothing else runs in the namespace."""
+        return self._admit(pod, [emptied(quota) for _, quota in self.quotas])
+
+    def _admit(self, pod: Mapping[str, Any], quotas: Sequence[Quota]) -> Admission:
+        return admit(
+            pod,
+            quotas=quotas,
+            limit_ranges=self.limit_ranges,
+            priority_classes=self.priority_classes,
+            runtime_classes=self.runtime_classes,
+            namespace=self.namespace,
+        )
+
+
+def surroundings(cluster: Cluster, namespace: str) -> Surroundings:
+    """The namespace's own objects and the cluster's classes; a manifest that cannot be read is an error."""
+    quotas = tuple((item, _read(item)) for item in cluster.of("ResourceQuota", namespace))
+    labels = next(
+        (item.body for item in cluster.of("Namespace") if item.name == namespace), {"metadata": {"name": namespace}}
+    )
+    return Surroundings(
+        quotas,
+        tuple(item.body for item in sorted(cluster.of("LimitRange", namespace), key=lambda each: each.name)),
+        cluster.bodies("PriorityClass"),
+        cluster.bodies("RuntimeClass"),
+        labels,
+        cluster.bodies("StorageClass"),
+    )
+
+
+def _shape(pod: Mapping[str, Any]) -> bytes:
+    """Everything of a pod that the API server may look at: all but its name, its labels and what its containers run."""
+    spec = dict(pod["spec"])
+    for field in ("containers", "initContainers"):
+        spec[field] = [
+            {key: value for key, value in container.items() if key not in ("command", "args")}
+            for container in spec.get(field, ())
+        ]
+    return marshal.dumps((spec, pod["metadata"].get("annotations")), 2)
+
+
+def _read(item: Manifest) -> Quota:
+    try:
+        return read_quota(item.body)
+    except ValueError as refusal:
+        raise GpuflowError(Finding("GF403", str(refusal), item.spoken_of(str(refusal)), "fix the manifest")) from None
+
+
+def emptied(quota: Quota) -> Quota:
+    """The quota as if nothing was used."""
+    return quota._replace(used=dict.fromkeys(quota.hard, Quantity.zero))
+
+
+def scopes(
+    demand: Demand, around: Surroundings, judged: Sequence[Judged], runs: int
+) -> Iterator[tuple[Scope, Bound, Manifest]]:
+    """Each line of each quota that the pipeline touches."""
+    claims = charges_of_claims(run_claims(demand.pipeline, around.storage_classes))
+    driver = judged_driver(demand, around)
+    counted: dict[tuple[object, ...], Counted] = {}
+    for item, quota in around.quotas:
+        if quota.scopes not in counted:
+            alike = [other for _, other in around.quotas if other.scopes == quota.scopes]
+            counted[quota.scopes] = _count(demand, alike, judged, driver)
+        own = counted[quota.scopes]
+        peaks = {key: bound for key, bound in own.peaks.items() if _is_counted(key, quota)}
+        if counts_claims(quota):
+            peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
+        objects = _objects(demand, own.charges, own.before, quota)
+        peaks |= {key: bound for key, bound in objects.items() if key in quota.hard}
+        for key in sorted(quota.hard):
+            bound = peaks.get(_counted(key))
+            if bound is not None and (bound.value is None or bound.value):
+                # A gang runs whole or not at all, and a run needs all its claims.
+                wholes = (charge.get(_counted(key), Quantity.zero) * pods for charge, pods in own.kinds)
+                alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
+                yield _scope(quota, key, bound, None if key in claims else own.tree, runs, alone), bound, item
+
+
+class Counted(NamedTuple):
+    """What the steps cost quotas that count the same pods, and the worst moment of each key."""
+
+    charges: Charges
+    before: Mapping[str, Quantity]
+    """What the engine's driver costs, before a step."""
+    kinds: list[tuple[Mapping[str, Quantity], int]]
+    """The charges that differ, with the pods of a step."""
+    tree: Any
+    peaks: Mapping[str, Bound]
+
+
+def _count(demand: Demand, quotas: Sequence[Quota], judged: Sequence[Judged], driver: Admission | None) -> Counted:
+    """Several quotas of a namespace often have keys in common: each key is asked about once."""
+    before = {} if driver is None else _charges(driver, quotas)
+    known: dict[int, dict[str, Quantity]] = {}  # steps whose pods are alike share one answer
+    charges = {}
+    for one in judged:
+        shared = id(one.ever.used) if one.ever.allowed else id(one)
+        if shared not in known:
+            known[shared] = _dearest(_charges(one.ever, quotas), before)
+        charges[one.step.name] = known[shared]
+    kinds = {(id(charges[one.step.name]), one.step.pods): charges[one.step.name] for one in judged}
+    return Counted(
+        charges,
+        before,
+        [(charge, pods) for (_, pods), charge in kinds.items()],
+        tree_of(demand.pipeline, demand.steps, charges),
+        peaks_of(demand.pipeline, demand.steps, charges),
+    )
+
+
+def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
+    return {key: amount for quota in quotas for key, amount in _charge(answer, quota).items()}
+
+
+def _is_counted(key: str, quota: Quota) -> bool:
+    return any(_counted(each) == key for each in quota.hard)
+
+
+def _counted(key: str) -> str:
+    """The name under which a demand counts a key: `cpu` in a quota is `requests.cpu`."""
+    return f"requests.{key}" if key in ALIASES else key
+
+
+def _dearest(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """What a step costs at its dearest: the engine's driver ends before the step's own pod starts."""
+    both = {key: max(own.get(key, Quantity.zero), before.get(key, Quantity.zero)) for key in {**own, **before}}
+    return {_counted(key): amount for key, amount in both.items()}
+
+
+def _objects(demand: Demand, charges: Charges, before: Mapping[str, Quantity], quota: Quota) -> dict[str, Bound]:
+    """What stays in the namespace after a step has ended: `count/` keys count finished pods, and every retry is one.
+
+    Scopes are about pods: a quota that has some counts the pods within them and no other objects.
+    """
+    counted = [step for step in demand.steps if charges[step.name].get(COUNTED_PODS)]
+    found = {COUNTED_PODS: _pods_left(demand, counted, COUNTED_PODS in before)}
+    if not quota.scopes and demand.engine in ON_ARGO:
+        found[RESULTS] = _pods_left(demand, demand.steps, bool(before))
+        found[WORKFLOWS] = Bound("exact", Quantity.from_units(1))
+    return {key: bound for key, bound in found.items() if bound is not None}
+
+
+def _pods_left(demand: Demand, counted: Sequence[StepDemand], driven: bool) -> Bound | None:
+    """All pods that a run leaves behind. `driven`: each step has a driver, and so has the run."""
+    steps = demand.pipeline.steps | demand.pipeline.exit
+    tries = int(driven)
+    for step in counted:
+        policy = demand.pipeline.effective(step.name).retry if step.name in steps else None
+        if step.copies is None or "." in step.name:
+            why = f"how many pods {step.name} leaves behind is only known when it has run"
+            return Bound("unknown", None, why, (step.name,))
+        tries += step.copies * step.pods * (1 + (policy.failures + policy.interruptions if policy else 0))
+        tries += step.copies * driven
+    if not tries:
+        return None
+    because = "every try of every step, because finished pods count until they are deleted"
+    return Bound("at-most", Quantity.from_units(tries), because, tuple(step.name for step in counted))
+
+
+def charge_of(one: Judged, quota: Quota) -> dict[str, Quantity]:
+    """What the step's pod costs this quota: its totals after the pod when it was empty before."""
+    return _charge(one.ever, quota)
+
+
+def judged_driver(demand: Demand, around: Surroundings) -> Admission | None:
+    """What the API server says to the pod that the engine runs before every step, when nothing else is there."""
+    pod = driver_pod(engine_of(demand.site, demand.engine))
+    if pod is None or not demand.steps:
+        return None
+    deadline = demand.pipeline.deadline
+    spec = {**pod["spec"], **({} if deadline is None else {"activeDeadlineSeconds": deadline.seconds})}
+    return around.admit_alone({"metadata": {"name": f"{demand.pipeline.name}-driver"}, "spec": spec})
+
+
+def _charge(answer: Admission, quota: Quota) -> dict[str, Quantity]:
+    totals = answer.used.get(quota.name) if answer.allowed else answer.usage
+    return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard}
+
+
+def _quoted(witness: Sequence[str]) -> str:
+    return f'"{witness[0]}"' if witness else "the fan-out"
+
+
+def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity) -> Scope:
+    hard, used = quota.hard[key], quota.used.get(key)
+    peak = None if bound.value is None else bound.value * runs
+    verdict: Verdict
+    if alone > hard or (key in (WORKFLOWS, RESULTS) and not hard):
+        verdict = "never"
+    elif peak is None or used is None:
+        verdict = "unknown"
+    else:
+        verdict = "always" if used + peak <= hard else "may-queue"
+    safe = None
+    if verdict != "always" and used is not None and runs == 1 and tree is not None and not key.startswith("count/"):
+        safe = safe_parallel(tree, _counted(key), (hard - used).milli)
+    return Scope("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
+
+
+def quota_findings(
+    demand: Demand, scope: Scope, bound: Bound, item: Manifest, judged: Sequence[Judged], safe: int | None
+) -> Iterator[Finding]:
+    """Why a line is not *always*, with the server's own words where a single pod already meets them.
+
+    `safe` is the parallelism with which no line of the whole report waits.
+    """
+    if scope.verdict == "always" or (scope.verdict == "never" and scope.resource not in (WORKFLOWS, RESULTS)):
+        return  # the step that is too much for a line is named on its own
+    refused = (one.now.message or "" for one in judged if not one.now.allowed)
+    own = f"quota: {scope.name},"
+    words = next((message for message in refused if own in message and scope.resource in message), None)
+    if scope.used is None:
+        yield Finding(
+            "GF576",
+            f"quota {scope.name} does not say yet how much of {scope.resource} is in use: what it leaves is not known",
+            item.at("status", "used"),
+            "take the snapshot again when Kubernetes has caught up",
+            severity="warning",
+            kubernetes=words,
+        )
+        return
+    first = scope.witness[0].split(".")[0] if scope.witness else None
+    where = (
+        demand.pipeline.where("steps" if first in demand.pipeline.steps else "exit", first or "", key=True)
+        if first
+        else Where()
+        if scope.resource == WORKFLOWS
+        else where_of_claims(demand)
+    )
+    left = max(scope.hard - scope.used, Quantity.zero)
+    if scope.peak is None:
+        yield Finding(
+            "GF514",
+            f"{scope.resource}: the worst moment is unknown: {bound.because}",
+            where,
+            f"give {_quoted(bound.witness)} a parallel cap, so that its demand is bounded",
+            severity="warning",
+        )
+        return
+    if scope.witness:
+        together = asking(scope.witness)
+    else:
+        together = "the run's own Workflow asks" if scope.resource == WORKFLOWS else "the claims of the run ask"
+    hint = waiting(demand.engine, "objects" if scope.resource in (COUNTED_PODS, RESULTS) else "quota")
+    if safe is not None:
+        hint += f"\nalways admitted with parallel: {safe}"
+    elif scope.safe_parallelism is not None:
+        hint += f"\nwith parallel: {scope.safe_parallelism} this line of the quota always has room"
+    yield Finding(
+        "GF512",
+        f"{together} for {scope.peak} of {scope.resource}; quota {scope.name} leaves {left} of {scope.hard}",
+        where,
+        hint,
+        severity="warning",
+        kubernetes=words,
+    )

@@ -1,0 +1,108 @@
+"""Volumes that a step waits for and never gets: claims that do not exist, and claims that nothing will ever fill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from gpuflow.checker.quota.claims import is_default
+from gpuflow.checker.quota.namespace import Judged
+from gpuflow.cluster import Cluster
+from gpuflow.demands import Demand
+from gpuflow.errors import Finding, did_you_mean
+from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.resources import read_map, read_maps
+
+SHARED_MODES: Final = {"ReadWriteMany", "ReadOnlyMany"}
+ZONE_LABELS: Final = (
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+)
+"""Labels by which the scheduler keeps a volume's pods in its zone."""
+
+
+def pending_claims(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
+    """A finding for each volume that keeps its pod pending for ever, as far as the snapshot can tell."""
+    yield from _unfilled(demand, cluster)
+    yield from _missing(demand, cluster, namespace, judged)
+
+
+def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
+    """Claims of the run whose storage class makes no volumes because it does not exist."""
+    classes = cluster.bodies("StorageClass")
+    if classes is None:
+        return
+    names = sorted(_name(body) for body in classes)
+    ready = {_class_of(volume.body) for volume in cluster.of("PersistentVolume")}
+    for name, claim in demand.pipeline.claims.items():
+        wanted = claim.storage_class
+        if wanted is None and not any(map(is_default, classes)) and "" not in ready:
+            yield Finding(
+                "GF561",
+                f'claim "{name}" names no storage class, and the cluster has no default one: it stays pending',
+                demand.pipeline.where("claims", name, key=True),
+                f"give it storage_class: {' or '.join(names)}" if names else "have a StorageClass made",
+                kubernetes="no persistent volumes available for this claim and no storage class is set",
+            )
+        elif wanted and wanted not in names and wanted not in ready:
+            known = did_you_mean(wanted, names) or f"the cluster has {', '.join(names) or 'none'}"
+            yield Finding(
+                "GF561",
+                f'claim "{name}" asks for storage class {wanted}, which does not exist: it stays pending',
+                demand.pipeline.where("claims", name, "storage_class"),
+                known,
+                kubernetes=f'storageclass.storage.k8s.io "{wanted}" not found',
+            )
+
+
+def _missing(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
+    """Claims that steps mount and that the namespace does not have."""
+    claims = cluster.bodies("PersistentVolumeClaim", namespace)
+    if claims is None:
+        return
+    names = sorted(_name(body) for body in claims)
+    own = {run_claim_volume(name) for name in demand.pipeline.claims}
+    wanted: dict[str, list[str]] = {}
+    for one in judged:
+        for volume in read_maps(one.step.pod["spec"].get("volumes"), "spec.volumes"):
+            claim = read_map(volume.get("persistentVolumeClaim"), "persistentVolumeClaim").get("claimName")
+            if claim is not None and volume["name"] not in own and claim not in names:
+                wanted.setdefault(claim, []).append(one.step.name)
+    for claim, steps in wanted.items():
+        top = steps[0].split(".")[0]
+        who = f'step "{steps[0]}" mounts' if len(steps) == 1 else f"steps {', '.join(steps)} mount"
+        yield Finding(
+            "GF561",
+            f"{who} the claim {claim}, which does not exist in {namespace}: the pod stays pending",
+            demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True),
+            did_you_mean(claim, names) or "make the claim first",
+            kubernetes=f'persistentvolumeclaim "{claim}" not found',
+        )
+
+
+def open_claims(cluster: Cluster, namespace: str) -> frozenset[str]:
+    """The claims that any node can mount, for any number of pods: bound to a shared volume that is tied to no place."""
+    volumes = {item.name: item.body for item in cluster.of("PersistentVolume")}
+    found = set()
+    for claim in cluster.of("PersistentVolumeClaim", namespace):
+        volume = volumes.get(str(read_map(claim.body.get("spec"), "spec").get("volumeName") or ""))
+        if volume is not None and _is_open(volume):
+            found.add(claim.name)
+    return frozenset(found)
+
+
+def _is_open(volume: Mapping[str, Any]) -> bool:
+    spec = read_map(volume.get("spec"), "spec")
+    labels = read_map(read_map(volume.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    tied = spec.get("nodeAffinity") or any(label in labels for label in ZONE_LABELS)
+    return not tied and bool(SHARED_MODES & set(spec.get("accessModes") or ()))
+
+
+def _name(body: Mapping[str, Any]) -> str:
+    return str(read_map(body.get("metadata"), "metadata").get("name") or "")
+
+
+def _class_of(body: Mapping[str, Any]) -> str:
+    return str(read_map(body.get("spec"), "spec").get("storageClassName") or "")

@@ -1,0 +1,1 @@
+"""Findings that no verdict needs: what will hurt, and what can never work as it is set up."""

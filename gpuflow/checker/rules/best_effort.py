@@ -1,0 +1,37 @@
+"""GPU pods that the kubelet ranks last: Kubernetes looks at cpu and memory alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuflow.checker.quota.namespace import Judged
+from gpuflow.checker.wording import listed, where_of
+from gpuflow.demands import Demand
+from gpuflow.errors import Finding
+from gpuflow.kubernetes.admission.pod import read_pod
+from gpuflow.kubernetes.admission.stored import quality_of_service
+
+
+def best_effort(demand: Demand, judged: Sequence[Judged]) -> Iterator[Finding]:
+    """Steps with GPUs whose pods, after the LimitRange's defaults, ask for neither cpu nor memory."""
+    names = [one.step.name for one in judged if one.ever.allowed and _has_devices(one) and _is_last(one)]
+    if names:
+        pods = "its pod is" if len(names) == 1 else "their pods are"
+        yield Finding(
+            "GF551",
+            f"{listed(names)}: GPUs, but neither cpu nor memory: {pods} BestEffort, with nothing set aside, and first "
+            "to be evicted",
+            where_of(demand, names[0]),
+            "say cpu and memory in the step or in defaults; GPUs do not count for this",
+            severity="warning",
+        )
+
+
+def _has_devices(one: Judged) -> bool:
+    return any("/" in key for key in one.step.requests)
+
+
+def _is_last(one: Judged) -> bool:
+    if one.step.requests.keys() & {"cpu", "memory"}:
+        return False  # said by the step itself: no need to read what admission made of the pod
+    return quality_of_service(read_pod(one.ever.pod)) == "BestEffort"

@@ -1,0 +1,253 @@
+"""Demand × cluster = report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpuflow.checker.hints.refusals import refusal_hint
+from gpuflow.checker.outcome import Outcome, joined, said
+from gpuflow.checker.pipeline.placement import placing
+from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
+from gpuflow.checker.quota.ineffective_keys import dead_keys
+from gpuflow.checker.quota.namespace import Judged, Surroundings, quota_findings, scopes, surroundings
+from gpuflow.checker.quota.unknown_usage import open_quotas
+from gpuflow.checker.quota.volume_claims import pending_claims
+from gpuflow.checker.report import Report, Scope, safe_parallelism, worst
+from gpuflow.checker.rules.active_deadline import with_deadline
+from gpuflow.checker.rules.every_rule import advice
+from gpuflow.checker.rules.later_attempts import later_outcome
+from gpuflow.checker.rules.limit_range_order import taken, wavering
+from gpuflow.checker.rules.retry_and_checkpoint import survival
+from gpuflow.checker.snapshot.unknowns import assumptions, gaps
+from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, strangers
+from gpuflow.checker.snapshot.validation import require_readable
+from gpuflow.checker.wording import listed, shortened
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.demands import Bound, Demand
+from gpuflow.errors import Finding, Where, did_you_mean
+
+JUDGED = {
+    "Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass", "StorageClass",
+    "PersistentVolumeClaim", "PersistentVolume", "Node", "Pod",
+    "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Workload", "WorkloadPriorityClass",
+    "AdmissionCheck", "Topology", "Configuration",
+}  # fmt: skip
+
+SEVERITIES = ("error", "warning", "note")
+"""In this order findings are read."""
+
+
+def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) -> Report:
+    """What the cluster will say to the pipeline, against this snapshot."""
+    require_readable(cluster)
+    cluster = cluster.settled(namespace)
+    first = _outcome(demand, cluster, namespace, runs)
+    whole = joined([first, later_outcome(first, demand, lambda later: _outcome(later, cluster, namespace, runs))])
+    findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return Report(
+        demand.pipeline.name,
+        namespace,
+        demand.engine,
+        cluster.source,
+        whole.verdict,
+        whole.scopes,
+        tuple(findings),
+    )
+
+
+def _outcome(demand: Demand, cluster: Cluster, namespace: str, runs: int) -> Outcome:
+    """What all parts of the cluster say to one demand."""
+    demand = with_deadline(demand)
+    around = surroundings(cluster, namespace)
+    judged = around.judge(demand.steps)
+    torn = wavering(demand, around.limit_ranges, judged)
+    judged = [taken(one) if one.step.name in torn else one for one in judged]
+    placed = placing(demand, cluster, namespace, around, judged, runs)
+    quota_lines = list(scopes(demand, around, judged, runs))
+    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
+    counsel = list(advice(demand, around, judged, lines, runs))
+    return joined(
+        [
+            said(_refused(demand, judged), "never"),
+            said(dict.fromkeys(torn.values()), "unknown"),
+            _claims(demand, cluster, namespace, around, judged),
+            said(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged)),
+            said(dead_keys(around.quotas, cluster, _asked(judged))),
+            _quotas(demand, judged, quota_lines, safe_parallelism(lines)),
+            said(open_quotas(demand, around, judged, lines), "unknown"),
+            placed,
+            said(survival(demand.pipeline, demand.site)),
+            said((finding for finding in counsel if finding.severity == "error"), "never"),
+            said(finding for finding in counsel if finding.severity != "error"),
+            said((*_assumed(around), *assumptions(cluster, judged))),
+            said((*_strange(cluster, namespace, around), *gaps(cluster, namespace)), "unknown"),
+            said(_unjudged(demand, cluster, namespace, judged), "unknown"),
+        ]
+    )
+
+
+def _claims(
+    demand: Demand, cluster: Cluster, namespace: str, around: Surroundings, judged: Sequence[Judged]
+) -> Outcome:
+    """Volumes: claims that are refused, that stay pending for ever, or whose class decides and is not known."""
+    quotas = [quota for _, quota in around.quotas]
+    claims = run_claims(demand.pipeline, around.storage_classes)
+    unknown = unknown_classes(demand, quotas, cluster.source) if around.storage_classes is None else ()
+    return joined(
+        [
+            said(refused_claims(demand, claims, quotas, around.limit_ranges), "never"),
+            said(pending_claims(demand, cluster, namespace, judged), "never"),
+            said(unknown, "unknown"),
+        ]
+    )
+
+
+def _quotas(
+    demand: Demand, judged: Sequence[Judged], lines: Sequence[tuple[Scope, Bound, Manifest]], safe: int | None
+) -> Outcome:
+    """The lines of the quotas, with why each of them is not *always*."""
+    findings = [
+        finding for scope, bound, item in lines for finding in quota_findings(demand, scope, bound, item, judged, safe)
+    ]
+    return Outcome(
+        worst(scope.verdict for scope, _, _ in lines), tuple(scope for scope, _, _ in lines), tuple(findings)
+    )
+
+
+def _unjudged(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
+    pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in judged]
+    if demand.engine == "kubeflow":
+        pods.append({})  # its drivers
+    kinds = strangers(cluster, namespace, JUDGED, pods)
+    if kinds:
+        yield Finding(
+            "GF531",
+            f"the snapshot holds kinds that may hold pods back and are not judged: {', '.join(kinds)}",
+            Where(cluster.source),
+            "judged are quotas, limit ranges, classes, Kueue's queues and nodes: the verdict is about them alone.\n"
+            f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; a snapshot keeps that',
+            severity="warning",
+        )
+
+
+def _refused(demand: Demand, judged: Sequence[Judged]) -> Iterator[Finding]:
+    """Steps that the API server refuses even in an empty namespace. The same refusal of many steps is said once."""
+    groups: dict[str, list[str]] = {}
+    for one in judged:
+        if not one.ever.allowed:
+            text = one.ever.message or ""
+            reason = text.split(" is forbidden: ", 1)[-1].split(" is invalid: ", 1)[-1]
+            groups.setdefault(f"{one.ever.stage}\0{reason}", []).append(one.step.name)
+    for key, names in groups.items():
+        stage = key.split("\0")[0]
+        first = next(one for one in judged if one.step.name == names[0])
+        yield Finding(
+            _STAGES.get(stage, "GF501"),
+            f"{listed(names)} can never be admitted",
+            _where(demand, names[0]),
+            refusal_hint(first.ever.message, demand.site, demand.engine) or _HINTS.get(stage),
+            kubernetes=first.ever.message,
+        )
+
+
+_STAGES = {
+    "quota": "GF501",
+    "limitrange": "GF502",
+    "validation": "GF503",
+    "podsecurity": "GF504",
+    "priority": "GF505",
+    "runtimeclass": "GF505",
+}
+_HINTS = {
+    "quota": "ask for less in this step, or have the quota raised",
+    "limitrange": "stay within the namespace's LimitRange, or have it changed",
+    "validation": "what the LimitRange fills in and what the step asks for do not go together",
+    "podsecurity": "drop what the namespace's Pod Security Standard forbids, or run in another namespace",
+    "priority": "use a PriorityClass that exists",
+    "runtimeclass": "use a RuntimeClass that exists",
+}
+
+
+def _where(demand: Demand, name: str) -> Where:
+    top = name.split(".")[0]
+    return demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True)
+
+
+def _limit_range_gpus(demand: Demand, limit_ranges: Sequence[Manifest], judged: Sequence[Judged]) -> Iterator[Finding]:
+    """GPUs that a LimitRange hands to containers which asked for none."""
+    if not limit_ranges:
+        return
+    given: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for one in judged:
+        before = dict(_containers(one.step.pod))
+        for name, resources in _containers(one.ever.pod):
+            for key, amount in resources.items():
+                if "/" in key and key not in before.get(name, {}):
+                    given.setdefault((key, str(amount)), {}).setdefault(one.step.name, []).append(name)
+    for (key, amount), steps in given.items():
+        groups: dict[str, list[str]] = {}
+        for step, names in steps.items():
+            groups.setdefault(", ".join(sorted(names)), []).append(step)
+        who = "; ".join(f"{names} of {shortened(members)}" for names, members in groups.items())
+        yield Finding(
+            "GF513",
+            f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
+            _giver(limit_ranges, key) or _where(demand, next(iter(steps))),
+            f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
+            f"a quota on requests.{key}",
+            severity="warning",
+        )
+
+
+def _giver(limit_ranges: Sequence[Manifest], key: str) -> Where | None:
+    """The line of the LimitRange that names a resource for containers."""
+    for item in limit_ranges:
+        for index, bounds in enumerate(item.body["spec"].get("limits") or ()):
+            for field in ("default", "max", "defaultRequest", "min"):
+                if bounds.get("type") == "Container" and key in (bounds.get(field) or {}):
+                    return item.at("spec", "limits", index, field, key, key=True)
+    return None
+
+
+def _asked(judged: Sequence[Judged]) -> set[str]:
+    """The extended resources that the steps ask for."""
+    return {key for one in judged for _, resources in _containers(one.step.pod) for key in resources if "/" in key}
+
+
+def _containers(pod: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    for field in ("initContainers", "containers"):
+        for container in pod["spec"].get(field, []):
+            resources = container.get("resources", {})
+            yield container["name"], {**resources.get("requests", {}), **resources.get("limits", {})}
+
+
+def _strange(cluster: Cluster, namespace: str, around: Surroundings) -> Iterator[Finding]:
+    """Signs that the snapshot is not about this namespace, or says nothing where it should."""
+    homes = {item.namespace for item in cluster.objects if item.namespace is not None}
+    homes |= {item.name for item in cluster.of("Namespace")}
+    if homes and namespace not in homes:
+        yield Finding(
+            "GF533",
+            f'the snapshot holds nothing of namespace "{namespace}"',
+            Where(cluster.source),
+            did_you_mean(namespace, homes) or f"it has {', '.join(sorted(homes))}",
+            severity="warning",
+        )
+    for item, quota in around.quotas:
+        if not quota.hard:
+            section = "spec" if quota.assumed else "status"
+            message = f"quota {quota.name} limits nothing: its {section} has no hard"
+            yield Finding("GF534", message, item.at(section), "is it misspelt?")
+
+
+def _assumed(around: Surroundings) -> Iterator[Finding]:
+    for item, quota in around.quotas:
+        if quota.assumed:
+            yield Finding(
+                "GF532",
+                f"quota {quota.name} has no status: taken as enforced as written, with nothing in use",
+                item.where,
+                "take a snapshot of the live cluster to see what is in use",
+                severity="note",
+            )

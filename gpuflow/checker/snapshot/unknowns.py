@@ -1,0 +1,216 @@
+"""What a snapshot leaves open: kinds that could not be read, objects without a status, fields that do not exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gpuflow.checker.kueue.queues import read_cohort
+from gpuflow.checker.kueue.tree import cyclic_cohorts
+from gpuflow.checker.nodes.subjects import GROUP_MAX
+from gpuflow.checker.quota.namespace import Judged
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.cluster.fields import strays
+from gpuflow.errors import Finding, Where, did_you_mean
+from gpuflow.pod.build import QUEUE_LABEL
+from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
+
+LIVE = "take a snapshot of the live cluster: gpuflow snapshot"
+CLASSES = {"PriorityClass": "priorityClassName", "RuntimeClass": "runtimeClassName"}
+"""Classes that a pod names, and the field it names them in."""
+MOST_NAMES = 5
+
+
+def gaps(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """What keeps the verdict from being *always*: something of the cluster is not known."""
+    if cluster.namespace not in (None, namespace):
+        yield Finding(
+            "GF533",
+            f'the snapshot was taken of namespace "{cluster.namespace}": it does not hold what limits "{namespace}"',
+            Where(cluster.source),
+            f"take another with gpuflow snapshot --namespace {namespace}",
+            severity="warning",
+        )
+    for reason, kinds in cluster.closed().items():
+        yield Finding(
+            "GF571",
+            f"not known, because they could not be listed ({reason}): {', '.join(kinds)}",
+            Where(cluster.source),
+            "gpuflow snapshot --rbac prints the permissions that are needed",
+            severity="warning",
+        )
+    yield from _strays(cluster, namespace)
+    yield from _unsettled_quotas(cluster, namespace)
+    yield from _empty_limits(cluster, namespace)
+    yield from _silent_nodes(cluster)
+    yield from _lost_workloads(cluster)
+
+
+def assumptions(cluster: Cluster, judged: Sequence[Judged]) -> Iterator[Finding]:
+    """What is taken for granted where the snapshot says nothing, and what is worth knowing besides."""
+    yield from _cycles(cluster)
+    for kind, field in CLASSES.items():
+        names = sorted({name for one in judged if (name := one.step.pod["spec"].get(field))})
+        if names and cluster.bodies(kind) is None:
+            are = "is" if len(names) == 1 else "are"
+            message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} taken to exist"
+            yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
+    queued = sorted({name for one in judged if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))})
+    if queued and not cluster.of("LocalQueue") and not cluster.of("ClusterQueue"):
+        message = f"the snapshot has no queues: how long pods wait in {', '.join(queued)} is not judged"
+        yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
+    nodes = [node for node in cluster.of("Node") if not _is_template(node)]
+    if nodes and not cluster.of("Pod") and "Pod" not in cluster.listed:
+        yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are taken as empty")
+    queues = cluster.of("ClusterQueue")
+    bare = [queue for queue in (*queues, *cluster.of("LocalQueue")) if not queue.body.get("status")]
+    if bare:
+        used = "" if cluster.of("Workload") or "Workload" in cluster.listed else ", with nothing in use"
+        verb = "has" if len(bare) == 1 else "have"
+        yield _assumed(bare, f"{_listed(bare)} {verb} no status: taken as active and as written{used}")
+
+
+def _assumed(items: list[Manifest], message: str) -> Finding:
+    return Finding("GF573", message, items[0].where, LIVE, severity="note")
+
+
+def _strays(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    for item in cluster.objects:
+        for stray in strays(item.kind, item.body) if item.is_known and item.in_namespace(namespace) else ():
+            *above, name = stray.path
+            holder = ".".join(map(str, above)) or "it"
+            yield Finding(
+                "GF407",
+                f"{item.kind} {item.name}: {holder} has no field {name}; Kubernetes ignores or refuses it",
+                item.at(*stray.path, key=True),
+                did_you_mean(str(name), stray.known) or f"known there: {', '.join(stray.known)}",
+                severity="warning",
+            )
+
+
+def _unsettled_quotas(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """Quotas whose status is not yet what their spec says: what is enforced is about to change."""
+    for item in cluster.of("ResourceQuota", namespace):
+        wanted, enforced = (
+            read_resource_list(read_map(item.body.get(part), part).get("hard"), f"{part}.hard")
+            for part in ("spec", "status")
+        )
+        differing = sorted(key for key in {*wanted, *enforced} if wanted.get(key) != enforced.get(key))
+        if enforced and wanted and differing:
+            key = differing[0]
+            yield Finding(
+                "GF576",
+                f"quota {item.name} is being changed: {key} is {_amount(wanted, key)} in spec.hard and "
+                f"{_amount(enforced, key)} in status.hard",
+                item.at("status", "hard", key),
+                "take the snapshot again when Kubernetes has caught up",
+                severity="warning",
+            )
+
+
+def _amount(amounts: ResourceList, key: str) -> str:
+    return str(amounts[key]) if key in amounts else "missing"
+
+
+def _empty_limits(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+    """Limit ranges that say nothing, which nobody writes on purpose."""
+    for item in cluster.of("LimitRange", namespace):
+        limits = read_maps(read_map(item.body.get("spec"), "spec").get("limits"), "spec.limits")
+        if not limits or not all(any(limit.get(field) for field in BOUNDS) for limit in limits):
+            yield Finding(
+                "GF534", f"limit range {item.name} limits nothing", item.at("spec", "limits"), "is it misspelt?"
+            )
+
+
+BOUNDS = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
+
+
+def _silent_nodes(cluster: Cluster) -> Iterator[Finding]:
+    """Nodes that do not say what they have hold nothing, which is not what their author meant."""
+    for node in cluster.of("Node"):
+        status = read_map(node.body.get("status"), "status")
+        if not status.get("allocatable") and not status.get("capacity"):
+            yield Finding(
+                "GF572",
+                f"node {node.name} has no status.allocatable: it is counted as one that holds nothing",
+                node.at("status"),
+                "take the manifest from the live cluster, or write down what the node offers",
+                severity="warning",
+            )
+
+
+def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
+    """Queues that say that more is admitted, or waits, than the snapshot shows: who holds quota is then not known."""
+    homes = {(item.namespace, item.name): _target_of(item.body) for item in cluster.of("LocalQueue")}
+    holders = Counter(_queue_of(item.body) for item in cluster.of("Workload"))
+    lining_up = Counter(
+        homes.get((item.namespace, str(read_map(item.body.get("spec"), "spec").get("queueName") or "")))
+        for item in cluster.of("Workload")
+        if not _queue_of(item.body)
+    )
+    for queue in cluster.of("ClusterQueue"):
+        status = read_map(queue.body.get("status"), "status")
+        said = max((n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0)
+        waiting, shown = status.get("pendingWorkloads"), holders[queue.name]
+        words = f"has admitted {_workloads(said)}; the snapshot shows {shown}" if said > shown else None
+        # A workload may have been admitted between the two lists, so that both kinds are compared together.
+        if words is None and isinstance(waiting, int) and said + waiting > shown + lining_up[queue.name]:
+            words = f"says that {_workloads(waiting, 'wait')}; the snapshot shows {lining_up[queue.name]}"
+        if words is not None:
+            yield Finding(
+                "GF574",
+                f"ClusterQueue {queue.name} {words}",
+                queue.at("status"),
+                "add the Workloads and LocalQueues of all namespaces: gpuflow snapshot, or kubectl get "
+                "workloads,localqueues -A -o yaml",
+                severity="warning",
+            )
+
+
+COUNTS = ("admitted", "reserving")
+
+
+def _workloads(count: int, verb: str = "") -> str:
+    """`1 workload waits`, `2 workloads wait`."""
+    return f"{count} workload{'' if count == 1 else 's'} {verb}{'s' if verb and count == 1 else ''}".rstrip()
+
+
+def _queue_of(body: Any) -> str:
+    admission = read_map(read_map(body.get("status"), "status").get("admission"), "status.admission")
+    return str(admission.get("clusterQueue") or "")
+
+
+def _target_of(body: Any) -> str:
+    return str(read_map(body.get("spec"), "spec").get("clusterQueue") or "")
+
+
+def _cycles(cluster: Cluster) -> Iterator[Finding]:
+    manifests = {item.name: item for item in cluster.of("Cohort")}
+    cohorts = {name: read_cohort(item.body) for name, item in manifests.items()}
+    lost = cyclic_cohorts(cohorts)
+    rings: set[frozenset[str]] = set()
+    for name in sorted(lost):
+        ring = [name]
+        while (above := cohorts[ring[-1]].parent) not in ring:
+            ring.append(above)
+        if above == name and frozenset(ring) not in rings:
+            rings.add(frozenset(ring))
+            yield Finding(
+                "GF575",
+                f"cohorts are each other's parents: {' -> '.join((*ring, name))}; Kueue admits nothing below them",
+                manifests[name].at("spec", "parentName"),
+                "remove one of these parents",
+                severity="warning",
+            )
+
+
+def _is_template(node: Manifest) -> bool:
+    annotations = read_map(node.body.get("metadata"), "metadata").get("annotations")
+    return GROUP_MAX in read_map(annotations, "metadata.annotations")
+
+
+def _listed(items: list[Manifest]) -> str:
+    names = [f"{item.kind} {item.name}" for item in items]
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more

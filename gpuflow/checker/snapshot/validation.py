@@ -1,0 +1,207 @@
+"""Manifests that cannot be read, or that Kubernetes itself would refuse: each a finding at the line of the value.
+
+Every object of a snapshot is read here once by the reader of its kind, before anything is judged. So a broken one is
+named with all the others, whichever part of the check would have met it first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from gpuflow.checker.kueue.configuration import read_configuration
+from gpuflow.checker.kueue.flavors import read_flavor, read_name
+from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
+from gpuflow.checker.kueue.workloads import read_holder, read_workload
+from gpuflow.checker.nodes.subjects import read_bound, read_node, read_unbound
+from gpuflow.checker.quota.ineffective_keys import standard_fault
+from gpuflow.checker.snapshot.required_fields import (
+    require_positive,
+    require_whole_pod,
+    require_whole_runtime_class,
+    require_whole_settings,
+    require_whole_taints,
+    require_whole_workload,
+)
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.cluster.kinds import KUEUE_CONFIG
+from gpuflow.cluster.sources import KUEUE_SETTINGS_KEY
+from gpuflow.errors import Finding, GpuflowError
+from gpuflow.kubernetes.admission.classes import read_priority_class, read_runtime_class
+from gpuflow.kubernetes.admission.limit_range import read_limit_range
+from gpuflow.kubernetes.admission.pod import read_integer, read_text
+from gpuflow.kubernetes.admission.quota import read_quota
+from gpuflow.kubernetes.admission.security import LABEL, LEVELS
+from gpuflow.kubernetes.labels import read_labels
+from gpuflow.resources import read_map, read_maps, read_texts
+from gpuflow.spec import yaml_tree
+
+Body = Mapping[str, Any]
+
+SCOPES: Final = {
+    "Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+}  # fmt: skip
+OPERATORS: Final = {"In", "NotIn", "Exists", "DoesNotExist"}
+LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
+
+
+def require_readable(cluster: Cluster) -> None:
+    """Raise `GpuflowError` with every manifest that cannot be what it says it is."""
+    if "is readable" in cluster.memory:
+        return
+    findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item)]
+    if findings:
+        raise GpuflowError(findings)
+    cluster.memory["is readable"] = True
+
+
+def _faults(item: Manifest) -> Iterator[Finding]:
+    for read in READERS.get(item.kind, ()):
+        try:
+            read(item.body)
+        except ValueError as refusal:
+            words = str(refusal)
+            message = words if words.startswith(item.kind) else f"{item.kind} {item.name}: {words}"
+            hint = "fix the manifest; Kubernetes would not take it either"
+            yield Finding("GF403", message, item.spoken_of(words), hint)
+            return
+
+
+def _read_quota_rules(body: Body) -> None:
+    """What the API server demands of a quota beyond its shape."""
+    spec, status = read_map(body.get("spec"), "spec"), read_map(body.get("status"), "status")
+    for holder, field, where in ((spec, "hard", "spec"), (status, "hard", "status"), (status, "used", "status")):
+        require_positive(holder.get(field), f"{where}.{field}")
+        for key in read_map(holder.get(field), f"{where}.{field}"):
+            fault = standard_fault(key)
+            if fault:
+                raise ValueError(f"{where}.{field}[{key}]: {fault}")
+    for index, name in enumerate(read_texts(spec.get("scopes"), "spec.scopes")):
+        if name not in SCOPES:
+            raise ValueError(f"spec.scopes[{index}]: {name!r} is not one of {', '.join(sorted(SCOPES))}")
+    selector = read_map(spec.get("scopeSelector"), "spec.scopeSelector")
+    where = "spec.scopeSelector.matchExpressions"
+    for index, expression in enumerate(read_maps(selector.get("matchExpressions"), where)):
+        for field, allowed in (("scopeName", SCOPES), ("operator", OPERATORS)):
+            word = read_text(expression, field, f"{where}[{index}]")
+            if word not in allowed:
+                raise ValueError(f"{where}[{index}].{field}: {word!r} is not one of {', '.join(sorted(allowed))}")
+
+
+def _read_limit_rules(body: Body) -> None:
+    where = "spec.limits"
+    for index, item in enumerate(read_maps(read_map(body.get("spec"), "spec").get("limits"), where)):
+        kind = read_text(item, "type", f"{where}[{index}]") or ""
+        if kind not in LIMIT_TYPES and "/" not in kind:
+            raise ValueError(f"{where}[{index}].type: {kind!r} is not one of {', '.join(LIMIT_TYPES)}")
+        for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
+            at = f"{where}[{index}].{field}"
+            require_positive(item.get(field), at)
+
+
+def _read_namespace(body: Body) -> None:
+    labels = read_labels(read_map(body.get("metadata"), "metadata").get("labels"), "metadata.labels")
+    level = labels.get(LABEL)
+    if level is not None and level not in LEVELS:
+        raise ValueError(f"metadata.labels[{LABEL}]: {level!r} is not one of {', '.join(LEVELS)}")
+
+
+def _read_node_rules(body: Body) -> None:
+    status = read_map(body.get("status"), "status")
+    for field in ("allocatable", "capacity"):
+        require_positive(status.get(field), f"status.{field}")
+
+
+def _read_claim(body: Body) -> None:
+    spec = read_map(body.get("spec"), "spec")
+    read_text(spec, "storageClassName", "spec")
+    resources = read_map(spec.get("resources"), "spec.resources")
+    where = "spec.resources.requests"
+    require_positive(resources.get("requests"), where)
+
+
+def _read_volume(body: Body) -> None:
+    read_text(read_map(body.get("spec"), "spec"), "storageClassName", "spec")
+
+
+def _read_annotations(body: Body) -> None:
+    metadata = read_map(body.get("metadata"), "metadata")
+    for key, value in read_map(metadata.get("annotations"), "metadata.annotations").items():
+        if not isinstance(value, str):
+            raise ValueError(f"metadata.annotations[{key}]: annotations are strings, not {value!r}")
+
+
+def _read_workload_priority(body: Body) -> None:
+    if read_integer(body, "value", "WorkloadPriorityClass") is None:
+        raise ValueError("value: a priority class needs a value")
+
+
+def _read_group_rules(body: Body) -> None:
+    """Every flavor of a resource group says something of every resource that the group covers, and no other."""
+    where = "spec.resourceGroups"
+    for index, group in enumerate(read_maps(read_map(body.get("spec"), "spec").get("resourceGroups"), where)):
+        covered = read_texts(group.get("coveredResources"), f"{where}[{index}].coveredResources")
+        flavors = read_maps(group.get("flavors"), f"{where}[{index}].flavors")
+        if not covered or not flavors:
+            missing = "flavors" if covered else "coveredResources"
+            raise ValueError(f"{where}[{index}].{missing}: a resource group needs at least one")
+        for number, flavor in enumerate(flavors):
+            at = f"{where}[{index}].flavors[{number}].resources"
+            names = [item.get("name") for item in read_maps(flavor.get("resources"), at)]
+            if sorted(map(str, names)) != sorted(covered):
+                said = ", ".join(map(str, names)) or "nothing"
+                raise ValueError(f"{at}: must be of {', '.join(covered)}, which the group covers, not of {said}")
+
+
+def _read_status(body: Body) -> None:
+    read_map(body.get("status"), "status")
+
+
+def _read_settings(body: Body) -> None:
+    """Kueue's configuration, which its manager reads from a ConfigMap."""
+    text = read_map(body.get("data"), "data").get(KUEUE_SETTINGS_KEY)
+    if not isinstance(text, str) or KUEUE_CONFIG not in text:
+        return
+    try:
+        settings = yaml_tree.parse(text, KUEUE_SETTINGS_KEY)
+        read_configuration(settings)
+        require_whole_settings(settings)
+    except GpuflowError as refusal:
+        first = refusal.findings[0]
+        raise ValueError(f"data[{KUEUE_SETTINGS_KEY}]: its line {first.where.line}: {first.message}") from None
+    except ValueError as refusal:
+        raise ValueError(f"data[{KUEUE_SETTINGS_KEY}]: {refusal}") from None
+
+
+def _read_held(body: Body) -> None:
+    read_holder(body, by_eviction=True)
+
+
+def _named(kind: str) -> Callable[[Body], object]:
+    return lambda body: read_name(body, kind)
+
+
+READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
+    "ResourceQuota": (read_quota, _read_quota_rules),
+    "LimitRange": (read_limit_range, _read_limit_rules),
+    "Namespace": (_read_namespace,),
+    "PriorityClass": (read_priority_class,),
+    "RuntimeClass": (read_runtime_class, require_whole_runtime_class),
+    "Node": (read_node, _read_node_rules, require_whole_taints("taints")),
+    "Pod": (require_whole_pod, read_bound, read_unbound),
+    "PersistentVolumeClaim": (_read_claim, _read_annotations),
+    "PersistentVolume": (_read_volume,),
+    "StorageClass": (_read_annotations,),
+    "ResourceFlavor": (read_flavor, require_whole_taints("nodeTaints")),
+    "ClusterQueue": (read_cluster_queue, _read_group_rules, _read_status),
+    "Cohort": (read_cohort, _read_group_rules),
+    "LocalQueue": (read_local_queue,),
+    "Workload": (read_workload, require_whole_workload, _read_held),
+    "WorkloadPriorityClass": (_read_workload_priority,),
+    "Topology": (_named("Topology"),),
+    "AdmissionCheck": (_named("AdmissionCheck"),),
+    "Configuration": (read_configuration, require_whole_settings),
+    "ConfigMap": (_read_settings,),
+}
+"""How each kind is read, to see whether it can be."""

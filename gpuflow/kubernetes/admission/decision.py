@@ -1,0 +1,191 @@
+"""The way of a pod through admission, from the posted manifest to the answer.
+
+Decoding and defaulting; then LimitRange defaults, priority and runtime class change the pod; then it is
+validated as an object; then LimitRange bounds, Pod Security, overhead and, last, quota judge it. The first that
+refuses is what the user sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice, permutations
+from typing import Any, NamedTuple, TypeVar
+
+from gpuflow.kubernetes.admission.answer import Admission
+from gpuflow.kubernetes.admission.classes import (
+    PriorityClass,
+    Refused,
+    RuntimeClass,
+    check_overhead,
+    with_priority,
+    with_runtime,
+)
+from gpuflow.kubernetes.admission.clauses import joined, quoted
+from gpuflow.kubernetes.admission.limit_range import LimitRange, broken_bounds, read_limit_range, with_defaults
+from gpuflow.kubernetes.admission.pod import Manifest, Pod, read_object, read_pod, read_text
+from gpuflow.kubernetes.admission.pod_rules import pod_faults
+from gpuflow.kubernetes.admission.quota import Quota, judge, new_totals, read_quota
+from gpuflow.kubernetes.admission.security import PRIVILEGED, Policy, read_policy, violation
+from gpuflow.resources import read_map
+
+MOST_ORDERS = 720
+"""Orders of LimitRanges tried in search of other answers: all orders of six."""
+
+
+class Surroundings(NamedTuple):
+    """Everything in a namespace, and around it, that has a say in the admission of a pod."""
+
+    quotas: tuple[Quota, ...]
+    limit_ranges: tuple[LimitRange, ...]
+    priority_classes: tuple[Manifest | PriorityClass, ...] | None
+    runtime_classes: tuple[Manifest | RuntimeClass, ...] | None
+    policy: Policy
+    assumed: tuple[str, ...]
+
+
+def admit(
+    pod: Mapping[str, Any],
+    *,
+    quotas: Iterable[Manifest | Quota] | None = (),
+    limit_ranges: Iterable[Manifest | LimitRange] | None = (),
+    priority_classes: Iterable[Manifest | PriorityClass] | None = None,
+    runtime_classes: Iterable[Manifest | RuntimeClass] | None = None,
+    namespace: Manifest | str | None = None,
+) -> Admission:
+    """What the API server answers when this pod is created.
+
+    Arguments are manifests as plain maps; quotas, LimitRanges and classes that were read before are taken as
+    they are, which is quicker for many pods. `None` for a kind means unknown: it is not judged, and with
+    unknown runtime classes the pod's own overhead is taken as given. Quotas and LimitRanges that belong to
+    another namespace than the pod are left out. `namespace` brings the Pod Security labels.
+
+    `ValueError` when the manifest is not a pod that the API server could even decode.
+    """
+    decoded = read_pod(pod)
+    home = decoded.metadata.get("namespace") or _name_of(namespace)
+    local_quotas = _local(map(read_quota, _listed(quotas, "quotas") or ()), home)
+    surroundings = Surroundings(
+        local_quotas,
+        _local(map(read_limit_range, _listed(limit_ranges, "limit_ranges") or ()), home),
+        _listed(priority_classes, "priority_classes"),
+        _listed(runtime_classes, "runtime_classes"),
+        _policy_of(namespace),
+        tuple(each.name for each in local_quotas if each.assumed),
+    )
+    defaulted = decoded
+    for limit_range in surroundings.limit_ranges:
+        defaulted = with_defaults(defaulted, limit_range)
+    return _judged(defaulted, surroundings, partial(_others, decoded, surroundings))[0]
+
+
+Item = TypeVar("Item")
+
+
+def _listed(items: Iterable[Item] | None, argument: str) -> tuple[Item, ...] | None:
+    if items is None:
+        return None
+    if not isinstance(items, list | tuple) and (isinstance(items, str | Mapping) or not isinstance(items, Iterable)):
+        raise ValueError(f"{argument}: must be a list of manifests, not {items!r}")
+    return tuple(items)
+
+
+Ruler = TypeVar("Ruler", Quota, LimitRange)
+
+
+def _local(rulers: Iterable[Ruler], home: str | None) -> tuple[Ruler, ...]:
+    return tuple(each for each in rulers if not each.namespace or not home or each.namespace == home)
+
+
+def _name_of(namespace: Manifest | str | None) -> str | None:
+    if namespace is None or isinstance(namespace, str):
+        return namespace
+    metadata = read_map(read_object(namespace, "Namespace").get("metadata"), "Namespace metadata")
+    return read_text(metadata, "name", "Namespace metadata")
+
+
+def _policy_of(namespace: Manifest | str | None) -> Policy:
+    if namespace is None or isinstance(namespace, str):
+        return PRIVILEGED
+    metadata = read_map(read_object(namespace, "Namespace").get("metadata"), "Namespace metadata")
+    labels = metadata.get("labels", namespace.get("labels"))
+    return read_policy(read_map(labels, "Namespace metadata.labels")) if labels else PRIVILEGED
+
+
+Others = Callable[[Admission], tuple[Admission, ...]]
+
+
+def _others(decoded: Pod, surroundings: Surroundings, answer: Admission) -> tuple[Admission, ...]:
+    """Every other answer that some order of LimitRanges and quotas leads to."""
+    others = partial(_others, decoded, surroundings)
+    found = [answer]
+    for pod in _defaulted(decoded, surroundings.limit_ranges):
+        for other in _judged(pod, surroundings, others):
+            if not any(other.is_same(known) for known in found):
+                found.append(other)
+    return tuple(found[1:])
+
+
+def _defaulted(decoded: Pod, limit_ranges: Sequence[LimitRange]) -> Iterator[Pod]:
+    """The pod with its defaults, once for each outcome that differs in more than the annotation."""
+    giving = [each for each in limit_ranges if each.default_requests or each.default_limits]
+    seen: list[Spelling] = []
+    for order in islice(permutations(giving), MOST_ORDERS):
+        pod = decoded
+        for limit_range in order:
+            pod = with_defaults(pod, limit_range)
+        outcome = _spelled(pod) if len(giving) > 1 else []
+        if outcome not in seen:
+            seen.append(outcome)
+            yield pod
+
+
+Spelling = list[list[tuple[str, str, str]]]
+
+
+def _spelled(pod: Pod) -> Spelling:
+    """All resources of the containers; equal amounts in another notation give other texts further on."""
+    return [
+        sorted((name, quantity.text, quantity.format.value) for name, quantity in listed.items())
+        for each in pod.every_container
+        for listed in (each.requests, each.limits)
+    ]
+
+
+def _judged(pod: Pod, surroundings: Surroundings, others: Others) -> list[Admission]:
+    """The answers for one defaulted pod: one, or as many as there are LimitRanges or quotas that refuse it."""
+    quotas, limit_ranges, priority_classes, runtime_classes, policy, assumed = surroundings
+
+    def refused(stage: str, reason: str, clauses: tuple[str, ...] = (), *, prepared: bool = True) -> Admission:
+        message = f"pods {quoted(pod.name or 'Unknown')} is forbidden: {reason}"
+        return Admission(403, stage, message, clauses, assumed, pod, prepared, dict, others)
+
+    stage = "priority"
+    try:
+        if priority_classes is not None:
+            pod = with_priority(pod, priority_classes)
+        stage = "runtimeclass"
+        if runtime_classes is not None:
+            pod = with_runtime(pod, runtime_classes)
+    except Refused as refusal:
+        pod = refusal.pod
+        return [refused(stage, str(refusal), prepared=False)]
+    faults = pod_faults(pod)
+    if faults:
+        message = f"Pod {quoted(pod.name)} is invalid: {joined(faults)}"
+        return [Admission(422, "validation", message, faults, assumed, pod, True, dict, others)]
+    broken = [clauses for each in limit_ranges if (clauses := broken_bounds(pod, each))]
+    if broken:
+        return [refused("limitrange", joined(clauses), clauses) for clauses in broken]
+    violated = violation(pod.metadata, pod.spec, policy)
+    if violated:
+        return [refused("podsecurity", violated)]
+    try:
+        if runtime_classes is not None:
+            check_overhead(pod, runtime_classes)
+    except Refused as refusal:
+        return [refused("runtimeclass", str(refusal))]
+    verdict = judge(pod, quotas)
+    if verdict.refusals:
+        return [refused("quota", reason) for reason in verdict.refusals]
+    return [Admission(201, "created", None, (), assumed, pod, True, partial(new_totals, verdict, quotas), others)]

@@ -1,0 +1,188 @@
+"""LimitRange: defaults for containers that say nothing, and bounds that every container and pod must keep."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpuflow.kubernetes.admission.clauses import ordered
+from gpuflow.kubernetes.admission.pod import Container, Manifest, Pod, read_object, read_text
+from gpuflow.kubernetes.admission.recall import read_stored, recalled
+from gpuflow.quantity import MAX_INT64, Quantity
+from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
+
+MAX_COMPARED_IN_MILLI = MAX_INT64 // 1000
+
+
+class Bounds(NamedTuple):
+    """One item of a LimitRange."""
+
+    kind: str
+    minimum: ResourceList
+    maximum: ResourceList
+    ratio: ResourceList
+
+
+class LimitRange(NamedTuple):
+    name: str
+    namespace: str | None
+    default_requests: ResourceList
+    default_limits: ResourceList
+    bounds: tuple[Bounds, ...]
+
+
+def read_limit_range(manifest: Manifest | LimitRange) -> LimitRange:
+    """A LimitRange as the server stores it: for containers `max` gives a default limit, and that or `min` a
+    default request."""
+    return manifest if isinstance(manifest, LimitRange) else recalled(_read_limit_range, manifest)
+
+
+def _read_limit_range(manifest: Manifest) -> LimitRange:
+    metadata = read_map(read_object(manifest, "LimitRange").get("metadata"), "LimitRange metadata")
+    name = read_text(metadata, "name", "LimitRange metadata") or ""
+    where = f"LimitRange {name}: spec.limits"
+    default_requests: dict[str, Quantity] = {}
+    default_limits: dict[str, Quantity] = {}
+    bounds = []
+    limits = read_map(manifest.get("spec"), f"LimitRange {name}: spec").get("limits")
+    for index, item in enumerate(read_maps(limits, where)):
+        minimum, maximum, ratio, limit, request = (
+            read_stored(item.get(field), f"{where}[{index}].{field}")
+            for field in ("min", "max", "maxLimitRequestRatio", "default", "defaultRequest")
+        )
+        kind = read_text(item, "type", f"{where}[{index}]") or ""
+        if kind == "Container":
+            limit = {**maximum, **limit}
+            default_requests.update({**minimum, **limit, **request})
+            default_limits.update(limit)
+        bounds.append(Bounds(kind, minimum, maximum, ratio))
+    return LimitRange(
+        name,
+        read_text(metadata, "namespace", "LimitRange metadata"),
+        default_requests,
+        default_limits,
+        tuple(bounds),
+    )
+
+
+def with_defaults(pod: Pod, limit_range: LimitRange) -> Pod:
+    """The pod with the default requests and limits given to every container that lacks them."""
+    default_requests, default_limits = limit_range.default_requests.keys(), limit_range.default_limits.keys()
+    for each in pod.every_container:
+        if not (default_requests <= each.requests.keys() and default_limits <= each.limits.keys()):
+            break
+    else:
+        return pod
+    notes: list[str] = []
+    containers = tuple(_fill(each, "container", limit_range, notes) for each in pod.containers)
+    init_containers = tuple(_fill(each, "init container", limit_range, notes) for each in pod.init_containers)
+    note = f"LimitRanger plugin set: {'; '.join(notes)}"
+    return pod._replace(containers=containers, init_containers=init_containers, limit_ranger_note=note)
+
+
+def _fill(container: Container, kind: str, limit_range: LimitRange, notes: list[str]) -> Container:
+    requests = limit_range.default_requests.keys() - container.requests.keys()
+    limits = limit_range.default_limits.keys() - container.limits.keys()
+    if not requests and not limits:
+        return container
+    if requests:
+        notes.append(f"{', '.join(sorted(requests))} request for {kind} {container.name}")
+    if limits:
+        notes.append(f"{', '.join(sorted(limits))} limit for {kind} {container.name}")
+    return container._replace(
+        requests={**limit_range.default_requests, **container.requests},
+        limits={**limit_range.default_limits, **container.limits},
+    )
+
+
+def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[str, ...]:
+    """What the pod breaks of one LimitRange, in Kubernetes' words."""
+    broken: list[str] = []
+    for bounds in limit_range.bounds:
+        if bounds.kind == "Container":
+            for container in pod.every_container:
+                broken += _broken(bounds, container.requests, container.limits)
+        elif bounds.kind == "Pod":
+            broken += _broken(bounds, _pod_total(pod, "requests"), _pod_total(pod, "limits"))
+    return ordered(broken) if broken else ()
+
+
+def broken_claim_bounds(claim: Manifest, limit_range: LimitRange) -> tuple[str, ...]:
+    """What a PersistentVolumeClaim breaks of one LimitRange: only its requests are looked at."""
+    resources = read_map(read_map(claim.get("spec"), "spec").get("resources"), "spec.resources")
+    requests = read_resource_list(resources.get("requests"), "spec.resources.requests")
+    broken: list[str] = []
+    for kind, minimum, maximum, _ in limit_range.bounds:
+        if kind != "PersistentVolumeClaim":
+            continue
+        broken += _broken(Bounds(kind, minimum, {}, {}), requests, {})
+        for name, bound in maximum.items():
+            request = requests.get(name)
+            text = f"maximum {name} usage per {kind} is {bound.text}"
+            if request is None:
+                broken.append(f"{text}.  No request is specified")
+            elif _less(bound, request):
+                broken.append(f"{text}, but request is {request.text}")
+    return ordered(broken)
+
+
+def _pod_total(pod: Pod, side: str) -> ResourceList:
+    """The pod as a LimitRange sees it: without overhead, and only cpu and memory from the pod level."""
+    total = pod.container_requests if side == "requests" else pod.container_limits
+    if pod.level is None:
+        return total
+    level: ResourceList = getattr(pod.level, side)
+    return {**total, **{name: level[name] for name in ("cpu", "memory") if name in level}}
+
+
+def _broken(bounds: Bounds, requests: ResourceList, limits: ResourceList) -> list[str]:
+    broken: list[str] = []
+    for name, bound in bounds.minimum.items():
+        request, limit = requests.get(name), limits.get(name)
+        if request is None:
+            fault = ".  No request is specified"
+        elif request.nano < bound.nano and _less(request, bound, limit):
+            fault = f", but request is {request.text}"
+        elif limit is not None and limit.nano < bound.nano and _less(limit, bound, request):
+            fault = f", but limit is {limit.text}"
+        else:
+            continue
+        broken.append(f"minimum {name} usage per {bounds.kind} is {bound.text}{fault}")
+    for name, bound in bounds.maximum.items():
+        request, limit = requests.get(name), limits.get(name)
+        if limit is None:
+            fault = ".  No limit is specified"
+        elif bound.nano < limit.nano and _less(bound, limit, request):
+            fault = f", but limit is {limit.text}"
+        elif request is not None and bound.nano < request.nano and _less(bound, request, limit):
+            fault = f", but request is {request.text}"
+        else:
+            continue
+        broken.append(f"maximum {name} usage per {bounds.kind} is {bound.text}{fault}")
+    for name, bound in bounds.ratio.items():
+        fault = _broken_ratio(bound, requests.get(name), limits.get(name)) or ""
+        if fault:
+            broken.append(f"{name} max limit to request ratio per {bounds.kind} is {bound.text}, but {fault}")
+    return broken
+
+
+def _broken_ratio(bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str | None:
+    if not request:
+        return "no request is specified or request is 0"
+    if not limit:
+        return "no limit is specified or limit is 0"
+    if _in_milli(request, limit, bound):
+        ratio = float(limit.milli) / float(request.milli)
+    else:
+        ratio = float(limit.value) / float(request.value)
+    in_milli = _in_milli(bound)
+    exceeded = ratio * 1000 > float(bound.milli) if in_milli else ratio > float(bound.value)
+    return f"provided ratio is {ratio:f}" if exceeded else None
+
+
+def _less(left: Quantity, right: Quantity, third: Quantity | None = None) -> bool:
+    """Compared in thousandths, or in whole units where one of the three is too large for that."""
+    return left < right and (_in_milli(left, right, third) or left.value < right.value)
+
+
+def _in_milli(*quantities: Quantity | None) -> bool:
+    return all(each is None or each.value <= MAX_COMPARED_IN_MILLI for each in quantities)

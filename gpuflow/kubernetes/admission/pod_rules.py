@@ -1,0 +1,326 @@
+"""Validation of the rest of a pod: names, images, labels, tolerations, policies and references.
+
+Covers what a pipeline step can get wrong. Fields that gpuflow never writes, such as probes or the inner parts
+of volume sources, are not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from gpuflow.kubernetes.admission.clauses import (
+    duplicate,
+    forbidden,
+    invalid,
+    invalid_number,
+    not_found,
+    ordered,
+    required,
+    unsupported,
+)
+from gpuflow.kubernetes.admission.names import (
+    dns_label_faults,
+    dns_subdomain_faults,
+    label_value_faults,
+    qualified_name_faults,
+)
+from gpuflow.kubernetes.admission.pod import Container, Manifest, Pod, read_integer, read_text
+from gpuflow.kubernetes.admission.resource_rules import pod_level_faults, requirement_faults
+from gpuflow.resources import read_map, read_maps
+
+MAX_INT32: Final = 2**31 - 1
+POD_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
+CONTAINER_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
+PROC_MOUNTS: Final = ("Default", "Unmasked")
+EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def pod_faults(pod: Pod) -> tuple[str, ...]:
+    """Every clause of the 422 that this pod would get; none when it is valid."""
+    spec = pod.spec
+    faults = [*_metadata_faults(pod.metadata)]
+    volumes = _volumes(spec["volumes"], faults) if spec.get("volumes") is not None else set()
+    claims = _resource_claims(spec["resourceClaims"], faults) if spec.get("resourceClaims") is not None else set()
+    _judge_containers(pod, volumes, claims, faults)
+    if pod.level is not None:
+        faults.extend(pod_level_faults(pod))
+        wanted = read_map(spec.get("resources"), "spec.resources").get("claims")
+        if wanted is not None:
+            field = "spec.resources.claims"
+            faults.append(forbidden(field, "claims may not be set for Resources at pod-level"))
+            faults.extend(_claim_faults(wanted, field, claims))
+    if pod.overhead:
+        faults.extend(requirement_faults({}, pod.overhead, "spec.overhead"))
+    faults.extend(_spec_faults(pod))
+    return ordered(faults) if faults else ()
+
+
+def _metadata_faults(metadata: Manifest) -> Iterator[str]:
+    name, namespace = metadata.get("name"), metadata.get("namespace")
+    if name:
+        for fault in dns_subdomain_faults(name):
+            yield invalid("metadata.name", name, fault)
+    elif not metadata.get("generateName"):
+        yield required("metadata.name", "name or generateName is required")
+    if namespace:
+        for fault in dns_label_faults(namespace):
+            yield invalid("metadata.namespace", namespace, fault)
+    if metadata.get("labels"):
+        yield from _label_faults(metadata["labels"], "metadata.labels")
+    if metadata.get("annotations"):
+        for key in read_map(metadata["annotations"], "metadata.annotations"):
+            for fault in qualified_name_faults(key.lower()):
+                yield invalid("metadata.annotations", key, fault)
+
+
+def _label_faults(labels: object, field: str) -> Iterator[str]:
+    for key, value in read_map(labels, field).items():
+        if not isinstance(key, str) or not (value is None or isinstance(value, str)):
+            raise ValueError(f"{field}: {key!r}: {value!r} must be a string and have a string as its key")
+        for fault in qualified_name_faults(key):
+            yield invalid(field, key, fault)
+        for fault in label_value_faults(value or ""):
+            yield invalid(field, value or "", fault)
+
+
+def _named(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -> Iterator[str]:
+    for fault in faults_of(name):
+        yield invalid(field, name, fault)
+
+
+def _judge_containers(pod: Pod, volumes: set[str], claims: set[str], faults: list[str]) -> None:
+    if not pod.containers:
+        faults.append(required("spec.containers"))
+    names: set[str] = set()
+    for field, containers in (("containers", pod.containers), ("initContainers", pod.init_containers)):
+        for index, container in enumerate(containers):
+            where = f"spec.{field}[{index}]"
+            name = container.name
+            if not name:
+                faults.append(required(f"{where}.name"))
+            elif dns_label_faults(name):
+                faults.extend(_named(f"{where}.name", name, dns_label_faults))
+            if name in names:
+                faults.append(duplicate(f"{where}.name", name))
+            names.add(name)
+            faults.extend(requirement_faults(container.requests, container.limits, f"{where}.resources"))
+            faults.extend(_one_container_faults(container, where, pod.spec, volumes, claims))
+    if any(container.manifest.get("ports") is not None for container in pod.containers):
+        faults.extend(_host_port_faults(pod.containers, pod.spec.get("hostNetwork") is True))
+
+
+def _host_port_faults(containers: Iterable[Container], on_host: bool) -> Iterator[str]:
+    """A port of the node can be taken once; init containers may take it again, because they run before.
+
+    On the network of its node every port of a pod is a port of the node, and no other number can be given to it.
+    """
+    taken: set[str] = set()
+    for index, container in enumerate(containers):
+        where = f"spec.containers[{index}].ports"
+        for number, port in enumerate(read_maps(container.manifest.get("ports"), where)):
+            wanted, own = port.get("hostPort"), port.get("containerPort")
+            if on_host and wanted and wanted != own:
+                detail = "must match `containerPort` when `hostNetwork` is true"
+                yield invalid_number(f"{where}[{number}].hostPort", wanted, detail)
+            taken_there = wanted or (own if on_host else None)
+            if taken_there:
+                place = f"{port.get('protocol') or 'TCP'}/{port.get('hostIP') or ''}/{taken_there}"
+                if place in taken:
+                    yield duplicate(f"{where}[{number}].hostPort", place)
+                taken.add(place)
+
+
+def _one_container_faults(
+    container: Container, where: str, spec: Manifest, volumes: set[str], claims: set[str]
+) -> Iterator[str]:
+    manifest = container.manifest
+    image = read_text(manifest, "image", where)
+    if not image:
+        yield required(f"{where}.image")
+    elif image.strip() != image:
+        yield invalid(f"{where}.image", image, "must not have leading or trailing whitespace")
+    policy = manifest.get("restartPolicy")
+    if policy is not None and policy not in CONTAINER_RESTART_POLICIES:
+        yield unsupported(f"{where}.restartPolicy", policy, CONTAINER_RESTART_POLICIES)
+    if manifest.get("volumeMounts"):
+        yield from _mount_faults(read_maps(manifest["volumeMounts"], f"{where}.volumeMounts"), where, volumes)
+    wanted = (manifest.get("resources") or {}).get("claims")
+    if wanted:
+        yield from _claim_faults(wanted, f"{where}.resources.claims", claims)
+    if manifest.get("securityContext"):
+        yield from _security_faults(read_map(manifest["securityContext"], where), f"{where}.securityContext", spec)
+    if manifest.get("env") is not None:
+        for index, variable in enumerate(read_maps(manifest["env"], f"{where}.env")):
+            name = variable.get("name")
+            if not (name and type(name) is str) and not read_text(variable, "name", f"{where}.env[{index}]"):
+                yield required(f"{where}.env[{index}].name")
+
+
+def _security_faults(context: Manifest, where: str, spec: Manifest) -> Iterator[str]:
+    mount = read_text(context, "procMount", where)
+    if mount is not None and mount not in PROC_MOUNTS:
+        yield unsupported(f"{where}.procMount", mount, PROC_MOUNTS)
+    elif mount == "Unmasked" and spec.get("hostUsers") is not False:
+        yield invalid(f"{where}.procMount", mount, "`hostUsers` must be false to use `Unmasked`")
+    for field in ("runAsUser", "runAsGroup"):
+        number = read_integer(context, field, where)
+        if number is not None and not 0 <= number <= MAX_INT32:
+            yield invalid_number(f"{where}.{field}", number, f"must be between 0 and {MAX_INT32}, inclusive")
+
+
+def _mount_faults(mounts: Iterable[Manifest], where: str, volumes: set[str]) -> Iterator[str]:
+    paths: set[str] = set()
+    for index, mount in enumerate(mounts):
+        name, path = mount.get("name"), mount.get("mountPath")
+        if path and type(path) is str and path not in paths and type(name) is str and name in volumes:
+            paths.add(path)
+            continue
+        field = f"{where}.volumeMounts[{index}]"
+        name = read_text(mount, "name", field) or ""
+        path = read_text(mount, "mountPath", field) or ""
+        if not name:
+            yield required(f"{field}.name")
+        if name not in volumes:
+            yield not_found(f"{field}.name", name)
+        if not path:
+            yield required(f"{field}.mountPath")
+        if path in paths:
+            yield invalid(f"{field}.mountPath", path, "must be unique")
+        paths.add(path)
+
+
+def _claim_faults(wanted: object, field: str, claims: set[str]) -> Iterator[str]:
+    """A container names claims of the pod, each once, as a whole or by single requests."""
+    seen: list[tuple[str, str]] = []
+    for index, claim in enumerate(read_maps(wanted, field)):
+        where = f"{field}[{index}]"
+        name, request = (read_text(claim, part, where) or "" for part in ("name", "request"))
+        if not name:
+            yield required(where)
+            continue
+        if (name, "") in seen:
+            yield duplicate(where, name)
+        else:
+            if request:
+                yield from _named(f"{where}.request", request, dns_label_faults)
+            if (name, request) in seen:
+                yield duplicate(where, f"{name}/{request}")
+            elif not request and any(other == name for other, _ in seen):
+                yield duplicate(where, name)
+            seen.append((name, request))
+        if name not in claims:
+            listed = f": {', '.join(sorted(claims))}" if claims else " which is empty"
+            yield not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{listed}")
+
+
+def _volumes(listed: object, faults: list[str]) -> set[str]:
+    """The names of the good volumes; what is wrong with the others goes to `faults`."""
+    names: set[str] = set()
+    for index, volume in enumerate(read_maps(listed, "spec.volumes")):
+        name = volume.get("name")
+        if name and type(name) is str and name not in names and not dns_label_faults(name):
+            names.add(name)
+            continue
+        field = f"spec.volumes[{index}].name"
+        name = read_text(volume, "name", f"spec.volumes[{index}]")
+        faults.extend(_named(field, name, dns_label_faults) if name else [required(field)])
+        if name in names:
+            faults.append(duplicate(field, name or ""))
+    return names
+
+
+def _resource_claims(listed: object, faults: list[str]) -> set[str]:
+    names: set[str] = set()
+    for index, claim in enumerate(read_maps(listed, "spec.resourceClaims")):
+        field = f"spec.resourceClaims[{index}].name"
+        name = read_text(claim, "name", f"spec.resourceClaims[{index}]") or ""
+        if not name:
+            faults.append(required(field))
+        elif name in names:
+            faults.append(duplicate(field, name))
+        else:
+            faults.extend(_named(field, name, dns_label_faults))
+            names.add(name)
+    return names
+
+
+def _spec_faults(pod: Pod) -> Iterator[str]:
+    spec = pod.spec
+    policy = read_text(spec, "restartPolicy", "spec")
+    if policy and policy not in POD_RESTART_POLICIES:
+        yield unsupported("spec.restartPolicy", policy, POD_RESTART_POLICIES)
+    if pod.active_deadline is not None and not 1 <= pod.active_deadline <= MAX_INT32:
+        detail = f"must be between 1 and {MAX_INT32}, inclusive"
+        yield invalid_number("spec.activeDeadlineSeconds", pod.active_deadline, detail)
+    for field, faults_of in SPEC_NAMES.items():
+        if field in spec:
+            name = read_text(spec, field, "spec")
+            if name:
+                yield from _named(f"spec.{field}", name, faults_of)
+    if pod.priority_class:
+        yield from _named("spec.priorityClassName", pod.priority_class, dns_subdomain_faults)
+    if pod.runtime_class is not None:
+        yield from _named("spec.runtimeClassName", pod.runtime_class, dns_subdomain_faults)
+    if pod.preemption_policy not in (None, "PreemptLowerPriority", "Never"):
+        policies = ("PreemptLowerPriority", "Never")
+        yield unsupported("spec.preemptionPolicy", pod.preemption_policy or "", policies)
+    selector = spec.get("nodeSelector") if pod.node_selector is None else pod.node_selector
+    if selector:
+        yield from _label_faults(selector, "spec.nodeSelector")
+    tolerations = spec.get("tolerations") if pod.tolerations is None else pod.tolerations
+    if tolerations:
+        for index, toleration in enumerate(read_maps(tolerations, "spec.tolerations")):
+            yield from _toleration_faults(toleration, f"spec.tolerations[{index}]")
+    if spec.get("ephemeralContainers"):
+        yield forbidden("spec.ephemeralContainers", "cannot be set on create")
+    if spec.get("schedulingGates"):
+        yield from _gate_faults(spec)
+
+
+def _gate_faults(spec: Manifest) -> Iterator[str]:
+    names: set[str] = set()
+    for index, gate in enumerate(read_maps(spec["schedulingGates"], "spec.schedulingGates")):
+        field = f"spec.schedulingGates[{index}]"
+        name = read_text(gate, "name", field) or ""
+        yield from _named(field, name, qualified_name_faults)
+        if name in names:
+            yield duplicate(field, name)
+        names.add(name)
+    if spec.get("nodeName"):
+        yield forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+
+
+SPEC_NAMES: Final[Mapping[str, Callable[[str], tuple[str, ...]]]] = {
+    "serviceAccountName": dns_subdomain_faults,
+    "nodeName": dns_subdomain_faults,
+    "hostname": dns_label_faults,
+    "subdomain": dns_label_faults,
+}
+
+
+def _toleration_faults(toleration: Manifest, field: str) -> Iterator[str]:
+    key = read_text(toleration, "key", field) or ""
+    operator = read_text(toleration, "operator", field) or ""
+    value = read_text(toleration, "value", field) or ""
+    effect = read_text(toleration, "effect", field) or ""
+    if key:
+        yield from _named(f"{field}.key", key, qualified_name_faults)
+    elif operator != "Exists":
+        meaning = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        yield invalid(f"{field}.operator", operator, meaning)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        yield invalid(f"{field}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator in ("", "Equal"):
+        faults = label_value_faults(value)
+        if faults:
+            yield invalid(f"{field}.operator", value, ";".join(faults))
+    elif operator == "Exists":
+        if value:
+            yield invalid(f"{field}.operator", value, "value must be empty when `operator` is 'Exists'")
+    elif operator in ("Lt", "Gt"):
+        yield unsupported(f"{field}.operator", operator, ("Equal", "Exists", "Lt", "Gt"))
+    else:
+        yield unsupported(f"{field}.operator", operator, ("Equal", "Exists"))
+    if effect and effect not in EFFECTS:
+        yield unsupported(f"{field}.effect", effect, EFFECTS)

@@ -1,0 +1,219 @@
+"""ResourceQuota: which quotas a pod counts against, and what each says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from gpuflow.kubernetes.admission.pod import Manifest, Pod, read_object, read_text
+from gpuflow.kubernetes.admission.recall import read_stored, recalled
+from gpuflow.kubernetes.admission.stored import quality_of_service
+from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
+from gpuflow.quantity import Quantity
+from gpuflow.resources import ResourceList, has_pod_level, read_map, read_maps, read_texts
+
+MUST_SPECIFY: Final = {
+    "cpu": ("requests", "cpu"),
+    "memory": ("requests", "memory"),
+    "requests.cpu": ("requests", "cpu"),
+    "requests.memory": ("requests", "memory"),
+    "limits.cpu": ("limits", "cpu"),
+    "limits.memory": ("limits", "memory"),
+}
+"""The keys for which a quota wants every container to say something, and where it must say it."""
+
+
+class Scope(NamedTuple):
+    name: str
+    operator: str
+    values: frozenset[str]
+
+
+class Quota(NamedTuple):
+    """A quota as enforced: by its status. `assumed` when the manifest has none and `spec.hard` stands in."""
+
+    name: str
+    namespace: str | None
+    scopes: tuple[Scope, ...]
+    hard: ResourceList
+    used: ResourceList
+    tracked: tuple[str, ...]
+    wanted: tuple[frozenset[str], frozenset[str]]
+    """What every container must say for the quota to be counted: in its requests, in its limits."""
+    assumed: bool
+
+
+def read_quota(manifest: Manifest | Quota) -> Quota:
+    """A quota from its manifest.
+
+    One without a status, as kept in Git, is taken to be enforced as written and unused so far.
+    """
+    return manifest if isinstance(manifest, Quota) else recalled(_read_quota, manifest)
+
+
+def _read_quota(manifest: Manifest) -> Quota:
+    metadata = read_map(read_object(manifest, "ResourceQuota").get("metadata"), "ResourceQuota metadata")
+    name = read_text(metadata, "name", "ResourceQuota metadata") or ""
+    where = f"ResourceQuota {name}"
+    spec = read_map(manifest.get("spec"), f"{where}: spec")
+    assumed = manifest.get("status") is None
+    if assumed:
+        hard = read_stored(spec.get("hard"), f"{where}: spec.hard")
+        used: ResourceList = dict.fromkeys(hard, Quantity.zero)
+    else:
+        status = read_map(manifest["status"], f"{where}: status")
+        hard = read_stored(status.get("hard"), f"{where}: status.hard")
+        used = read_stored(status.get("used"), f"{where}: status.used")
+    return Quota(
+        name,
+        read_text(metadata, "namespace", "ResourceQuota metadata"),
+        tuple(_read_scopes(spec, where)),
+        hard,
+        used,
+        *_tracked(tuple(hard)),
+        assumed,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _tracked(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozenset[str], frozenset[str]]]:
+    """The keys of a quota that count for pods, and what they want every container to say."""
+    tracked = tuple(sorted(filter(is_tracked_for_pods, keys)))
+    wanted = [MUST_SPECIFY[key] for key in tracked if key in MUST_SPECIFY]
+    requests, limits = (frozenset(name for side, name in wanted if side == each) for each in ("requests", "limits"))
+    return tracked, (requests, limits)
+
+
+def _read_scopes(spec: Manifest, where: str) -> Iterable[Scope]:
+    for name in read_texts(spec.get("scopes"), f"{where}: spec.scopes"):
+        yield Scope(name, "Exists", frozenset())
+    selector = read_map(spec.get("scopeSelector"), f"{where}: spec.scopeSelector")
+    for expression in read_maps(selector.get("matchExpressions"), f"{where}: spec.scopeSelector"):
+        values = frozenset(read_texts(expression.get("values"), f"{where}: spec.scopeSelector values"))
+        yield Scope(str(expression.get("scopeName")), str(expression.get("operator")), values)
+
+
+class Verdict(NamedTuple):
+    """What the quotas say: every refusal that may be the first one, or which of them are charged, and with what."""
+
+    refusals: tuple[str, ...]
+    charged: Sequence[Quota] = ()
+    charge: Sequence[tuple[str, Quantity]] = ()
+
+
+def judge(pod: Pod, quotas: Sequence[Quota]) -> Verdict:
+    """Ask all quotas. Missing requests and unknown usage are looked for in all of them before any total is."""
+    matching = [quota for quota in quotas if quota.tracked and (not quota.scopes or _in_scopes(pod, quota.scopes))]
+    refusals = [reason for quota in matching if (reason := _unready(pod, quota))]
+    if refusals or not matching:
+        return Verdict(tuple(refusals))
+    charge = [(key, quantity) for key, quantity in pod_usage(pod).items() if quantity.nano]
+    for quota in matching:
+        hard, used = quota.hard, quota.used
+        over = []
+        for key, quantity in charge:
+            limit = hard.get(key)
+            if limit is not None:
+                before = used.get(key)
+                if (quantity.nano if before is None else before.nano + quantity.nano) > limit.nano:
+                    over.append((key, quantity, limit))
+        if over:
+            refusals.append(_exceeded(quota, sorted(over)))
+    return Verdict(tuple(refusals), matching, charge)
+
+
+def new_totals(verdict: Verdict, quotas: Sequence[Quota]) -> dict[str, ResourceList]:
+    """What each quota has used once the pod is there, whether it is charged or not."""
+    totals = {quota.name: quota.used for quota in quotas}
+    for quota in verdict.charged:
+        added = {key: amount for key, amount in verdict.charge if key in quota.hard}
+        more = {key: quota.used[key] + amount if key in quota.used else amount for key, amount in added.items()}
+        totals[quota.name] = {**quota.used, **more}
+    return totals
+
+
+def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> str:
+    requested = ",".join(f"{key}={quantity.text}" for key, quantity, _ in over)
+    used = ",".join(f"{key}={quota.used[key].text}" for key, _, _ in over if key in quota.used)
+    limited = ",".join(f"{key}={limit.text}" for key, _, limit in over)
+    return f"exceeded quota: {quota.name}, requested: {requested}, used: {used}, limited: {limited}"
+
+
+def _unready(pod: Pod, quota: Quota) -> str | None:
+    missing = _unspecified(pod, quota)
+    if missing:
+        listed = "; ".join(f"{key} for: {','.join(sorted(names))}" for key, names in sorted(missing.items()))
+        return f"failed quota: {quota.name}: must specify {listed}"
+    if not all(map(quota.used.__contains__, quota.tracked)):
+        return f"status unknown for quota: {quota.name}, resources: {','.join(quota.tracked)}"
+    return None
+
+
+def _unspecified(pod: Pod, quota: Quota) -> dict[str, set[str]]:
+    """The containers that do not say what the quota counts, by key. Pod-level resources speak for all."""
+    requests, limits = quota.wanted
+    silent = [
+        each for each in pod.every_container if not (requests <= each.requests.keys() and limits <= each.limits.keys())
+    ]
+    if not silent or (pod.level is not None and any(map(has_pod_level, pod.level))):
+        return {}
+    missing: dict[str, set[str]] = {}
+    for key in quota.tracked:
+        if key in MUST_SPECIFY:
+            side, name = MUST_SPECIFY[key]
+            names = {each.name for each in silent if name not in (each.requests if side == "requests" else each.limits)}
+            if names:
+                missing[key] = names
+    return missing
+
+
+def _in_scopes(pod: Pod, scopes: tuple[Scope, ...]) -> bool:
+    return all(_in_scope(pod, scope) for scope in scopes)
+
+
+def _in_scope(pod: Pod, scope: Scope) -> bool:
+    match scope.name:
+        case "Terminating":
+            return _has_deadline(pod)
+        case "NotTerminating":
+            return not _has_deadline(pod)
+        case "BestEffort":
+            return quality_of_service(pod) == "BestEffort"
+        case "NotBestEffort":
+            return quality_of_service(pod) != "BestEffort"
+        case "PriorityClass":
+            return _matches_class(pod.priority_class, scope)
+        case "CrossNamespacePodAffinity":
+            return _crosses_namespaces(pod.spec)
+    return False
+
+
+def _has_deadline(pod: Pod) -> bool:
+    return pod.active_deadline is not None and pod.active_deadline >= 0
+
+
+def _matches_class(name: str, scope: Scope) -> bool:
+    match scope.operator:
+        case "In":
+            return bool(name) and name in scope.values
+        case "NotIn":
+            return name not in scope.values
+        case "Exists":
+            return bool(name)
+        case "DoesNotExist":
+            return not name
+    return False
+
+
+def _crosses_namespaces(spec: Mapping[str, Any]) -> bool:
+    affinity = read_map(spec.get("affinity"), "spec.affinity")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        where = f"spec.affinity.{kind}"
+        rules = read_map(affinity.get(kind), where)
+        terms = read_maps(rules.get("requiredDuringSchedulingIgnoredDuringExecution"), where)
+        for weighted in read_maps(rules.get("preferredDuringSchedulingIgnoredDuringExecution"), where):
+            terms.append(read_map(weighted.get("podAffinityTerm"), where))
+        if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
+            return True
+    return False

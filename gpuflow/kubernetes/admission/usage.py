@@ -1,0 +1,147 @@
+"""What objects cost against a ResourceQuota."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from gpuflow.kubernetes.admission.names import is_extended, is_native
+from gpuflow.kubernetes.admission.pod import Manifest, Pod
+from gpuflow.quantity import Quantity
+from gpuflow.resources import (
+    ResourceList,
+    is_hugepages,
+    pod_limits,
+    pod_requests,
+    read_map,
+    read_maps,
+    read_quantity,
+)
+
+ONE: Final = Quantity("1")
+DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
+DEVICES_OF_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
+DEVICES_OF_ALL: Final = 32
+"""What a claim of all devices is charged: the most results one claim can hold."""
+
+COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
+LIMIT_KEYS: Final = tuple((name, f"limits.{name}") for name in COMPUTE)
+POD_KEYS: Final = frozenset(
+    {"pods", "count/pods", *COMPUTE} | {f"requests.{name}" for name in COMPUTE} | {f"limits.{name}" for name in COMPUTE}
+)
+OLD_NAMES: Final = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "secrets", "services"})
+
+
+def is_tracked_for_pods(key: str) -> bool:
+    """Whether a quota key is enforced when a pod is made.
+
+    Keys such as `nvidia.com/gpu` or `limits.nvidia.com/gpu` are accepted in a quota and never enforced.
+    """
+    if key in POD_KEYS or key.startswith(("hugepages-", "requests.hugepages-")):
+        return True
+    if not key.startswith("requests."):
+        return False
+    return not is_native(key) or key.startswith(f"requests.{DEVICE_CLASS}")
+
+
+def compute_usage(requests: ResourceList, limits: ResourceList) -> dict[str, Quantity]:
+    """The quota keys of one pair of requests and limits, with one pod."""
+    usage = {"pods": ONE}
+    for name, quantity in requests.items():
+        for key in _request_keys(name):
+            usage[key] = quantity
+    for name, key in LIMIT_KEYS:
+        if name in limits:
+            usage[key] = limits[name]
+    return usage
+
+
+@lru_cache(maxsize=4096)
+def _request_keys(name: str) -> tuple[str, ...]:
+    """The quota keys that a request counts under."""
+    if name in COMPUTE or is_hugepages(name):
+        return name, f"requests.{name}"
+    return (f"requests.{name}",) if is_extended(name) or name.startswith(DEVICE_CLASS) else ()
+
+
+def pod_usage(pod: Pod) -> dict[str, Quantity]:
+    """What a new pod is charged."""
+    return {"count/pods": ONE, **compute_usage(pod.requests(), pod.limits())}
+
+
+def usage_of_pod(pod: Mapping[str, Any]) -> dict[str, Quantity]:
+    """What a pod of the cluster is charged; a finished one counts only as an object.
+
+    The manifest is taken as stored, with its defaults filled in.
+    """
+    phase = read_map(pod.get("status"), "status").get("phase")
+    if phase in ("Failed", "Succeeded"):
+        return {"count/pods": ONE}
+    requests, limits = pod_requests(pod, use_status=True), pod_limits(pod, use_status=True)
+    return {"count/pods": ONE, **compute_usage(requests, limits)}
+
+
+def usage_of_claim(claim: Manifest) -> dict[str, Quantity]:
+    """What a PersistentVolumeClaim is charged, its storage class included."""
+    spec = read_map(claim.get("spec"), "spec")
+    usage = {"count/persistentvolumeclaims": ONE, "persistentvolumeclaims": ONE}
+    storage = _storage(claim, spec)
+    if storage is not None:
+        usage["requests.storage"] = storage
+    storage_class = _storage_class(claim, spec)
+    if storage_class:
+        prefix = f"{storage_class}.storageclass.storage.k8s.io"
+        usage[f"{prefix}/persistentvolumeclaims"] = ONE
+        if storage is not None:
+            usage[f"{prefix}/requests.storage"] = storage
+    return usage
+
+
+def _storage_class(claim: Manifest, spec: Manifest) -> str:
+    annotations = read_map(read_map(claim.get("metadata"), "metadata").get("annotations"), "annotations")
+    legacy = annotations.get("volume.beta.kubernetes.io/storage-class")
+    return str(legacy if legacy is not None else spec.get("storageClassName") or "")
+
+
+def _storage(claim: Manifest, spec: Manifest) -> Quantity | None:
+    """Whole bytes asked for, or allocated where an expansion that failed left more than that."""
+    requests = read_map(read_map(spec.get("resources"), "spec.resources").get("requests"), "requests")
+    if "storage" not in requests:
+        return None
+    status = read_map(claim.get("status"), "status")
+    allocated = read_map(status.get("allocatedResources"), "status.allocatedResources").get("storage")
+    quantity = read_quantity(requests["storage"])
+    if allocated is not None:
+        quantity = max(quantity, read_quantity(allocated))
+    whole = Quantity.from_units(quantity.value, quantity.format)
+    return quantity if whole == quantity else whole
+
+
+def usage_of_object(plural: str, group: str = "") -> dict[str, Quantity]:
+    """What any other object is charged: `count/workflows.argoproj.io`, and the old name of a core kind."""
+    usage = {f"count/{plural}.{group}" if group else f"count/{plural}": ONE}
+    if not group and plural in OLD_NAMES:
+        usage[plural] = ONE
+    return usage
+
+
+def usage_of_resource_claim(claim: Manifest) -> dict[str, Quantity]:
+    """What a ResourceClaim is charged, per device class; alternatives count with the dearest of each class."""
+    devices = read_map(read_map(claim.get("spec"), "spec").get("devices"), "spec.devices")
+    usage = {"count/resourceclaims.resource.k8s.io": ONE}
+    for request in read_maps(devices.get("requests"), "spec.devices.requests"):
+        alternatives = [request["exactly"]] if request.get("exactly") else request.get("firstAvailable")
+        greatest: dict[str, int] = {}
+        for device_class, count in _device_counts(read_maps(alternatives, "spec.devices.requests")):
+            greatest[device_class] = max(count, greatest.get(device_class, 0))
+        for device_class, count in greatest.items():
+            for key in (f"{device_class}{DEVICES_OF_CLASS}", f"requests.{DEVICE_CLASS}{device_class}"):
+                usage[key] = usage.get(key, Quantity.zero) + Quantity.from_units(count)
+    return usage
+
+
+def _device_counts(alternatives: Iterable[Manifest]) -> Iterator[tuple[str, int]]:
+    for each in alternatives:
+        everything = each.get("allocationMode") == "All"
+        yield str(each.get("deviceClassName")), DEVICES_OF_ALL if everything else int(each.get("count") or 1)

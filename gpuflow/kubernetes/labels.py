@@ -1,0 +1,116 @@
+"""Labels and what selects them, as `k8s.io/apimachinery` matches them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from gpuflow.kubernetes.admission.names import label_value_faults, qualified_name_faults
+from gpuflow.kubernetes.admission.pod import read_text
+from gpuflow.quantity import MAX_INT64
+from gpuflow.resources import read_map, read_maps, read_texts
+
+Labels = Mapping[str, str]
+
+INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+
+
+def integer(text: str | None) -> int | None:
+    """A whole number of 64 bits as Go reads it; `None` when it is not one."""
+    if text is None or len(text) > 64 or not INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -MAX_INT64 - 1 <= number <= MAX_INT64 else None
+
+
+def _compared(value: str | None, values: tuple[str, ...], holds: Callable[[int, int], bool]) -> bool:
+    number, bound = integer(value), integer(values[0])
+    return number is not None and bound is not None and holds(number, bound)
+
+
+MATCHES: Final[Mapping[str, Callable[[str | None, tuple[str, ...]], bool]]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, values: value is not None,
+    "DoesNotExist": lambda value, values: value is None,
+    "Gt": lambda value, values: _compared(value, values, int.__gt__),
+    "Lt": lambda value, values: _compared(value, values, int.__lt__),
+}
+"""What each operator asks of the value of a label, `None` where the label is missing."""
+
+POD_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+class Requirement(NamedTuple):
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+    def matches(self, labels: Labels) -> bool:
+        return MATCHES[self.operator](labels.get(self.key), self.values)
+
+    @property
+    def fault(self) -> str | None:
+        """Why Kubernetes cannot make sense of it."""
+        if self.operator not in MATCHES:
+            return f"operator {self.operator!r} is not one of {', '.join(MATCHES)}"
+        if self.operator in ("In", "NotIn") and not self.values:
+            return f"{self.operator} needs values"
+        if self.operator in ("Exists", "DoesNotExist") and self.values:
+            return f"{self.operator} takes no values"
+        if self.operator in ("Gt", "Lt") and (len(self.values) != 1 or integer(self.values[0]) is None):
+            return f"{self.operator} needs one whole number"
+        faults = [f"key {self.key!r}: {fault}" for fault in qualified_name_faults(self.key)]
+        faults += [f"value {value!r}: {fault}" for value in self.values for fault in label_value_faults(value)]
+        return "; ".join(faults) or None
+
+
+def read_requirements(value: object, where: str) -> tuple[Requirement, ...]:
+    return tuple(
+        Requirement(
+            read_text(item, "key", f"{where}[{index}]") or "",
+            read_text(item, "operator", f"{where}[{index}]") or "",
+            tuple(read_texts(item.get("values"), f"{where}[{index}].values")),
+        )
+        for index, item in enumerate(read_maps(value, where))
+    )
+
+
+def read_labels(value: object, where: str) -> dict[str, str]:
+    labels = read_map(value, where)
+    for key, text in labels.items():
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise ValueError(f"{where}[{key}]: a label is a string, not {text!r}")
+    return labels if type(labels) is dict else dict(labels)
+
+
+class Selector(NamedTuple):
+    """All requirements must hold; none at all hold for everything. `None` in its place matches nothing."""
+
+    requirements: tuple[Requirement, ...]
+
+    def matches(self, labels: Labels) -> bool:
+        return all(each.matches(labels) for each in self.requirements)
+
+    def narrowed(self, keys: Iterable[str], labels: Labels, operator: str = "In") -> Selector:
+        """The selector that also compares these labels with the pod's own, as far as the pod has them."""
+        more = (Requirement(key, operator, (labels[key],)) for key in keys if key in labels)
+        return Selector((*self.requirements, *more))
+
+
+def read_selector(value: object, where: str) -> Selector | None:
+    if value is None:
+        return None
+    selector = read_map(value, where)
+    labels = read_labels(selector.get("matchLabels"), f"{where}.matchLabels")
+    expressions = read_requirements(selector.get("matchExpressions"), f"{where}.matchExpressions")
+    for index, each in enumerate(expressions):
+        if each.operator not in POD_OPERATORS:
+            known = ", ".join(POD_OPERATORS)
+            raise ValueError(f"{where}.matchExpressions[{index}]: operator {each.operator!r} is not one of {known}")
+    equal = tuple(Requirement(key, "In", (text,)) for key, text in labels.items())
+    for each in (*equal, *expressions):
+        if each.fault:
+            raise ValueError(f"{where}: {each.fault}")
+    return Selector(equal + expressions)

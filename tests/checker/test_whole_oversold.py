@@ -1,0 +1,49 @@
+"""Queues that give out more quota than the nodes have: whoever waits in one may come to the nodes of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, with_spec, workload
+from tests.checker.whole_scenes import A100, TAINT, Body, codes, judged, node, queues, quota, said
+
+QUEUED = "steps:\n  a: {command: [x], gpu: a100-80gb x 2, queue: lq, retry: {interruptions: 1}}"
+FLAVOR = [flavor("f", nodeLabels=A100)]
+
+
+def two_teams(ours: int, theirs: int, asked: int = 2, cpu: str = "1", **spec: Any) -> list[Body]:
+    """Our queue, and another one that is full and in which somebody waits. They share nodes and no quota."""
+    small = {"cpu": "8", "memory": "64Gi"}
+    return [
+        *queues({"f": quota(ours, **small)}, flavors=FLAVOR),
+        cluster_queue({"f": quota(theirs, **small)}, name="cq2"),
+        local_queue("lq2", "cq2"),
+        holder("h", {"f": {"nvidia.com/gpu": str(theirs)}}, queue="cq2"),
+        workload(with_spec(pod_set(gpu=str(asked), cpu=cpu), **spec), name="w", spec={"queueName": "lq2"}),
+    ]
+
+
+SCENES: dict[str, tuple[list[Body], str]] = {
+    "the nodes have all that the queues give out": ([*two_teams(2, 2), node("n", 4)], "always"),
+    "two queues give out the same GPUs": ([*two_teams(2, 2), node("n", 2)], "may-queue"),
+    "they do, and both still find room": ([*two_teams(4, 4), node("n", 2), node("m", 2)], "always"),
+    "a cordoned node is none": ([*two_teams(2, 2), node("n", 2), node("m", 2, unschedulable=True)], "may-queue"),
+    "the other does not tolerate our nodes": ([*two_teams(2, 2), node("n", 2, taints=[TAINT])], "always"),
+    "the other belongs elsewhere": ([*two_teams(2, 2, nodeSelector={"x": "y"}), node("n", 2)], "always"),
+    "only cpus are given out twice, and there are enough": ([*two_teams(2, 2), node("n", 4, cpu="12")], "always"),
+    "cpus are given out twice": ([*two_teams(2, 2, cpu="8"), node("n", 4, cpu="8")], "may-queue"),
+}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_workload_that_waits_elsewhere_counts_on_nodes_where_more_is_given_out_than_there_is(name: str) -> None:
+    objects, verdict = SCENES[name]
+    assert judged(QUEUED, *objects).verdict == verdict
+
+
+def test_the_workload_is_named_with_its_queue() -> None:
+    report = judged(QUEUED, *two_teams(2, 2), node("n", 2))
+    assert codes(report) == ["GF524"]
+    assert "pod team-a/w (in queue cq2) waits for a node too and may be first" in said(report, "GF524")
