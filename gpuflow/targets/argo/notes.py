@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.pod.later_attempts import falls_back
 from gpuflow.pod.supervision import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.targets.argo.patches import falls_back
 from gpuflow.targets.frame import named_steps
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuflow.errors import fail
 from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.later_attempts import falls_back, off_spot
 from gpuflow.pod.supervision import OUTPUTS, counts_budgets, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
@@ -17,7 +18,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
-from gpuflow.targets.argo.patches import falls_back, growing_memory, on_demand, pod_patch, without_spot
+from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.argo.semaphores import synchronization
@@ -94,7 +95,7 @@ def _later(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> d
     fields: dict[str, str] = {}
     if falls_back(step):
         assert step.spot is not None and step.spot.fallback_after is not None
-        plain = pod_for(without_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
+        plain = pod_for(off_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
         fields |= on_demand(step.spot.fallback_after, spec, plain)
     return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
