@@ -116,8 +116,8 @@ def examples(version: str) -> Iterator[tuple[str, str]]:
 
 def at_version(version: str, preset: str = "nvidia") -> Site:
     site = Site.load(preset)
-    argo = site.engines.argo.model_copy(update={"version": version})
-    return site.model_copy(update={"engines": site.engines.model_copy(update={"argo": argo})})
+    argo = site.engine("argo").model_copy(update={"version": version})
+    return site.model_copy(update={"engines": {**site.engines, "argo": argo}})
 
 
 def test_one_artefact_serves_3_7_and_4_x_but_for_the_key_of_a_cache(corpora: Path) -> None:
