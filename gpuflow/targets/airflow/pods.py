@@ -9,6 +9,7 @@ from gpuflow.pod import Engine, is_supervised, pod_for
 from gpuflow.pod.later_attempts import off_spot, on_demand_fields
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
+from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.python import Call
 from gpuflow.targets.airflow.references import Marks, Scope, glued
 
@@ -16,7 +17,7 @@ from gpuflow.targets.airflow.references import Marks, Scope, glued
 def pod_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     """`metadata` and `spec` of a step's pod, with calls where the values of a run belong."""
     marks = Marks(scope)
-    engine = Engine("airflow", within=scope.within)
+    engine = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
     pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, engine))
     if (copies := scope.copies()) and is_supervised(scope.pipeline.effective(name), site):
         _tell_copies(pod["spec"]["containers"][0]["command"], copies)
