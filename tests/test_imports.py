@@ -84,7 +84,7 @@ def imports(path: Path) -> Iterator[Import]:
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{path}: imports are written in full"
                 assert node.module is not None
-                # `from gpuflow.spec import yaml_tree` may name a module or something in one.
+                # `from gpuflow.spec import text` may name a module or something in one.
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             else:
                 names = [alias.name for alias in node.names]

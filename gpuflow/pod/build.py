@@ -43,14 +43,13 @@ def pod_for(
     try:
         return _pod(pipeline, name, step, site, spelling or Readable(), engine or Engine())
     except GpuflowError as refusal:
-        section = "steps" if name in pipeline.steps else "exit"
-        raise GpuflowError(_placed(finding, pipeline, section, name) for finding in refusal.findings) from None
+        raise GpuflowError(_placed(finding, pipeline, name) for finding in refusal.findings) from None
 
 
-def _placed(finding: Finding, pipeline: Pipeline, section: str, name: str) -> Finding:
+def _placed(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
     if finding.where.line is not None:
         return finding
-    return replace(finding, where=pipeline.where(section, name, key=True), message=f'step "{name}": {finding.message}')
+    return replace(finding, where=pipeline.where_step(name), message=f'step "{name}": {finding.message}')
 
 
 def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelling, engine: Engine) -> dict[str, Any]:

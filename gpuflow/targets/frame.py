@@ -10,6 +10,7 @@ from typing import Literal
 
 from gpuflow.engines import EngineFacts
 from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
+from gpuflow.plan import Plan
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
@@ -160,6 +161,10 @@ class Target(ABC):
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
         return ()
+
+    def refusals(self, plan: Plan) -> Iterator[Finding]:
+        """What it does not carry of a pipeline, so that it refuses to compile it."""
+        return (loss.finding(self.name) for loss in losses(plan.pipeline, self.capabilities))
 
     @abstractmethod
     def compile(self, request: Request) -> Artifact:

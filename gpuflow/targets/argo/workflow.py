@@ -6,6 +6,7 @@ from typing import Any
 
 from gpuflow.emit import emit
 from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.plan import plan_of
 from gpuflow.pod.build import LABEL
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.params import text_of
@@ -31,7 +32,7 @@ def compile_request(request: Request) -> Artifact:
     fitted = [request.options["fit"]] if "fit" in request.options else []
     waiting = reason(request.pipeline, request.site, request.options.get("semaphores"))
     comment = "".join(f"# {line}\n" for line in (*header(request, FACTS.name), *fitted, *waiting))
-    findings = size_findings(request.pipeline, manifest)
+    findings = size_findings(plan_of(request.pipeline, request.site), manifest)
     return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
 
 

@@ -139,7 +139,7 @@ class Builder:
             refuse_volume_names(pod)
             container = container_spec(pod["spec"]["containers"][0], on=step.on, outputs=tuple(step.outputs))
         except GpuflowError as refusal:
-            where = self.pipeline.where("steps" if name in self.pipeline.steps else "exit", name, key=True)
+            where = self.pipeline.where_step(name)
             raise GpuflowError(
                 replace(found, where=where, message=f'step "{name}": {found.message}') for found in refusal.findings
             ) from None
