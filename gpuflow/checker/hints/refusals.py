@@ -71,9 +71,9 @@ def _must_specify(missing: str, site: Site, engine: str) -> Iterator[str]:
         yield f"{', '.join(sorted(helpers))}: {_fields(keys)} of that init container or sidecar"
     injected = sorted(name for name in wanted if name in paths)
     if injected:
-        said = ", ".join(sorted(set().union(*(wanted[name] for name in injected))))
+        keys_text = ", ".join(sorted(set().union(*(wanted[name] for name in injected))))
         yield f"{', '.join(injected)}: added by {engine.capitalize()}; {_SETTINGS[engine]}"
-        yield f"then say the same {said} in the site: {', '.join(paths[name] for name in injected)}"
+        yield f"then say the same {keys_text} in the site: {', '.join(paths[name] for name in injected)}"
     yield "or have the namespace's LimitRange give defaults"
 
 

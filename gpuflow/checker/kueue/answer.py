@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Verdict = Literal["fit", "preempt", "wait", "never", "blocked"]
+AssignmentStatus = Literal["fit", "preempt", "wait", "never", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Assignment:
     `preempt`, since quota alone does not decide.
     """
 
-    verdict: Verdict
+    verdict: AssignmentStatus
     message: str
     pod_sets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each pod set the flavor of each resource, none where flavors could not be assigned. Pod sets after one
@@ -33,7 +33,7 @@ class Assignment:
     cluster_queue: str | None = None
     targets: tuple[str, ...] = ()
     """The workloads to be preempted, as `namespace/name`."""
-    final_verdict: Verdict | None = None
+    final_verdict: AssignmentStatus | None = None
     """The verdict once the scans that go on in later cycles have ended; they can differ from the first."""
     because: str | None = None
     """For `never`, what Kueue would say if nothing else held quota; for an inactive ClusterQueue, why it is."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuflow.checker.kueue.flavors import Flavor
 from gpuflow.checker.kueue.queues import ClusterQueue, LocalQueue
-from gpuflow.checker.kueue.requests import LimitSummary, Template, limit_range_faults, request_faults
+from gpuflow.checker.kueue.requests import LimitSummary, PodTemplate, limit_range_faults, request_faults
 from gpuflow.checker.kueue.workloads import Workload
 
 GATE = "kueue.x-k8s.io/admission-gated-by"
@@ -78,7 +78,7 @@ def admissibility_refusal(
     workload: Workload,
     queue: ClusterQueue,
     labels: Mapping[str, str],
-    templates: tuple[Template, ...],
+    templates: tuple[PodTemplate, ...],
     limits: LimitSummary,
 ) -> str | None:
     """Why the scheduler refuses it before it looks for flavors."""

@@ -1,4 +1,4 @@
-"""Topology-aware scheduling, as far as it can be judged without looking at nodes."""
+"""Topology-aware scheduling, as far as it can be checked without looking at nodes."""
 
 from __future__ import annotations
 

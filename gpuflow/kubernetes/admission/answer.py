@@ -21,7 +21,7 @@ class Admission:
     `status` is 201, 403 or 422 and `message` its exact text, `None` when the pod is created. `stage` says who
     refused (`priority`, `runtimeclass`, `validation`, `limitrange`, `podsecurity` or `quota`), `created` when
     nobody did. `clauses` are the single complaints of a 422 or of a LimitRange, sorted. `assumed` names the
-    quotas whose manifest had no status: they were judged by `spec.hard`, as if nothing was used.
+    quotas whose manifest had no status: they were checked by `spec.hard`, as if nothing was used.
     """
 
     status: int

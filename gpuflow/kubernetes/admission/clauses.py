@@ -73,5 +73,5 @@ def ordered(clauses: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(clauses)))
 
 
-def joined(clauses: tuple[str, ...]) -> str:
+def join_clauses(clauses: tuple[str, ...]) -> str:
     return clauses[0] if len(clauses) == 1 else f"[{', '.join(clauses)}]"

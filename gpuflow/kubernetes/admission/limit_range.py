@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gpuflow.kubernetes.admission.clauses import ordered
-from gpuflow.kubernetes.admission.pod import Container, Manifest, Pod, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_text
 from gpuflow.kubernetes.admission.recall import read_stored, recalled
 from gpuflow.quantity import MAX_INT64, Quantity
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
@@ -30,13 +30,13 @@ class LimitRange(NamedTuple):
     bounds: tuple[Bounds, ...]
 
 
-def read_limit_range(manifest: Manifest | LimitRange) -> LimitRange:
+def read_limit_range(manifest: Body | LimitRange) -> LimitRange:
     """A LimitRange as the server stores it: for containers `max` gives a default limit, and that or `min` a
     default request."""
     return manifest if isinstance(manifest, LimitRange) else recalled(_read_limit_range, manifest)
 
 
-def _read_limit_range(manifest: Manifest) -> LimitRange:
+def _read_limit_range(manifest: Body) -> LimitRange:
     metadata = read_map(read_object(manifest, "LimitRange").get("metadata"), "LimitRange metadata")
     name = read_text(metadata, "name", "LimitRange metadata") or ""
     where = f"LimitRange {name}: spec.limits"
@@ -106,7 +106,7 @@ def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[str, ...]:
     return ordered(broken) if broken else ()
 
 
-def broken_claim_bounds(claim: Manifest, limit_range: LimitRange) -> tuple[str, ...]:
+def broken_claim_bounds(claim: Body, limit_range: LimitRange) -> tuple[str, ...]:
     """What a PersistentVolumeClaim breaks of one LimitRange: only its requests are looked at."""
     resources = read_map(read_map(claim.get("spec"), "spec").get("resources"), "spec.resources")
     requests = read_resource_list(resources.get("requests"), "spec.resources.requests")

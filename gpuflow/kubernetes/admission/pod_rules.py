@@ -1,7 +1,7 @@
 """Validation of the rest of a pod: names, images, labels, tolerations, policies and references.
 
 Covers what a pipeline step can get wrong. Fields that gpuflow never writes, such as probes or the inner parts
-of volume sources, are not judged.
+of volume sources, are not checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpuflow.kubernetes.admission.names import (
     label_value_faults,
     qualified_name_faults,
 )
-from gpuflow.kubernetes.admission.pod import Container, Manifest, Pod, read_integer, read_text
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
 from gpuflow.kubernetes.admission.resource_rules import pod_level_faults, requirement_faults
 from gpuflow.resources import read_map, read_maps
 
@@ -56,7 +56,7 @@ def pod_faults(pod: Pod) -> tuple[str, ...]:
     return ordered(faults) if faults else ()
 
 
-def _metadata_faults(metadata: Manifest) -> Iterator[str]:
+def _metadata_faults(metadata: Body) -> Iterator[str]:
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if name:
         for fault in dns_subdomain_faults(name):
@@ -132,7 +132,7 @@ def _host_port_faults(containers: Iterable[Container], on_host: bool) -> Iterato
 
 
 def _one_container_faults(
-    container: Container, where: str, spec: Manifest, volumes: set[str], claims: set[str]
+    container: Container, where: str, spec: Body, volumes: set[str], claims: set[str]
 ) -> Iterator[str]:
     manifest = container.manifest
     image = read_text(manifest, "image", where)
@@ -157,7 +157,7 @@ def _one_container_faults(
                 yield required(f"{where}.env[{index}].name")
 
 
-def _security_faults(context: Manifest, where: str, spec: Manifest) -> Iterator[str]:
+def _security_faults(context: Body, where: str, spec: Body) -> Iterator[str]:
     mount = read_text(context, "procMount", where)
     if mount is not None and mount not in PROC_MOUNTS:
         yield unsupported(f"{where}.procMount", mount, PROC_MOUNTS)
@@ -169,7 +169,7 @@ def _security_faults(context: Manifest, where: str, spec: Manifest) -> Iterator[
             yield invalid_number(f"{where}.{field}", number, f"must be between 0 and {MAX_INT32}, inclusive")
 
 
-def _mount_faults(mounts: Iterable[Manifest], where: str, volumes: set[str]) -> Iterator[str]:
+def _mount_faults(mounts: Iterable[Body], where: str, volumes: set[str]) -> Iterator[str]:
     paths: set[str] = set()
     for index, mount in enumerate(mounts):
         name, path = mount.get("name"), mount.get("mountPath")
@@ -278,7 +278,7 @@ def _spec_faults(pod: Pod) -> Iterator[str]:
         yield from _gate_faults(spec)
 
 
-def _gate_faults(spec: Manifest) -> Iterator[str]:
+def _gate_faults(spec: Body) -> Iterator[str]:
     names: set[str] = set()
     for index, gate in enumerate(read_maps(spec["schedulingGates"], "spec.schedulingGates")):
         field = f"spec.schedulingGates[{index}]"
@@ -299,7 +299,7 @@ SPEC_NAMES: Final[Mapping[str, Callable[[str], tuple[str, ...]]]] = {
 }
 
 
-def _toleration_faults(toleration: Manifest, field: str) -> Iterator[str]:
+def _toleration_faults(toleration: Body, field: str) -> Iterator[str]:
     key = read_text(toleration, "key", field) or ""
     operator = read_text(toleration, "operator", field) or ""
     value = read_text(toleration, "value", field) or ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpuflow.kubernetes.admission.pod import Manifest, Pod, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_text
 from gpuflow.kubernetes.admission.recall import read_stored, recalled
 from gpuflow.kubernetes.admission.stored import quality_of_service
 from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
@@ -24,7 +24,7 @@ MUST_SPECIFY: Final = {
 """The keys for which a quota wants every container to say something, and where it must say it."""
 
 
-class Scope(NamedTuple):
+class QuotaScope(NamedTuple):
     name: str
     operator: str
     values: frozenset[str]
@@ -35,7 +35,7 @@ class Quota(NamedTuple):
 
     name: str
     namespace: str | None
-    scopes: tuple[Scope, ...]
+    scopes: tuple[QuotaScope, ...]
     hard: ResourceList
     used: ResourceList
     tracked: tuple[str, ...]
@@ -44,7 +44,7 @@ class Quota(NamedTuple):
     assumed: bool
 
 
-def read_quota(manifest: Manifest | Quota) -> Quota:
+def read_quota(manifest: Body | Quota) -> Quota:
     """A quota from its manifest.
 
     One without a status, as kept in Git, is taken to be enforced as written and unused so far.
@@ -52,7 +52,7 @@ def read_quota(manifest: Manifest | Quota) -> Quota:
     return manifest if isinstance(manifest, Quota) else recalled(_read_quota, manifest)
 
 
-def _read_quota(manifest: Manifest) -> Quota:
+def _read_quota(manifest: Body) -> Quota:
     metadata = read_map(read_object(manifest, "ResourceQuota").get("metadata"), "ResourceQuota metadata")
     name = read_text(metadata, "name", "ResourceQuota metadata") or ""
     where = f"ResourceQuota {name}"
@@ -85,16 +85,16 @@ def _tracked(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozenset[st
     return tracked, (requests, limits)
 
 
-def _read_scopes(spec: Manifest, where: str) -> Iterable[Scope]:
+def _read_scopes(spec: Body, where: str) -> Iterable[QuotaScope]:
     for name in read_texts(spec.get("scopes"), f"{where}: spec.scopes"):
-        yield Scope(name, "Exists", frozenset())
+        yield QuotaScope(name, "Exists", frozenset())
     selector = read_map(spec.get("scopeSelector"), f"{where}: spec.scopeSelector")
     for expression in read_maps(selector.get("matchExpressions"), f"{where}: spec.scopeSelector"):
         values = frozenset(read_texts(expression.get("values"), f"{where}: spec.scopeSelector values"))
-        yield Scope(str(expression.get("scopeName")), str(expression.get("operator")), values)
+        yield QuotaScope(str(expression.get("scopeName")), str(expression.get("operator")), values)
 
 
-class Verdict(NamedTuple):
+class QuotaDecision(NamedTuple):
     """What the quotas say: every refusal that may be the first one, or which of them are charged, and with what."""
 
     refusals: tuple[str, ...]
@@ -102,12 +102,12 @@ class Verdict(NamedTuple):
     charge: Sequence[tuple[str, Quantity]] = ()
 
 
-def judge(pod: Pod, quotas: Sequence[Quota]) -> Verdict:
+def evaluate(pod: Pod, quotas: Sequence[Quota]) -> QuotaDecision:
     """Ask all quotas. Missing requests and unknown usage are looked for in all of them before any total is."""
     matching = [quota for quota in quotas if quota.tracked and (not quota.scopes or _in_scopes(pod, quota.scopes))]
     refusals = [reason for quota in matching if (reason := _unready(pod, quota))]
     if refusals or not matching:
-        return Verdict(tuple(refusals))
+        return QuotaDecision(tuple(refusals))
     charge = [(key, quantity) for key, quantity in pod_usage(pod).items() if quantity.nano]
     for quota in matching:
         hard, used = quota.hard, quota.used
@@ -120,10 +120,10 @@ def judge(pod: Pod, quotas: Sequence[Quota]) -> Verdict:
                     over.append((key, quantity, limit))
         if over:
             refusals.append(_exceeded(quota, sorted(over)))
-    return Verdict(tuple(refusals), matching, charge)
+    return QuotaDecision(tuple(refusals), matching, charge)
 
 
-def new_totals(verdict: Verdict, quotas: Sequence[Quota]) -> dict[str, ResourceList]:
+def new_totals(verdict: QuotaDecision, quotas: Sequence[Quota]) -> dict[str, ResourceList]:
     """What each quota has used once the pod is there, whether it is charged or not."""
     totals = {quota.name: quota.used for quota in quotas}
     for quota in verdict.charged:
@@ -168,11 +168,11 @@ def _unspecified(pod: Pod, quota: Quota) -> dict[str, set[str]]:
     return missing
 
 
-def _in_scopes(pod: Pod, scopes: tuple[Scope, ...]) -> bool:
+def _in_scopes(pod: Pod, scopes: tuple[QuotaScope, ...]) -> bool:
     return all(_in_scope(pod, scope) for scope in scopes)
 
 
-def _in_scope(pod: Pod, scope: Scope) -> bool:
+def _in_scope(pod: Pod, scope: QuotaScope) -> bool:
     match scope.name:
         case "Terminating":
             return _has_deadline(pod)
@@ -193,7 +193,7 @@ def _has_deadline(pod: Pod) -> bool:
     return pod.active_deadline is not None and pod.active_deadline >= 0
 
 
-def _matches_class(name: str, scope: Scope) -> bool:
+def _matches_class(name: str, scope: QuotaScope) -> bool:
     match scope.operator:
         case "In":
             return bool(name) and name in scope.values
