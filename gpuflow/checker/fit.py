@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from gpuflow.checker.report import LimitLine, Report
 from gpuflow.checker.run import check
+from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
 from gpuflow.cluster import Cluster
 from gpuflow.demands import demand_of
 from gpuflow.errors import Finding, GpuflowError
@@ -31,8 +32,9 @@ class Fit:
     reason: str
 
 
-def fit(pipeline: Pipeline, site: Site, cluster: Cluster, namespace: str, engine: str) -> Fit:
+def fit(pipeline: Pipeline, site: Site, cluster: Cluster | PreparedCluster, namespace: str, engine: str) -> Fit:
     """The pipeline with the largest `parallel` that every quota of the namespace always admits; never a larger one."""
+    cluster = prepared(cluster, namespace)
     report = check(demand_of(pipeline, site, engine), cluster, namespace)
     wrong_snapshot = [finding for finding in report.findings if finding.code in WRONG_SNAPSHOT]
     if report.verdict == "never" or wrong_snapshot:

@@ -25,9 +25,9 @@ from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
 from gpuflow.checker.rules.retry_and_checkpoint import retry_and_checkpoint
+from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
 from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
 from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, unmodelled_kinds
-from gpuflow.checker.snapshot.validation import validate
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Bound, Demand
@@ -44,32 +44,35 @@ SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
 
 
-def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) -> Report:
-    """What the cluster will say to the pipeline, against this snapshot."""
-    validate(cluster)
-    cluster = cluster.with_default_namespace(namespace)
-    first = _outcome(demand, cluster, namespace, runs)
-    whole = merge([first, later_outcome(first, demand, lambda later: _outcome(later, cluster, namespace, runs))])
+def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int = 1) -> Report:
+    """What the cluster will say to the pipeline, against this snapshot.
+
+    For many pipelines and one cluster, pass the same `PreparedCluster`: it is validated and read once.
+    """
+    ready = prepared(cluster, namespace)
+    first = _outcome(demand, ready, runs)
+    whole = merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.pipeline.name,
         namespace,
         demand.engine,
-        cluster.source,
+        ready.cluster.source,
         whole.verdict,
         whole.scopes,
         tuple(findings),
     )
 
 
-def _outcome(demand: Demand, cluster: Cluster, namespace: str, runs: int) -> Outcome:
+def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     """What all parts of the cluster say to one demand."""
+    cluster, namespace = ready.cluster, ready.namespace
     demand = with_deadline(demand)
     policy = namespace_policy(cluster, namespace)
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
-    placed = placement_outcome(demand, cluster, namespace, policy, admissions, runs)
+    placed = placement_outcome(demand, ready, policy, admissions, runs)
     quota_lines = list(limit_lines(demand, policy, admissions, runs))
     lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))

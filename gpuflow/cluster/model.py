@@ -92,20 +92,8 @@ class Cluster:
             found.setdefault(reason, []).append(kind)
         return found
 
-    @cached_property
-    def memory(self) -> dict[str, Any]:
-        """What was worked out of these objects, kept for whoever asks again: several pipelines share a cluster."""
-        return {}
-
     def with_default_namespace(self, namespace: str) -> Cluster:
         """The cluster with every manifest that names no namespace, though its kind needs one, put into this one."""
-        key = f"settled in {namespace}"
-        if key not in self.memory:
-            self.memory[key] = self._with_default_namespace(namespace)
-        found: Cluster = self.memory[key]
-        return found
-
-    def _with_default_namespace(self, namespace: str) -> Cluster:
         objects = tuple(_with_default_namespace(item, namespace) for item in self.objects)
         elsewhere = self.namespace not in (None, namespace)
         return replace(self, objects=objects, listed=self.listed.difference(NAMESPACED if elsewhere else ()))

@@ -33,7 +33,7 @@ class Competitors:
         self._loads: dict[str, Load] = {}
         self._peak_loads: dict[tuple[str, int | None], PeakLoad] = {}
         self._totals: dict[str, int | None] = {}
-        self._others: dict[int, Others] = {}
+        self._others: dict[PendingRequests, Others] = {}
 
     @cached_property
     def others(self) -> Others:
@@ -41,9 +41,9 @@ class Competitors:
 
     def others_with(self, pending: PendingRequests) -> Others:
         """The same, with those who may take places first."""
-        if id(pending) not in self._others:
-            self._others[id(pending)] = Others((*self.others.distinct, *pending.distinct))
-        return self._others[id(pending)]
+        if pending not in self._others:
+            self._others[pending] = Others((*self.others.distinct, *pending.distinct))
+        return self._others[pending]
 
     def total(self, key: str, concurrency: Concurrency) -> int | None:
         """What all of it weighs, or more; `None` when that is not known, or is no bound under a cap."""

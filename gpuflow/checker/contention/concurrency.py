@@ -17,6 +17,7 @@ from gpuflow.demands import Demand, tree_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, ancestors, descendants, peak
 
 QUESTION = "weight"
+BODY = "body"
 MOST_ASKED = 32
 """Up to so many steps, the steps that may run at the same time are worked out; for more, every step may."""
 MANY_STEPS = 1000
@@ -31,6 +32,25 @@ class PeakLoad(NamedTuple):
     value: int | None
     because: str | None
     witness: tuple[str, ...]
+
+
+class Branch(NamedTuple):
+    """A part of the graph with the names of all steps below it."""
+
+    node: Tree
+    steps: frozenset[str]
+    inner: Mapping[str, Branch]
+
+
+def branch_of(node: Tree) -> Branch:
+    match node:
+        case Leaf():
+            return Branch(node, frozenset({node.name}), {})
+        case Loop():
+            inner = {BODY: branch_of(node.body)}
+        case Dag():
+            inner = {name: branch_of(each) for name, each in node.nodes.items()}
+    return Branch(node, frozenset().union(*(each.steps for each in inner.values())), inner)
 
 
 Load = tuple[tuple[tuple[str, ...], int], ...]
@@ -118,42 +138,27 @@ class Concurrency:
         return names | frozenset(other for name in names for other in self._concurrent_with(name))
 
     def _concurrent_with(self, name: str) -> Iterator[str]:
-        """Down the way from the whole to the step: what stands free of that way at each level."""
-        node: Tree = self.tree
+        """From the whole graph down to the step: what is not ordered with it at each level."""
+        branch = self._branches
         while True:
-            match node:
+            match branch.node:
                 case Leaf():
                     return
-                case Loop():
-                    if not (node.copies == 1 or node.parallel == 1):
-                        yield from self._leaves[id(node)]  # other copies go at their own pace
-                    node = node.body
-                case Dag():
-                    key = next(key for key, each in node.nodes.items() if name in self._leaves[id(each)])
-                    ordered = {key, *ancestors(node.edges, key), *descendants(node.edges, key)} if node.edges else {key}
-                    for other, each in node.nodes.items():
+                case Loop(copies=copies, parallel=parallel):
+                    if not (copies == 1 or parallel == 1):
+                        yield from branch.steps  # other copies go at their own pace
+                    branch = branch.inner[BODY]
+                case Dag(edges=edges):
+                    key = next(key for key, each in branch.inner.items() if name in each.steps)
+                    ordered = {key, *ancestors(edges, key), *descendants(edges, key)} if edges else {key}
+                    for other, each in branch.inner.items():
                         if other not in ordered:
-                            yield from self._leaves[id(each)]
-                    node = node.nodes[key]
+                            yield from each.steps
+                    branch = branch.inner[key]
 
     @cached_property
-    def _leaves(self) -> dict[int, frozenset[str]]:
-        """The names of all steps below each node of the tree."""
-        found: dict[int, frozenset[str]] = {}
-
-        def visit(node: Tree) -> frozenset[str]:
-            match node:
-                case Leaf():
-                    below = frozenset({node.name})
-                case Loop():
-                    below = visit(node.body)
-                case Dag():
-                    below = frozenset().union(*map(visit, node.nodes.values()))
-            found[id(node)] = below
-            return below
-
-        visit(self.tree)
-        return found
+    def _branches(self) -> Branch:
+        return branch_of(self.tree)
 
     def most_pods(self) -> int:
         """All pods there are, with fan-outs that only the run will tell counted once."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gpuflow.checker.kueue.reasons import FlavorReason, Inadmissible, QuotaReason
+
 AssignmentStatus = Literal["fit", "preempt", "wait", "never", "blocked"]
 
 
@@ -38,6 +40,14 @@ class Assignment:
     because: str | None = None
     """For `never`, what Kueue would say if nothing else held quota; for an inactive ClusterQueue, why it is."""
     unmodelled: tuple[str, ...] = ()
+    reasons: tuple[FlavorReason, ...] = ()
+    """What stands against the flavors, as `message` lists it; for `never`, on an empty cluster, as `because` does."""
+    blocked: Inadmissible | None = None
+    """For `blocked`, why."""
+
+    def names(self, resource: str) -> bool:
+        """Whether a resource is among the reasons."""
+        return any(isinstance(each, QuotaReason) and each.resource == resource for each in self.reasons)
 
     @property
     def fits(self) -> bool:

@@ -9,6 +9,7 @@ from gpuflow.checker.kueue.amounts import FlavorResource, plus
 from gpuflow.checker.kueue.preemption import Preemptor, find_targets
 from gpuflow.checker.kueue.proposal import PodSetResources, PreemptionMode, Progress, Proposal
 from gpuflow.checker.kueue.queues import ClusterQueue
+from gpuflow.checker.kueue.reasons import FlavorReason
 from gpuflow.checker.kueue.search import Search
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.workloads import Holder
@@ -36,6 +37,8 @@ class Cycle(NamedTuple):
     targets: tuple[Holder, ...]
     progress: Progress
     lacked_quota: bool
+    reasons: tuple[FlavorReason, ...] = ()
+    """What the message lists."""
 
     @property
     def goes_on(self) -> bool:
@@ -61,19 +64,19 @@ def run_cycles(head: Head, snapshot: Snapshot) -> list[Cycle]:
 def _attempt(head: Head, snapshot: Snapshot, progress: Progress) -> Cycle:
     search = Search(head.asking, snapshot, head.queue, progress, head.ignores_undeclared)
     proposal, targets = _propose(head, snapshot, search)
-    message = proposal.message()
+    message, reasons = proposal.message(), proposal.reasons
     outcome: Literal["fit", "preempt", "pending"] = "pending"
     progress = proposal.progress
     if proposal.mode is PreemptionMode.FIT or targets:
         if not _still_fits(proposal, targets, snapshot, head):
-            message = NO_LONGER_FITS
+            message, reasons = NO_LONGER_FITS, ()
         elif targets:
             outcome, progress = "preempt", ()
             message += f". Pending the preemption of {len(targets)} workload(s)"
         else:
             outcome, progress = "fit", ()
             message = f"Quota reserved in ClusterQueue {head.queue.name}"
-    return Cycle(outcome, message, proposal, tuple(targets), progress, search.lacked_quota)
+    return Cycle(outcome, message, proposal, tuple(targets), progress, search.lacked_quota, reasons)
 
 
 def _propose(head: Head, snapshot: Snapshot, search: Search) -> tuple[Proposal, list[Holder]]:

@@ -15,6 +15,7 @@ from gpuflow.checker.kueue.prechecks import Known, admissibility_refusal, inacti
 from gpuflow.checker.kueue.preemption import Preemptor
 from gpuflow.checker.kueue.proposal import Found, PodSetResources
 from gpuflow.checker.kueue.queues import ClusterQueue, by_name, read_cluster_queue, read_cohort, read_local_queue
+from gpuflow.checker.kueue.reasons import Inadmissible, Refusal
 from gpuflow.checker.kueue.requests import LimitSummary, adjusted, pod_amounts, summarize
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.topology import asks_topology
@@ -29,6 +30,11 @@ from gpuflow.resources import read_map, read_maps
 MOST_BYTES = 32 * 1024
 """Kueue cuts condition messages here."""
 REPLACED_SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
+
+
+def check_decides(name: str) -> str:
+    """What is not modelled of an AdmissionCheck."""
+    return f"AdmissionCheck {name} decides after quota is reserved"
 
 
 def assign_flavors(
@@ -129,18 +135,19 @@ class Kueue:
         local_queue = self.local_queues.get((workload.namespace, workload.queue))
         queue = self.queues.get(local_queue.cluster_queue) if local_queue else None
         refusal = own_refusal(workload) or queue_refusal(workload.queue, local_queue, queue)
-        if refusal or queue is None:
-            return Assignment("blocked", refusal or "", cluster_queue=queue and queue.name)
+        if refusal:
+            return _blocked(refusal, queue)
+        assert queue is not None  # else there is a refusal
         inactive = inactive_reason(queue, self.known)
         if inactive:
             message = f"ClusterQueue {queue.name} is inactive"
-            return Assignment("blocked", message, cluster_queue=queue.name, because=inactive)
+            return _blocked(Refusal(Inadmissible.CLUSTER_QUEUE_INACTIVE, message), queue, inactive)
         limits = self._limit_summary(workload.namespace)
         classes = self.runtime_classes or {}
         templates = tuple(adjusted(pod_set.template, limits, classes) for pod_set in workload.pod_sets)
         refusal = admissibility_refusal(workload, queue, self._labels(workload.namespace), templates, limits)
         if refusal:
-            return Assignment("blocked", refusal, cluster_queue=queue.name)
+            return _blocked(refusal, queue)
         demands = []
         for pod_set, template in zip(workload.pod_sets, templates, strict=True):
             pods = workload.count_after_reclaim(pod_set.name, pod_set.pods)
@@ -178,6 +185,7 @@ class Kueue:
             final,
             _truncated(alone[0].message) if verdict == "never" else None,
             unmodelled,
+            alone[0].reasons if verdict == "never" else first.reasons,
         )
 
     @cached_property
@@ -225,7 +233,7 @@ class Kueue:
         assigned = {choice.flavor for found in cycle.proposal.found for choice in found.choices.values()}
         for check in queue.checks:
             if self.known.admission_checks is None or not check.flavors or check.flavors & assigned:
-                yield f"AdmissionCheck {check.name} decides after quota is reserved"
+                yield check_decides(check.name)
 
     def _topology_notes(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
         known = (self.flavors[name] for name in queue.flavors)
@@ -235,6 +243,11 @@ class Kueue:
             yield f"topology-aware scheduling places the pods of {', '.join(placed)} on nodes"
         elif topologies and self.known.topologies is None:
             yield f"ClusterQueue {queue.name} is active only if {', '.join(sorted(set(topologies.values())))} exists"
+
+
+def _blocked(refusal: Refusal, queue: ClusterQueue | None, because: str | None = None) -> Assignment:
+    name = queue and queue.name
+    return Assignment("blocked", refusal.sentence(), cluster_queue=name, because=because, blocked=refusal.reason)
 
 
 def _verdict(cycle: Cycle, is_possible: bool) -> AssignmentStatus:

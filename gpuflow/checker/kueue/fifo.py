@@ -10,7 +10,8 @@ from gpuflow.checker.kueue.amounts import FlavorResource
 from gpuflow.checker.kueue.answer import Assignment
 from gpuflow.checker.kueue.cycles import run_cycles
 from gpuflow.checker.kueue.decision import Kueue
-from gpuflow.checker.kueue.prechecks import NAMESPACE_MISMATCH, own_refusal
+from gpuflow.checker.kueue.prechecks import own_refusal
+from gpuflow.checker.kueue.reasons import Inadmissible
 from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_workload
 
 EVER: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
@@ -43,7 +44,7 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
         for _, each in sorted(item for item in places.items() if item[0] < _place(asked, kueue, since=NOT_YET)):
             head = kueue.enter(each)
             if isinstance(head, Assignment):
-                if head.message == NAMESPACE_MISMATCH:
+                if head.blocked is Inadmissible.NAMESPACE:
                     continue  # The one refusal that does not keep a workload at the head.
                 return Ahead(each.namespace, each.name, head)
             answer = kueue.decide(each, head, kueue.snapshot)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.affinity import NodeAffinity, read_node_affinity
+from gpuflow.checker.kueue.reasons import AffinityMismatch, UntoleratedTaint
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.quantity import MAX_INT64
@@ -55,14 +56,14 @@ class Flavor(NamedTuple):
     tolerations: tuple[FlavorToleration, ...]
     topology: str | None
 
-    def mismatch(self, constraints: FlavorConstraints) -> str | None:
-        """Why pods with these constraints cannot run on nodes of this flavor, in Kueue's words."""
+    def mismatch(self, constraints: FlavorConstraints) -> UntoleratedTaint | AffinityMismatch | None:
+        """Why pods with these constraints cannot run on nodes of this flavor."""
         tolerations = (*constraints.tolerations, *self.tolerations)
         for taint in self.taints:
             if taint.effect in BLOCKING_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
-                return f"untolerated taint {taint} in flavor {self.name}"
+                return UntoleratedTaint(self.name, taint.key, str(taint))
         if not constraints.affinity.matches_flavor(self.labels):
-            return f"flavor {self.name} doesn't match node affinity"
+            return AffinityMismatch(self.name)
         return None
 
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.reasons import FlavorReason
 from gpuflow.checker.kueue.workloads import PodSet, scaled
 
 Progress = tuple[Mapping[str, int], ...]
@@ -60,8 +61,11 @@ class Found(NamedTuple):
 
     demand: PodSetResources
     choices: Mapping[str, Choice]
-    reasons: tuple[str, ...]
+    reasons: tuple[FlavorReason, ...]
     error: str | None = None
+
+    def sentences(self) -> list[str]:
+        return [each.sentence() for each in self.reasons]
 
     @property
     def mode(self) -> PreemptionMode:
@@ -96,6 +100,13 @@ class Proposal(NamedTuple):
             if choice.mode is not PreemptionMode.FIT
         }
 
+    @property
+    def reasons(self) -> tuple[FlavorReason, ...]:
+        """What the message lists; nothing where an error hides it."""
+        if any(each.error is not None for each in self.found):
+            return ()
+        return tuple(dict.fromkeys(reason for each in self.found for reason in each.reasons))
+
     def message(self) -> str:
         parts = []
         for each in self.found:
@@ -103,5 +114,5 @@ class Proposal(NamedTuple):
             if each.error is not None:
                 return f"failed to assign flavors to pod set {name}: {each.error}"
             if each.reasons:
-                parts.append(f"couldn't assign flavors to pod set {name}: {', '.join(sorted(each.reasons))}")
+                parts.append(f"couldn't assign flavors to pod set {name}: {', '.join(sorted(each.sentences()))}")
         return "; ".join(parts)

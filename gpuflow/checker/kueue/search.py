@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp, in_visiting_order, minus, plus
+from gpuflow.checker.kueue.amounts import FlavorResource, clamp, in_visiting_order, minus, plus
 from gpuflow.checker.kueue.preemption import Preemptor, find_targets
 from gpuflow.checker.kueue.proposal import (
     BEST,
@@ -19,6 +19,7 @@ from gpuflow.checker.kueue.proposal import (
     Proposal,
 )
 from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, Fungibility, ResourceGroup
+from gpuflow.checker.kueue.reasons import AboveCapacity, FlavorNotFound, FlavorReason, NoUnusedQuota, Uncovered
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.topology import topology_fault, topology_mismatch
 
@@ -84,7 +85,7 @@ class Search:
 
     def _choose(
         self, group: list[PodSetResources], indices: list[int], usage: Mapping[FlavorResource, int]
-    ) -> tuple[dict[str, Choice], list[str]]:
+    ) -> tuple[dict[str, Choice], list[FlavorReason]]:
         """Flavors for all resources of a group of pod sets that share them, or none with the reasons."""
         total: dict[str, int] = {}
         for demand in group:
@@ -92,13 +93,13 @@ class Search:
                 total[name] = clamp(total.get(name, 0) + amount)
         total = in_visiting_order(total)
         choices: dict[str, Choice] = {}
-        reasons: list[str] = []
+        reasons: list[FlavorReason] = []
         for name, amount in total.items():
             resource_group = self.queue.group_of(name)
             if resource_group is None:
                 if amount == 0 or self.ignores_undeclared:
                     continue
-                return {}, [f"resource {name} unavailable in ClusterQueue"]
+                return {}, [Uncovered(name)]
             if name in choices:
                 continue
             covered = {each: total[each] for each in total if each in resource_group.covered}
@@ -118,11 +119,11 @@ class Search:
         requests: Mapping[str, int],
         resource_group: ResourceGroup,
         usage: Mapping[FlavorResource, int],
-    ) -> tuple[dict[str, Choice], GranularMode, list[str]]:
+    ) -> tuple[dict[str, Choice], GranularMode, list[FlavorReason]]:
         """The best flavor of a resource group, going on where the last scan stopped."""
         best: dict[str, Choice] = {}
         best_offer = WORST
-        reasons: list[str] = []
+        reasons: list[FlavorReason] = []
         stopped_at = -1
         start = self.progress[first].get(resource, -1) + 1 if first < len(self.progress) else 0
         for index in range(start, len(resource_group.flavors)):
@@ -151,35 +152,31 @@ class Search:
             stopped_at = -1
         return {name: each._replace(stopped_at=stopped_at) for name, each in best.items()}, best_offer, reasons
 
-    def _mismatch(self, name: str, group: list[PodSetResources], resource_group: ResourceGroup) -> str | None:
+    def _mismatch(self, name: str, group: list[PodSetResources], resource_group: ResourceGroup) -> FlavorReason | None:
         flavor = self.snapshot.flavors.get(name)
         if flavor is None:
-            return f"flavor {name} not found"
+            return FlavorNotFound(name)
         for demand in group:
-            mismatch = topology_mismatch(demand.pod_set, flavor, self.queue, self.topologies, resource_group.covered)
-            mismatch = mismatch or flavor.mismatch(demand.pod_set.constraints)
-            if mismatch:
-                return mismatch
+            covered = resource_group.covered
+            mismatch = topology_mismatch(demand.pod_set, flavor, self.queue, self.topologies, covered)
+            reason = mismatch or flavor.mismatch(demand.pod_set.constraints)
+            if reason:
+                return reason
         return None
 
-    def _offer(self, flavor: str, resource: str, before: int, amount: int) -> tuple[GranularMode, str | None]:
+    def _offer(self, flavor: str, resource: str, before: int, amount: int) -> tuple[GranularMode, FlavorReason | None]:
         """How so much of a flavor could be had, on top of what pod sets before took, and what is against it."""
         key = flavor, resource
         total = plus(before, amount)
         most = self.node.potential(key)
         if total > most:
-            return GranularMode(PreemptionMode.NO_FIT, 0), (
-                f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests "
-                f"({amount_text(resource, before)}) + current podset request "
-                f"({amount_text(resource, amount, is_quota=False)}) > maximum capacity ({amount_text(resource, most)})"
-            )
+            return GranularMode(PreemptionMode.NO_FIT, 0), AboveCapacity(resource, flavor, before, amount, most)
         height, may_reclaim = self.node.lowest_fit(key, total)
         available = max(0, self.node.available(key))
         if total <= available:
             return GranularMode(PreemptionMode.FIT, height), None
         self.lacked_quota = True
-        missing = amount_text(resource, minus(total, available))
-        reason = f"insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed"
+        reason = NoUnusedQuota(resource, flavor, minus(total, available))
         nominal = self.node.subtree.get(key, 0)
         if nominal >= total or may_reclaim or self.queue.preemption.borrow != NEVER:
             return self._preemption(key, total), reason

@@ -102,6 +102,11 @@ class NodePool:
         self.templates = templates
         self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
 
+    @cached_property
+    def hosts(self) -> frozenset[int]:
+        """The hosts that take such a pod now."""
+        return frozenset(self.now)
+
     def table(self, side: str, names: tuple[str, ...]) -> Table:
         """`side`: "now" with what is free, "empty" with what nodes offer, "new" with what node groups may add."""
         if (side, names) not in self._tables:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.outcome import Outcome, merge
-from gpuflow.checker.pipeline.nodes.findings import node_outcome, read_nodes
+from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import pod_groups
@@ -18,21 +18,21 @@ from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.quota.volume_claims import claims_for_any_node
 from gpuflow.checker.rules.later_attempts import nodes_avoided
+from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.checker.snapshot.unmodelled_kinds import makers_of_nodes
-from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
 
 
 def placement_outcome(
     demand: Demand,
-    cluster: Cluster,
-    namespace: str,
+    prepared: PreparedCluster,
     policy: NamespacePolicy,
     admissions: Sequence[StepAdmission],
     runs: int,
 ) -> Outcome:
     """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither."""
-    node_pools, setup = read_nodes(cluster), read_setup(cluster, namespace)
+    cluster, namespace = prepared.cluster, prepared.namespace
+    node_pools, setup = prepared.node_pools, read_setup(cluster, namespace)
     if node_pools is None and setup is None:
         return Outcome()
     pending_pods = [] if node_pools is None else read_pending_pods(cluster)

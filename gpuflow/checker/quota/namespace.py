@@ -38,6 +38,8 @@ class StepAdmission:
     step: StepDemand
     now: Admission
     ever: Admission
+    shape: bytes
+    """Equal for pods that the API server cannot tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +61,15 @@ class NamespacePolicy:
             metadata = {"name": step.name.replace(".", "-"), **step.pod["metadata"]}
             first = known.get(shape := _shape(step.pod))
             if first is not None and first.now.allowed and first.ever.allowed:
-                found.append(StepAdmission(step, first.now.of_twin(metadata), first.ever.of_twin(metadata)))
+                found.append(StepAdmission(step, first.now.of_twin(metadata), first.ever.of_twin(metadata), shape))
                 continue
-            one = self._admit_step(step, {"metadata": metadata, "spec": step.pod["spec"]})
+            one = self._admit_step(step, {"metadata": metadata, "spec": step.pod["spec"]}, shape)
             known[shape] = one
             found.append(one)
         return found
 
-    def _admit_step(self, step: StepDemand, pod: Mapping[str, Any]) -> StepAdmission:
-        return StepAdmission(step, self._admit(pod, [quota for _, quota in self.quotas]), self.admit_alone(pod))
+    def _admit_step(self, step: StepDemand, pod: Mapping[str, Any], shape: bytes) -> StepAdmission:
+        return StepAdmission(step, self._admit(pod, [quota for _, quota in self.quotas]), self.admit_alone(pod), shape)
 
     def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
         """What the API server says to a pod when nothing else runs in the namespace."""
@@ -144,7 +146,7 @@ def limit_lines(
             bound = peaks.get(_counted(key))
             if bound is not None and (bound.value is None or bound.value):
                 # A gang runs whole or not at all, and a run needs all its claims.
-                wholes = (charge.get(_counted(key), Quantity.zero) * pods for charge, pods in own.kinds)
+                wholes = (charge.get(_counted(key), Quantity.zero) * pods for charge, pods in own.distinct)
                 alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
                 yield _scope(quota, key, bound, None if key in claims else own.tree, runs, alone), bound, item
 
@@ -155,7 +157,7 @@ class Counted(NamedTuple):
     charges: Charges
     before: Mapping[str, Quantity]
     """What the engine's driver costs, before a step."""
-    kinds: list[tuple[Mapping[str, Quantity], int]]
+    distinct: list[tuple[Mapping[str, Quantity], int]]
     """The charges that differ, with the pods of a step."""
     tree: Any
     peaks: Mapping[str, Bound]
@@ -166,18 +168,18 @@ def _count(
 ) -> Counted:
     """Several quotas of a namespace often have keys in common: each key is asked about once."""
     before = {} if driver is None else _charges(driver, quotas)
-    known: dict[int, dict[str, Quantity]] = {}  # steps whose pods are alike share one answer
-    charges = {}
+    known: dict[bytes | str, dict[str, Quantity]] = {}  # steps whose pods are alike share one answer
+    charges: dict[str, dict[str, Quantity]] = {}
+    distinct: dict[tuple[bytes | str, int], dict[str, Quantity]] = {}
     for one in admissions:
-        shared = id(one.ever.used) if one.ever.allowed else id(one)
-        if shared not in known:
-            known[shared] = _step_charge(_charges(one.ever, quotas), before)
-        charges[one.step.name] = known[shared]
-    kinds = {(id(charges[one.step.name]), one.step.pods): charges[one.step.name] for one in admissions}
+        key = one.shape if one.ever.allowed else one.step.name
+        if key not in known:
+            known[key] = _step_charge(_charges(one.ever, quotas), before)
+        charges[one.step.name] = distinct[key, one.step.pods] = known[key]
     return Counted(
         charges,
         before,
-        [(charge, pods) for (_, pods), charge in kinds.items()],
+        [(charge, pods) for (_, pods), charge in distinct.items()],
         tree_of(demand.pipeline, demand.steps, charges),
         peaks_of(demand.pipeline, demand.steps, charges),
     )

@@ -48,12 +48,9 @@ LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
 
 def validate(cluster: Cluster) -> None:
     """Raise `GpuflowError` with every manifest that cannot be what it says it is."""
-    if "is readable" in cluster.memory:
-        return
     findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item)]
     if findings:
         raise GpuflowError(findings)
-    cluster.memory["is readable"] = True
 
 
 def _faults(item: Manifest) -> Iterator[Finding]:

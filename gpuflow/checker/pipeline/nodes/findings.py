@@ -11,7 +11,7 @@ from gpuflow.checker.contention.pending import named
 from gpuflow.checker.hints.other_gpus import OtherGpus
 from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import fragmentation, read_node_pools, way_out
+from gpuflow.checker.nodes.capacity import fragmentation, way_out
 from gpuflow.checker.nodes.fit import fit
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import GROUP_MAX
@@ -21,9 +21,8 @@ from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.checker.wording import asking, listed, where_of
-from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.errors import Finding
 
 GANGS: Final = "gangs"
 NO_ROOM: Final = "has no room now"
@@ -37,23 +36,6 @@ class PoolReport(NamedTuple):
     members: list[NodeVerdict]
     safe: int | None
     """The largest cap with which all of them always find room."""
-
-
-def read_nodes(cluster: Cluster) -> NodePools | None:
-    """The nodes of a snapshot with what is bound to them; `None` when it has none."""
-    nodes = cluster.of("Node")
-    if not nodes:
-        return None
-    if "stock" in cluster.memory:
-        known: NodePools = cluster.memory["stock"]
-        return known
-    try:
-        node_pools = cluster.memory["stock"] = read_node_pools(
-            [node.body for node in nodes], [pod.body for pod in cluster.of("Pod")], cluster.bodies("Namespace")
-        )
-        return node_pools
-    except ValueError as refusal:
-        raise GpuflowError(Finding("GF403", str(refusal), nodes[0].where, "fix the manifest")) from None
 
 
 def node_outcome(
@@ -143,7 +125,7 @@ def _pools(node_verdicts: NodeVerdicts) -> list[PoolReport]:
     """The verdicts by node pool, under names that tell the pools apart."""
     reports: dict[frozenset[int], list[NodeVerdict]] = {}
     for each in node_verdicts.verdicts:
-        reports.setdefault(node_verdicts.hosts(each.request.pool), []).append(each)
+        reports.setdefault(each.request.pool.hosts, []).append(each)
     found: dict[str, PoolReport] = {}
     for hosts, members in reports.items():
         name = _name(members[0].request)
@@ -277,7 +259,7 @@ def _wait(
 def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) -> str:
     """The worst moment against what is free: `a, b ask for 9 nvidia.com/gpu together, 8 are free`."""
     peak, witness = node_verdicts.peak(request, resource)
-    hosts = node_verdicts.hosts(request.pool)
+    hosts = request.pool.hosts
     if resource == PODS:
         free = sum(max(node_verdicts.node_pools.free[index].slots, 0) for index in hosts)
     else:

@@ -42,7 +42,7 @@ class PendingPods:
         self._count = count
         alike: dict[object, list[PendingPod]] = {}
         for each in pending_pods:
-            key = id(node_pools.pool(each.pod)), tuple(sorted(each.pod.requests.items()))
+            key = node_pools.pool(each.pod), tuple(sorted(each.pod.requests.items()))
             alike.setdefault(key, []).append(each)
         self._alike = [members for members in alike.values() if self._could_run(members[0].pod)]
         self._pending: dict[frozenset[int], PendingRequests | None] = {}

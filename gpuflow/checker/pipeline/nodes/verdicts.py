@@ -42,7 +42,7 @@ class PoolRequest:
     pool: NodePool
 
     @property
-    def competitors(self) -> Competitor:
+    def competitor(self) -> Competitor:
         return Competitor(self.pod_group.steps, {**self.pod.requests, PODS: 1}, self.pod_group.pods)
 
 
@@ -83,9 +83,8 @@ class NodeVerdicts:
             if assignment.labels is not None
         ]
         self._repelling = [request for request in self.requests if request.pod.affinity.apart]
-        self._hosts: dict[int, frozenset[int]] = {}
-        self._company: dict[int, Competitors] = {}
-        self._ceilings: dict[int, dict[str, int]] = {}
+        self._competitors: dict[NodePool, Competitors] = {}
+        self._ceilings: dict[NodePool, dict[str, int]] = {}
         self.verdicts = [self._decide(request) for request in self.requests]
 
     def _request(self, pod_group: PodGroup, assignment: FlavorAssignment) -> PoolRequest:
@@ -111,7 +110,7 @@ class NodeVerdicts:
         contention = Contention(
             request.pod_group.steps, asked, self._bins(request), competitors, PODS, ceilings, avoided=avoided
         )
-        decision = decide_with_pending(self.pending.on(self.hosts(request.pool)), contention, concurrency, self.runs)
+        decision = decide_with_pending(self.pending.on(request.pool.hosts), contention, concurrency, self.runs)
         repelling = self.pending.repelling(request.pod) if decision.verdict == "always" else ()
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
@@ -127,22 +126,19 @@ class NodeVerdicts:
 
     def competitors(self, request: PoolRequest) -> Competitors:
         """Everything that may lie on a node of the request's pool, itself included."""
-        key = id(request.pool)
-        if key not in self._company:
-            self._company[key] = Competitors(
-                {id(other.pod_group): other.competitors for other in self._near(request)}.values()
-            )
-        return self._company[key]
+        if request.pool not in self._competitors:
+            by_group = {other.pod_group: other.competitor for other in self._near(request)}
+            self._competitors[request.pool] = Competitors(by_group.values())
+        return self._competitors[request.pool]
 
     def _near(self, request: PoolRequest) -> list[PoolRequest]:
-        own = self.hosts(request.pool)
-        return [
-            other for other in self.requests if other.pool is request.pool or not self.hosts(other.pool).isdisjoint(own)
-        ]
+        """The requests, this one included, that may put pods on a node of its pool."""
+        pool, own = request.pool, request.pool.hosts
+        return [other for other in self.requests if other.pool is pool or not other.pool.hosts.isdisjoint(own)]
 
     def ceilings(self, request: PoolRequest) -> dict[str, int]:
         """The most of each resource that queues ever let onto the request's nodes; none where pods come past them."""
-        key = id(request.pool)
+        key = request.pool
         if self._share is not None and key not in self._ceilings:
             near = [
                 (other.pod.requests, self._share(other.pod_group, other.assignment, other.pod.requests))
@@ -164,14 +160,9 @@ class NodeVerdicts:
         most = self.ceilings(request).get(resource)
         return (value if most is None else most if value is None else min(value, most)), witness
 
-    def hosts(self, pool: NodePool) -> frozenset[int]:
-        if id(pool) not in self._hosts:
-            self._hosts[id(pool)] = frozenset(pool.now)
-        return self._hosts[id(pool)]
-
     def short(self, request: PoolRequest) -> tuple[str, ...]:
         """The resources of which no node of the pool has enough free now; all when it is not one of them alone."""
-        hosts = self.hosts(request.pool)
+        hosts = request.pool.hosts
         if not hosts:
             return tuple(in_order(request.pod.requests)[:1])
         free = self.node_pools.free

@@ -222,11 +222,11 @@ def _verdict(each: QueueVerdict, resource: str) -> Verdict:
     """The verdict of one line."""
     found = each.request.found
     if each.verdict == "never":
-        return "never" if f" {resource} " in (found.because or found.message) else "always"
+        return "never" if found.names(resource) else "always"
     if each.unknown or each.ahead:
         return each.verdict
     if each.decision is None:
-        return "may-queue" if f" {resource} " in found.message else "always"
+        return "may-queue" if found.names(resource) else "always"
     resources = each.decision.resources
     return each.verdict if not resources or resource in resources else "always"
 

@@ -47,8 +47,7 @@ def _oversubscribed(flavor: Flavor, kueue: Kueue, nodes: Iterable[Node]) -> froz
 
 def _quotas(kueue: Kueue) -> Iterator[tuple[FlavorResource, int]]:
     """What every ClusterQueue and every cohort above one has of its own."""
-    everybody = {id(each): each for node in kueue.snapshot.nodes.values() for each in node.path()}
-    for each in everybody.values():
+    for each in {each for node in kueue.snapshot.nodes.values() for each in node.path()}:
         yield from ((key, quota.nominal) for key, quota in each.quotas.items())
 
 

@@ -49,11 +49,11 @@ class PendingWorkloads:
     def __init__(self, kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.kueue = kueue
         self.workloads = list(_pending_workloads(kueue, waiting))
-        self._pending: dict[tuple[int, tuple[str, ...]], PendingRequests | None] = {}
+        self._pending: dict[tuple[QuotaNode, tuple[str, ...]], PendingRequests | None] = {}
 
     def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> PendingRequests | None:
         """Those who may be charged for these flavors in the queues below a node of the tree; `None` when nobody is."""
-        key = id(top), flavors
+        key = top, flavors
         if key not in self._pending:
             members = [
                 PendingRequest(each.name, {**amounts, COUNT: 1})

@@ -10,6 +10,7 @@ from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
+from gpuflow.checker.kueue.decision import check_decides
 from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.cohort_limits import cohort_headroom
@@ -58,8 +59,8 @@ class QueueVerdicts:
             queue = setup.queue_of(pod_group)
             if queue is not None:
                 self.requests.append(queue_request(self.kueue, pod_group, queue, setup.workload(pod_group, queue)))
-        self._request_of = {id(request.pod_group): request for request in self.requests}
-        self._competitors: dict[tuple[int, tuple[str, ...]], Competitors] = {}
+        self._request_of = {request.pod_group: request for request in self.requests}
+        self._competitors: dict[tuple[QuotaNode, tuple[str, ...]], Competitors] = {}
         self._pending_workloads = self._pending_by_queue()
         self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
         self.all = [self._decide(request) for request in self.requests]
@@ -88,7 +89,7 @@ class QueueVerdicts:
 
     def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the queues below a node."""
-        key = id(top), flavors
+        key = top, flavors
         if key not in self._competitors:
             self._competitors[key] = competitors_of(self.kueue, top, flavors, self.requests)
         return self._competitors[key]
@@ -100,7 +101,7 @@ class QueueVerdicts:
 
         What the pods of a pipeline hold of a flavor is never more than its queue lets through.
         """
-        request = self._request_of.get(id(pod_group))
+        request = self._request_of.get(pod_group)
         if request is None or request.cluster_queue is None:
             return {}
         found = {}
@@ -197,7 +198,7 @@ class QueueVerdicts:
                 yield f"why {kind} {name} says that it is not active: {self.setup.inactive[kind, name]}"
         possible = {name for group in request.groups for name in group.flavors}
         for check in queue.checks:
-            words = f"AdmissionCheck {check.name} decides after quota is reserved"
+            words = check_decides(check.name)
             if check.flavors & possible and words not in request.found.unmodelled:
                 yield words
         named = self.setup.workload_class(request.pod_group)
