@@ -149,20 +149,17 @@ def _unmodelled(
 
 def _refused(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """Steps that the API server refuses even in an empty namespace. The same refusal of many steps is reported once."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str | None], list[StepAdmission]] = {}
     for one in admissions:
         if not one.ever.allowed:
-            text = one.ever.message or ""
-            reason = text.split(" is forbidden: ", 1)[-1].split(" is invalid: ", 1)[-1]
-            groups.setdefault(f"{one.ever.stage}\0{reason}", []).append(one.step.name)
-    for key, names in groups.items():
-        stage = key.split("\0")[0]
-        first = next(one for one in admissions if one.step.name == names[0])
+            groups.setdefault((one.ever.stage, one.ever.reason), []).append(one)
+    for (stage, _), members in groups.items():
+        first = members[0]
         yield Finding(
             _STAGES.get(stage, "GF501"),
-            f"{listed(names)} can never be admitted",
-            _where(demand, names[0]),
-            refusal_hint(first.ever.message, demand.site, demand.engine) or _HINTS.get(stage),
+            f"{listed([one.step.name for one in members])} can never be admitted",
+            _where(demand, first.step.name),
+            refusal_hint(first.ever, demand.site, demand.engine) or _HINTS.get(stage),
             kubernetes=first.ever.message,
         )
 

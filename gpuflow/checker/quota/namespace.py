@@ -16,6 +16,7 @@ from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of, tree_o
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
+from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
 from gpuflow.pod.injected import driver_pod, engine_of
 from gpuflow.quantity import Quantity
 
@@ -288,9 +289,17 @@ def quota_findings(
     """
     if scope.verdict == "always" or (scope.verdict == "never" and scope.resource not in (WORKFLOWS, RESULTS)):
         return  # the step that is too much for a line is named on its own
-    refused = (one.now.message or "" for one in admissions if not one.now.allowed)
-    own = f"quota: {scope.name},"
-    words = next((message for message in refused if own in message and scope.resource in message), None)
+    words = next(
+        (
+            one.now.message
+            for one in admissions
+            for reason in one.now.reasons
+            if isinstance(reason, Exceeded | UsageUnknown)
+            and reason.quota == scope.name
+            and reason.names(scope.resource)
+        ),
+        None,
+    )
     if scope.used is None:
         yield Finding(
             "GF576",

@@ -10,6 +10,7 @@ from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed, where_of
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding
+from gpuflow.kubernetes.admission.quota import Quota, UsageUnknown
 from gpuflow.resources import read_maps
 
 CLAIMED = "count/resourceclaims.resource.k8s.io"
@@ -32,8 +33,7 @@ def _uncounted(
     reported = {scope.name for scope in lines if scope.kind == "ResourceQuota" and scope.used is None}
     for item, quota in policy.quotas:
         missing = [key for key in quota.tracked if key not in quota.used]
-        sentence = f"status unknown for quota: {quota.name}, "
-        words = next((one.now.message for one in admissions if sentence in (one.now.message or "")), None)
+        words = next((one.now.message for one in admissions if _waits_for_usage(one, quota)), None)
         if missing and words and quota.name not in reported:
             yield Finding(
                 "GF576",
@@ -44,6 +44,10 @@ def _uncounted(
                 severity="warning",
                 kubernetes=words,
             )
+
+
+def _waits_for_usage(one: StepAdmission, quota: Quota) -> bool:
+    return any(isinstance(each, UsageUnknown) and each.quota == quota.name for each in one.now.reasons)
 
 
 def _devices(demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:

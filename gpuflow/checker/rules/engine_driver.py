@@ -18,7 +18,7 @@ def refused_driver(demand: Demand, policy: NamespacePolicy) -> Iterator[Finding]
             "GF508",
             f"the driver pod that {demand.engine.capitalize()} runs before every step can never be admitted",
             Where(demand.pipeline.source.file),
-            refusal_hint(answer.message, demand.site, demand.engine)
+            refusal_hint(answer, demand.site, demand.engine)
             or f"have the namespace's limits changed, or correct engines.{demand.engine}.driver in the site",
             kubernetes=answer.message,
         )

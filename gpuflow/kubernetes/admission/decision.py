@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice, permutations
 from typing import Any, NamedTuple, TypeVar
 
-from gpuflow.kubernetes.admission.answer import Admission
+from gpuflow.kubernetes.admission.answer import Admission, Reason
 from gpuflow.kubernetes.admission.classes import (
     PriorityClass,
     Refused,
@@ -21,7 +21,7 @@ from gpuflow.kubernetes.admission.classes import (
     with_priority,
     with_runtime,
 )
-from gpuflow.kubernetes.admission.clauses import join_clauses, quoted
+from gpuflow.kubernetes.admission.clauses import join_clauses, quoted, sentences
 from gpuflow.kubernetes.admission.limit_range import LimitRange, broken_bounds, read_limit_range, with_defaults
 from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_pod, read_text
 from gpuflow.kubernetes.admission.pod_rules import pod_faults
@@ -156,9 +156,10 @@ def _decided(pod: Pod, inputs: AdmissionInputs, others: Alternatives) -> list[Ad
     """The answers for one defaulted pod: one, or as many as there are LimitRanges or quotas that refuse it."""
     quotas, limit_ranges, priority_classes, runtime_classes, policy, assumed = inputs
 
-    def refused(stage: str, reason: str, clauses: tuple[str, ...] = (), *, prepared: bool = True) -> Admission:
+    def refused(stage: str, reason: str, reasons: tuple[Reason, ...] = (), *, prepared: bool = True) -> Admission:
         message = f"pods {quoted(pod.name or 'Unknown')} is forbidden: {reason}"
-        return Admission(403, stage, message, clauses, assumed, pod, prepared, dict, others)
+        clauses = sentences(reasons) if stage == "limitrange" else ()
+        return Admission(403, stage, message, clauses, assumed, pod, prepared, dict, others, reason, reasons)
 
     stage = "priority"
     try:
@@ -172,11 +173,13 @@ def _decided(pod: Pod, inputs: AdmissionInputs, others: Alternatives) -> list[Ad
         return [refused(stage, str(refusal), prepared=False)]
     faults = pod_faults(pod)
     if faults:
-        message = f"Pod {quoted(pod.name)} is invalid: {join_clauses(faults)}"
-        return [Admission(422, "validation", message, faults, assumed, pod, True, dict, others)]
-    broken = [clauses for each in limit_ranges if (clauses := broken_bounds(pod, each))]
+        clauses = sentences(faults)
+        reason = join_clauses(clauses)
+        message = f"Pod {quoted(pod.name)} is invalid: {reason}"
+        return [Admission(422, "validation", message, clauses, assumed, pod, True, dict, others, reason, faults)]
+    broken = [violations for each in limit_ranges if (violations := broken_bounds(pod, each))]
     if broken:
-        return [refused("limitrange", join_clauses(clauses), clauses) for clauses in broken]
+        return [refused("limitrange", join_clauses(sentences(each)), each) for each in broken]
     violated = violation(pod.metadata, pod.spec, policy)
     if violated:
         return [refused("podsecurity", violated)]
@@ -187,5 +190,5 @@ def _decided(pod: Pod, inputs: AdmissionInputs, others: Alternatives) -> list[Ad
         return [refused("runtimeclass", str(refusal))]
     verdict = evaluate(pod, quotas)
     if verdict.refusals:
-        return [refused("quota", reason) for reason in verdict.refusals]
+        return [refused("quota", each.sentence(), (each,)) for each in verdict.refusals]
     return [Admission(201, "created", None, (), assumed, pod, True, partial(new_totals, verdict, quotas), others)]

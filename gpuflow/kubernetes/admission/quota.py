@@ -94,10 +94,61 @@ def _read_scopes(spec: Body, where: str) -> Iterable[QuotaScope]:
         yield QuotaScope(str(expression.get("scopeName")), str(expression.get("operator")), values)
 
 
+class Exceeded(NamedTuple):
+    """A quota has too little left."""
+
+    quota: str
+    requested: Mapping[str, str]
+    used: Mapping[str, str]
+    limited: Mapping[str, str]
+
+    def names(self, key: str) -> bool:
+        return key in self.requested
+
+    def sentence(self) -> str:
+        requested, used, limited = (_pairs(each) for each in (self.requested, self.used, self.limited))
+        return f"exceeded quota: {self.quota}, requested: {requested}, used: {used}, limited: {limited}"
+
+
+class Unspecified(NamedTuple):
+    """Containers do not say what a quota counts."""
+
+    quota: str
+    missing: Mapping[str, tuple[str, ...]]
+    """The names of the containers, by quota key."""
+
+    def names(self, key: str) -> bool:
+        return key in self.missing
+
+    def sentence(self) -> str:
+        listed = "; ".join(f"{key} for: {','.join(names)}" for key, names in self.missing.items())
+        return f"failed quota: {self.quota}: must specify {listed}"
+
+
+class UsageUnknown(NamedTuple):
+    """A quota's status does not say yet what is in use."""
+
+    quota: str
+    keys: tuple[str, ...]
+
+    def names(self, key: str) -> bool:
+        return key in self.keys
+
+    def sentence(self) -> str:
+        return f"status unknown for quota: {self.quota}, resources: {','.join(self.keys)}"
+
+
+QuotaRefusal = Exceeded | Unspecified | UsageUnknown
+
+
+def _pairs(amounts: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={amount}" for key, amount in amounts.items())
+
+
 class QuotaDecision(NamedTuple):
     """What the quotas say: every refusal that may be the first one, or which of them are charged, and with what."""
 
-    refusals: tuple[str, ...]
+    refusals: tuple[QuotaRefusal, ...]
     charged: Sequence[Quota] = ()
     charge: Sequence[tuple[str, Quantity]] = ()
 
@@ -105,7 +156,7 @@ class QuotaDecision(NamedTuple):
 def evaluate(pod: Pod, quotas: Sequence[Quota]) -> QuotaDecision:
     """Ask all quotas. Missing requests and unknown usage are looked for in all of them before any total is."""
     matching = [quota for quota in quotas if quota.tracked and (not quota.scopes or _in_scopes(pod, quota.scopes))]
-    refusals = [reason for quota in matching if (reason := _unready(pod, quota))]
+    refusals: list[QuotaRefusal] = [reason for quota in matching if (reason := _unready(pod, quota))]
     if refusals or not matching:
         return QuotaDecision(tuple(refusals))
     charge = [(key, quantity) for key, quantity in pod_usage(pod).items() if quantity.nano]
@@ -133,20 +184,21 @@ def new_totals(verdict: QuotaDecision, quotas: Sequence[Quota]) -> dict[str, Res
     return totals
 
 
-def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> str:
-    requested = ",".join(f"{key}={quantity.text}" for key, quantity, _ in over)
-    used = ",".join(f"{key}={quota.used[key].text}" for key, _, _ in over if key in quota.used)
-    limited = ",".join(f"{key}={limit.text}" for key, _, limit in over)
-    return f"exceeded quota: {quota.name}, requested: {requested}, used: {used}, limited: {limited}"
+def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> Exceeded:
+    return Exceeded(
+        quota.name,
+        {key: quantity.text for key, quantity, _ in over},
+        {key: quota.used[key].text for key, _, _ in over if key in quota.used},
+        {key: limit.text for key, _, limit in over},
+    )
 
 
-def _unready(pod: Pod, quota: Quota) -> str | None:
+def _unready(pod: Pod, quota: Quota) -> Unspecified | UsageUnknown | None:
     missing = _unspecified(pod, quota)
     if missing:
-        listed = "; ".join(f"{key} for: {','.join(sorted(names))}" for key, names in sorted(missing.items()))
-        return f"failed quota: {quota.name}: must specify {listed}"
+        return Unspecified(quota.name, {key: tuple(sorted(names)) for key, names in sorted(missing.items())})
     if not all(map(quota.used.__contains__, quota.tracked)):
-        return f"status unknown for quota: {quota.name}, resources: {','.join(quota.tracked)}"
+        return UsageUnknown(quota.name, quota.tracked)
     return None
 
 

@@ -11,7 +11,7 @@ from gpuflow.checker.contention.pending import named
 from gpuflow.checker.hints.other_gpus import OtherGpus
 from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import fragmentation, way_out
+from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, way_out
 from gpuflow.checker.nodes.fit import fit
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import GROUP_MAX
@@ -25,7 +25,6 @@ from gpuflow.demands import Demand
 from gpuflow.errors import Finding
 
 GANGS: Final = "gangs"
-NO_ROOM: Final = "has no room now"
 
 
 class PoolReport(NamedTuple):
@@ -192,11 +191,11 @@ def _verdict(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict, resource: s
 
 def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[Finding]:
     """Why pods of a pool are not always placed at once; what is the same for several is reported once."""
-    waits: dict[tuple[str, str, str, str | None], list[PodGroup]] = {}
+    waits: dict[Wait, list[PodGroup]] = {}
     for node_verdict in pool.members:
         pod_group = node_verdict.request.pod_group
         if node_verdict.verdict == "may-queue":
-            waits.setdefault(_wait(demand, node_verdicts, pool, node_verdict), []).append(pod_group)
+            waits.setdefault(_wait(node_verdicts, pool, node_verdict), []).append(pod_group)
         elif node_verdict.verdict == "unknown" and node_verdict.decision:
             yield Finding(
                 "GF514",
@@ -205,55 +204,68 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
                 "give the fan-out a parallel cap, so that its demand is bounded",
                 severity="warning",
             )
-    for (code, text, hint, words), pod_groups in waits.items():
-        if len(pod_groups) > 1 or not pod_groups[0].is_one:
-            text = text.replace(NO_ROOM, "have no room now", 1)
+    for wait, pod_groups in waits.items():
+        hints = [waiting(demand.engine, "nodes")]
+        if pool.safe is not None:
+            hints.append(f"with parallel: {pool.safe} these nodes always have room")
+        if wait.pieces is not None:
+            hints.append(
+                f"the free amount is fragmented: {wait.pieces.placeable} such pods fit, and {wait.pieces.whole} would "
+                "fit in one piece"
+            )
         yield Finding(
-            code,
-            f"{_who(*pod_groups)} {text}",
+            wait.code,
+            wait.sentence(_who(*pod_groups), is_one=len(pod_groups) == 1 and pod_groups[0].is_one),
             where_of(demand, pod_groups[0].steps[0]),
-            hint,
+            "\n".join(hints),
             severity="warning",
-            kubernetes=words,
+            kubernetes=wait.kubernetes,
         )
 
 
-def _wait(
-    demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdict
-) -> tuple[str, str, str, str | None]:
-    """Code, sentence, hint and the scheduler's message."""
+class Wait(NamedTuple):
+    """Why pods may wait for a node. Pod groups with an equal one are reported together."""
+
+    code: str
+    because: str
+    is_now: bool = False
+    """The nodes have no room as they are, whatever the pipeline itself runs."""
+    new_nodes: tuple[int, str] | None = None
+    """How many nodes a node group may have to add, and its name."""
+    pieces: Fragmentation | None = None
+    kubernetes: str | None = None
+
+    def sentence(self, who: str, *, is_one: bool) -> str:
+        verb = ("has" if is_one else "have") if self.is_now else "may find"
+        text = f"{who} {verb} no room{' now' if self.is_now else ''}{self.because}"
+        if self.new_nodes is None:
+            return text
+        count, group = self.new_nodes
+        return f"{text}; it may wait for {count} new node{'' if count == 1 else 's'} of group {group}"
+
+
+def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdict) -> Wait:
     request, decision = node_verdict.request, node_verdict.decision
-    hints = [waiting(demand.engine, "nodes")]
-    if pool.safe is not None:
-        hints.append(f"with parallel: {pool.safe} these nodes always have room")
     nodes = f"{len(pool.hosts)} node{'' if len(pool.hosts) == 1 else 's'} ({pool.name})"
-    resource, words = foremost(decision.resources if decision else ()), None
     if decision and decision.pending:
-        text = f"may find no room on {nodes}: {named(decision.pending, 'pod')} for a node too and may be first"
-        return "GF524", text, "\n".join(hints), None
+        return Wait("GF524", f" on {nodes}: {named(decision.pending, 'pod')} for a node too and may be first")
     if decision and decision.avoided:
         which = "one of them" if decision.avoided == 1 else f"{decision.avoided} of them"
-        text = f"may find no room on {nodes} after failing on {which}: retry.other_node keeps later attempts away"
-        return "GF525", text, "\n".join(hints), None
+        return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
+    resource = foremost(decision.resources if decision else ())
     if resource is None:
         names = [each for each in request.pod.requests if "/" in each] or list(request.pod.requests)
         asks = ", ".join(f"{as_quantity(each, request.pod.requests[each])} {each}" for each in sorted(names))
         where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up for it"
-        text = f"{NO_ROOM}: {where}"
-        words = fit(request.pod, node_verdicts.node_pools.node_list).message
+        message = fit(request.pod, node_verdicts.node_pools.node_list).message
+        wait = Wait("GF515", f": {where}", is_now=True, kubernetes=message)
     else:
-        text = f"may find no room: {_pressure(node_verdicts, request, resource)} on {nodes}"
         pieces = fragmentation(node_verdicts.node_pools, request.pod, resource) if resource != PODS else None
-        if pieces and pieces.placeable < pieces.whole:
-            hints.append(
-                f"what is free lies in pieces: {pieces.placeable} such pods fit, {pieces.whole} would in one piece"
-            )
+        is_fragmented = pieces is not None and pieces.placeable < pieces.whole
+        because = f": {_pressure(node_verdicts, request, resource)} on {nodes}"
+        wait = Wait("GF515", because, pieces=pieces if is_fragmented else None)
     added = node_verdicts.new_nodes(request)
-    if added is None:
-        return "GF515", text, "\n".join(hints), words
-    group, count = added
-    new = f"{count} new node{'' if count == 1 else 's'} of group {group.name}"
-    return "GF520", f"{text}; it may wait for {new}", "\n".join(hints), words
+    return wait if added is None else wait._replace(code="GF520", new_nodes=(added[1], added[0].name))
 
 
 def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) -> str:
