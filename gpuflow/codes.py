@@ -116,6 +116,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF192", "A Python file failed", "Running the pipeline's file raised an error.", "Fix it at the place shown."),
     ("GF193", "Not exactly one pipeline in a Python file", "gpuflow takes the one Pipeline at the top level of the file.", "Leave exactly one, finished."),
     ("GF194", "Two equal items with one memory", "Checkpoints and counts of retries are kept for each item of a fan-out, by its value. Two equal items would restore each other's checkpoint, and the second would find the first one's success.", "Give every item a value of its own."),
+    ("GF195", "More memory that would be less", "retry.more_memory gives an attempt more memory after running out of it, up to max. A max below what the step has from the start could only take memory away.", "Raise max above the step's memory, or drop more_memory."),
     # GPUs and sites.
     ("GF201", "A GPU model that is not known", "Models are named as in the catalog; short names that mean several GPUs are refused with the candidates.", "gpuflow gpus list"),
     ("GF202", "A MIG profile that is not known", "The model has no such profile. The same name can mean another slice on another GPU.", "gpuflow gpus show MODEL"),

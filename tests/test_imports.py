@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "gpuflow"
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "quantity", "version", "codes", "emit", "graph", "runtime"),
+    ("errors", "engines", "quantity", "version", "codes", "emit", "graph", "runtime"),
     ("catalog",),
     ("spec",),
     ("site",),

@@ -8,7 +8,7 @@ import sys
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site, with_params
+from gpuflow.cli.inputs import add_common, add_engine, namespace_of, read_pipelines, read_site, with_params
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, show_json
@@ -16,7 +16,6 @@ from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.demands import demand_of
 from gpuflow.errors import Where, fail
-from gpuflow.pod.injected import ENGINES
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
 from gpuflow.report.text import render
@@ -35,9 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", required=True, metavar="DIR|FILE|live", help="manifests of the cluster, or the live one"
     )
     add_live(parser)
-    parser.add_argument(
-        "--engine", choices=ENGINES, default="none", help="whose containers and pods are added; none when not given"
-    )
+    add_engine(parser)
     parser.add_argument(
         "--runs", type=int, default=1, metavar="N", help="how many runs go on at the same time; 1 when not given"
     )

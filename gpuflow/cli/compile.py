@@ -13,7 +13,7 @@ from gpuflow.cli.terminal import paint, show_findings, show_json
 from gpuflow.errors import Finding, GpuflowError, Where, fail
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
-from gpuflow.targets.frame import Artifact, Request, compile_with, engine_notes, site_notes, weaknesses
+from gpuflow.targets.frame import Artifact, Request, compile_with, site_notes, weaknesses
 
 EXAMPLE = """gpuflow compile pipeline.yaml --target argo -o argo_templates/
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --kustomization   # for kubectl apply -k, Argo CD
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         notes += weaknesses(pipeline, target.capabilities)
         notes += site_notes(pipeline, site)
-        notes += engine_notes(target, request)
+        notes += target.notes(request)
         notes += artifact.findings
         names.append(artifact.name)
         texts.append(artifact.text)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuflow.engines import facts_of
 from gpuflow.graph import Dag, Leaf, Loop, Peak, Tree, Unknown, peak
 from gpuflow.kubernetes.admission.usage import compute_usage, usage_of_claim
 from gpuflow.pod import pod_for
@@ -22,9 +23,6 @@ from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 
 ALIASES = ("cpu", "memory", "ephemeral-storage")
 """Kubernetes also counts these under `requests.`; one name is enough."""
-
-WITHOUT_PARALLEL = ("kubeflow",)
-"""Engines that run as many steps of a pipeline at once as are ready, whatever its `parallel` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def _strings(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 def demand_of(pipeline: Pipeline, site: Site, engine: str = "none") -> Demand:
     """The demand of a pipeline on a site, with what the engine adds to it and the limits it keeps."""
-    pipeline = _uncapped(pipeline) if engine in WITHOUT_PARALLEL else pipeline
+    pipeline = pipeline if facts_of(engine).keeps_parallel else _uncapped(pipeline)
     steps = tuple(_steps(pipeline, site, engine_of(site, engine), "", 1))
     usages = {step.name: step.usage for step in steps}
     overheads = {step.name: step.overhead for step in steps}

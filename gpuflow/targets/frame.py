@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
-from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.engines import EngineFacts
+from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
 from gpuflow.targets.constructs import VOCABULARY, uses
 from gpuflow.version import __version__
-
-Gap = Literal["not yet", "upstream", "never"]
-"""not yet: this version of gpuflow does not do it. upstream: the engine cannot do it yet. never: it cannot be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cannot:
-    """Why a target does not carry a construct, and what to do instead."""
-
-    gap: Gap
-    reason: str
-    instead: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Weaker:
-    """A construct that a target carries, but not in full; compiled, and said."""
-
-    reason: str
-
-
-Capabilities = Mapping[str, bool | Cannot | Weaker]
-"""For each construct of the vocabulary: True when the target carries it, how it is weaker, or why it is not carried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +98,6 @@ def _where(pipeline: Pipeline, name: str) -> Where:
     return pipeline.where("steps" if top in pipeline.steps else "exit", top, key=True)
 
 
-def engine_notes(target: Target, request: Request) -> list[Finding]:
-    """What a target itself has to say about this pipeline, where it has a word for it."""
-    say = getattr(target, "notes", None)
-    return list(say(request)) if say is not None else []
-
-
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is to be compiled, and how it is shown in the artefact."""
@@ -149,13 +123,24 @@ class Artifact:
     """What only the finished artefact shows."""
 
 
-class Target(Protocol):
-    """One engine."""
+class Target(ABC):
+    """One engine. Importing it needs no SDK; compiling may."""
 
-    name: str
+    facts: EngineFacts
     capabilities: Capabilities
 
-    def compile(self, request: Request) -> Artifact: ...
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return self.facts.name
+
+    def notes(self, request: Request) -> Iterable[Finding]:
+        """What a reader of the artifact should know about this pipeline, although nothing is lost."""
+        return ()
+
+    @abstractmethod
+    def compile(self, request: Request) -> Artifact:
+        """The artifact."""
 
 
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Artifact, list[Loss]]:
@@ -172,7 +157,21 @@ def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> tupl
         request.options,
         allow_lossy,
     )
-    return target.compile(filled), missing
+    with needed_sdk(target.name):
+        return target.compile(filled), missing
+
+
+@contextmanager
+def needed_sdk(engine: str) -> Iterator[None]:
+    """A missing SDK as one message with the install command."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] == "gpuflow":
+            raise
+        message = f"compiling for {engine} needs the package {missing.name}, which is not installed"
+        hint = f'python -m pip install "gpuflow[{engine}]"'
+        raise SurroundingsError(Finding("GF901", message, hint=hint)) from None
 
 
 def header(request: Request, target: str) -> list[str]:

@@ -19,8 +19,8 @@ def test_containers_that_argo_adds_are_named_with_argos_own_setting_and_the_plac
 def test_once_the_site_says_what_argos_containers_use_nothing_is_refused() -> None:
     parts = {"limits": {"cpu": "1"}}
     base = Site.load("nvidia")
-    argo = base.engines.argo.model_validate({"init": {"init": parts}, "containers": {"wait": parts}})
-    site = base.model_copy(update={"engines": base.engines.model_copy(update={"argo": argo})})
+    argo = base.engine("argo").model_validate({"init": {"init": parts}, "containers": {"wait": parts}})
+    site = base.model_copy(update={"engines": {**base.engines, "argo": argo}})
     assert told(ONE, quota({"limits.cpu": "9"}), engine="argo", site=site).verdict == "always"
 
 
@@ -34,8 +34,8 @@ def test_the_sidecar_of_airflow_is_named_with_the_connections_extra() -> None:
 
 def test_argos_containers_under_kubeflow_are_named_with_kubeflows_own_configuration() -> None:
     base = Site.load("nvidia")
-    kubeflow = base.engines.kubeflow.model_validate({"containers": {"wait": {}}})
-    site = base.model_copy(update={"engines": base.engines.model_copy(update={"kubeflow": kubeflow})})
+    kubeflow = base.engine("kubeflow").model_validate({"containers": {"wait": {}}})
+    site = base.model_copy(update={"engines": {**base.engines, "kubeflow": kubeflow}})
     hint = only(told(ONE, quota({"limits.cpu": "9"}), engine="kubeflow", site=site), "GF501").hint or ""
     assert "wait: added by Kubeflow; for Argo's own, set executor.resources" in hint
     assert "engines.kubeflow.containers.wait" in hint

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.dag import dag_of
+from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.standalone import refuse_losses, standalone
 from gpuflow.targets.airflow.text import dag_file
-from gpuflow.targets.frame import Artifact, Capabilities, Request
+from gpuflow.targets.frame import Artifact, Request, Target
 
 
-class AirflowTarget:
+class Airflow(Target):
     """One DAG file per pipeline."""
 
-    name = "airflow"
-    capabilities: Capabilities = CAPABILITIES
+    facts = FACTS
+    capabilities = CAPABILITIES
 
     def compile(self, request: Request) -> Artifact:
         """The DAG file; with the option `standalone` one that imports nothing of gpuflow."""
@@ -28,4 +29,4 @@ class AirflowTarget:
         return Artifact(f"{request.pipeline.name.replace('-', '_')}.py", text)
 
 
-target = AirflowTarget()
+target = Airflow()

@@ -151,7 +151,7 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     values = {name: output.type for name, output in step.outputs.items() if not output.is_artifact}
     if values:
         named["outputs"] = values
-        sidecar = site.engines.airflow.output_containers.get("airflow-xcom-sidecar")
+        sidecar = site.engine("airflow").output_containers.get("airflow-xcom-sidecar")
         if sidecar is not None and sidecar.limits:
             parts = (("requests", sidecar.requests), ("limits", sidecar.limits))
             named["sidecar_resources"] = {

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.pod.later_attempts import falls_back
 from gpuflow.pod.supervision import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.targets.argo.patches import falls_back
-from gpuflow.targets.frame import named_steps
+from gpuflow.targets.frame import Request, named_steps
 
 
 def shares_one_count(step: Step, site: Site) -> bool:
@@ -76,3 +76,13 @@ def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
     for step in steps.values():
         if step.pipeline is not None:
             yield from notes(step.pipeline, site)
+
+
+def request_notes(request: Request) -> Iterator[Finding]:
+    """Those about the pipeline, and what the kind that is asked for leaves out."""
+    yield from notes(request.pipeline, request.site)
+    kind = request.options.get("as")
+    if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
+        text = f"schedule: a {kind} has none, so nothing starts it by the clock"
+        where = request.pipeline.where("schedule")
+        yield Finding("GF305", text, where, "compile without --as for a CronWorkflow", "note")

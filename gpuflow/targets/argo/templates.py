@@ -9,7 +9,8 @@ from typing import Any
 
 from gpuflow.errors import fail
 from gpuflow.pod import Engine, pod_for
-from gpuflow.pod.supervision import OUTPUTS, counts_budgets, keeps_state
+from gpuflow.pod.later_attempts import falls_back, off_spot
+from gpuflow.pod.supervision import counts_budgets, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
@@ -17,13 +18,14 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
-from gpuflow.targets.argo.patches import falls_back, growing_memory, on_demand, pod_patch, without_spot
+from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.argo.semaphores import synchronization
 from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs
 
-ENGINE = Engine("argo", OUTPUTS)
+ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir)
 NATIVE = (
     "affinity",
     "nodeSelector",
@@ -94,7 +96,7 @@ def _later(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> d
     fields: dict[str, str] = {}
     if falls_back(step):
         assert step.spot is not None and step.spot.fallback_after is not None
-        plain = pod_for(without_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
+        plain = pod_for(off_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
         fields |= on_demand(step.spot.fallback_after, spec, plain)
     return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
@@ -152,7 +154,7 @@ def _outputs(pipeline: Pipeline, name: str, step: Step) -> dict[str, Any] | None
     parameters = []
     for output_name, output in step.outputs.items():
         # Others read the URI of an artifact; the supervisor writes it beside the file or directory.
-        source: dict[str, Any] = {"path": f"{OUTPUTS}/{output_name}" + (".uri" if output.is_artifact else "")}
+        source: dict[str, Any] = {"path": f"{FACTS.outputs_dir}/{output_name}" + (".uri" if output.is_artifact else "")}
         if output.default is not None:
             source["default"] = text_of(output.default)
             if "{{" in source["default"]:

@@ -22,7 +22,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 def version(site: Site) -> tuple[int, int]:
     """The site's Argo. Refuses one that would drop or misread what is written."""
-    said = site.engines.argo.version
+    said = site.engine("argo").version
     if said is None:
         return NEWEST
     found = _VERSION.fullmatch(said)

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from gpuflow.emit import emit
-from gpuflow.errors import Finding, Where, did_you_mean, fail
+from gpuflow.errors import Where, did_you_mean, fail
 from gpuflow.pod.build import LABEL
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.argo.capabilities import CAPABILITIES
+from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.models import KINDS, check_against_hera
-from gpuflow.targets.argo.notes import notes
 from gpuflow.targets.argo.semaphores import reason
 from gpuflow.targets.argo.sharing import shared
 from gpuflow.targets.argo.size import size_findings
 from gpuflow.targets.argo.versions import for_version
 from gpuflow.targets.cron import go_cron
-from gpuflow.targets.frame import Artifact, Capabilities, Request, header
+from gpuflow.targets.frame import Artifact, Request, header
 
 POLICIES = {"allow": "Allow", "forbid": "Forbid", "replace": "Replace"}
 TEMPLATES = ("WorkflowTemplate", "ClusterWorkflowTemplate")
 """Kinds whose own labels their runs do not get: each run is another object."""
 
 
-class Argo:
-    """Compiles to a WorkflowTemplate, or to a CronWorkflow when there is a schedule; --as asks for another kind."""
-
-    name = "argo"
-    capabilities: Capabilities = CAPABILITIES
-
-    def notes(self, request: Request) -> Iterable[Finding]:
-        yield from notes(request.pipeline, request.site)
-        kind = request.options.get("as")
-        if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
-            text = f"schedule: a {kind} has none, so nothing starts it by the clock"
-            where = request.pipeline.where("schedule")
-            yield Finding("GF305", text, where, "compile without --as for a CronWorkflow", "note")
-
-    def compile(self, request: Request) -> Artifact:
-        manifest = for_version(build(request), request.site)
-        fitted = [request.options["fit"]] if "fit" in request.options else []
-        waiting = reason(request.pipeline, request.site, request.options.get("semaphores"))
-        comment = "".join(f"# {line}\n" for line in (*header(request, self.name), *fitted, *waiting))
-        findings = size_findings(request.pipeline, manifest)
-        return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
+def compile_request(request: Request) -> Artifact:
+    """The manifest as YAML, with what a reader should know above it."""
+    manifest = for_version(build(request), request.site)
+    fitted = [request.options["fit"]] if "fit" in request.options else []
+    waiting = reason(request.pipeline, request.site, request.options.get("semaphores"))
+    comment = "".join(f"# {line}\n" for line in (*header(request, FACTS.name), *fitted, *waiting))
+    findings = size_findings(request.pipeline, manifest)
+    return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
 
 
 def build(request: Request) -> dict[str, Any]:
@@ -91,7 +76,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
-        "serviceAccountName": request.site.engines.argo.service_account,
+        "serviceAccountName": request.site.engine("argo").service_account,
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": shared(templates.found, (MAIN, EXIT)),

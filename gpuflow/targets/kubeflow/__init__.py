@@ -9,23 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuflow.errors import Finding
-from gpuflow.targets.frame import Artifact, Capabilities, Request, Target
+from gpuflow.targets.frame import Artifact, Request, Target
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
-from gpuflow.targets.kubeflow.document import compile_request
+from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import notes
 
 
-class Kubeflow:
-    """The target `gpuflow compile --target kubeflow`."""
+class Kubeflow(Target):
+    """One IR document per pipeline."""
 
-    name = "kubeflow"
-    capabilities: Capabilities = CAPABILITIES
+    facts = FACTS
+    capabilities = CAPABILITIES
 
     def notes(self, request: Request) -> Iterable[Finding]:
         return notes(request.pipeline)
 
     def compile(self, request: Request) -> Artifact:
+        from gpuflow.targets.kubeflow.document import compile_request  # loads kfp
+
         return compile_request(request)
 
 
-target: Target = Kubeflow()
+target = Kubeflow()

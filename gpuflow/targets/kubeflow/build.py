@@ -19,6 +19,7 @@ from gpuflow.spec.types import output_types
 from gpuflow.targets.kubeflow.conditions import asks_item
 from gpuflow.targets.kubeflow.container import STATES, container_spec
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
@@ -27,8 +28,7 @@ from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
 
-ENGINE = Engine("kubeflow", "/tmp/gpuflow/outputs")
-"""The supervisor writes there and then delivers to the path that KFP chose."""
+ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir)
 
 
 class Builder:

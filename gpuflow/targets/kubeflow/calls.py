@@ -28,7 +28,7 @@ def run_calls(
     """Python lines to paste after `client = kfp.Client(...)`. They run a package, or a version in the cluster."""
     required = {name: ... for name, param in pipeline.params.items() if param.required} or None
     wanted = accounts(pipeline)
-    account = (next(iter(wanted)) if len(wanted) == 1 else None) or site.engines.kubeflow.service_account
+    account = (next(iter(wanted)) if len(wanted) == 1 else None) or site.engine("kubeflow").service_account
     source: dict[str, Any] = {"pipeline_package_path": package}
     lines = [_call("experiment = client.create_experiment", pipeline.name, namespace=namespace)]
     if package is None:

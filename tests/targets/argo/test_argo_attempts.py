@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.pod import pod_for
+from gpuflow.pod.later_attempts import MoreMemory, memory_by_attempt
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.spec.policies import MoreMemory
-from gpuflow.targets.argo.patches import memory_amounts
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, compiled, substituted, template
 
@@ -122,7 +121,7 @@ def test_memory_never_shrinks_never_passes_the_most_and_grows_as_often_as_it_may
     base: int, factor: float, most: int, failures: int
 ) -> None:
     start = Quantity(str(base))
-    amounts = memory_amounts(start, MoreMemory(factor=factor, max=str(most)), failures)
+    amounts = memory_by_attempt(start, MoreMemory(factor, Quantity(str(most))), failures)
     assert amounts[0] == start
     assert amounts == sorted(amounts)
     assert all(amount <= max(start, Quantity(str(most))) for amount in amounts)
