@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from gpuflow.catalog import Offer
 from gpuflow.demands.peaks import Bound, Usage, peaks_of
 from gpuflow.errors import Finding, Where
-from gpuflow.graph import Dag, Leaf, Loop, Node, Unknown
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import compute_usage, usage_of_claim
 from gpuflow.quantity import Quantity
 from gpuflow.resources import pod_limits, pod_requests
@@ -196,7 +196,7 @@ class Demand:
 
     name: str
     steps: tuple[StepDemand, ...]
-    graph: Node
+    graph: Tree
     """How the steps depend on each other and repeat; its leaves are the steps by name."""
     engine: str = "none"
     file: str | None = None
@@ -290,9 +290,9 @@ class Demand:
 
 def graph_of(
     steps: Iterable[StepDemand], edges: Mapping[str, Collection[str]] | None = None, parallel: int | None = None
-) -> Node:
+) -> Tree:
     """The graph of steps by hand: for each name, those that wait for it; at most `parallel` pods live at once."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, Tree] = {}
     for step in steps:
         leaf = Leaf(step.name, {}, step.pods)
         nodes[step.name] = leaf if step.copies == 1 else Loop(step.name, leaf, _copies(step))
@@ -303,7 +303,7 @@ def _copies(step: StepDemand) -> int | Unknown:
     return Unknown(f"how many copies {step.name} has is only known in the run") if step.copies is None else step.copies
 
 
-def leaves_of(node: Node) -> Iterator[Leaf]:
+def leaves_of(node: Tree) -> Iterator[Leaf]:
     """The leaves of a graph."""
     match node:
         case Leaf():

@@ -10,7 +10,7 @@ from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, 
 from gpuflow.demands.own_pipeline import PlannedPipeline
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.errors import Finding
-from gpuflow.graph import Dag, Leaf, Loop, Node
+from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.injected import driver_pod, engine_of, with_engine
@@ -86,10 +86,10 @@ def _pod_sets(gang: Gang | None, pod: Mapping[str, Any]) -> tuple[PodSet, ...]:
     return (PodSet("leader", 1, pod), workers) if gang.leader else (workers,)
 
 
-def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Node:
+def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Tree:
     """The pipeline as the graph that peaks are computed on."""
 
-    def tree(within: str) -> Node:
+    def tree(within: str) -> Tree:
         steps = plan.inside[within]
         cap = steps[0].pipeline.parallel if keeps_parallel else None
         nodes = {each.own_name: node(each) for each in steps if each.section == "steps"}
@@ -97,11 +97,11 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Node:
         for each in steps:
             for need in each.needs:
                 after[need.rpartition(".")[2]].append(each.own_name)
-        main: Node = Dag(nodes, after, cap)
+        main: Tree = Dag(nodes, after, cap)
         ends = {each.own_name: node(each) for each in steps if each.section == "exit"}
         return Dag({"main": main, "exit": Dag(ends, {}, cap)}, {"main": ["exit"]}) if ends else main
 
-    def node(each: PlannedStep) -> Node:
+    def node(each: PlannedStep) -> Tree:
         # An approval has no pod.
         body = tree(each.name) if each.kind == "pipeline" else Leaf(each.name, {}, pods.get(each.name, 0))
         return body if each.step.for_each is None else Loop(each.name, body, each.copies, each.step.parallel)

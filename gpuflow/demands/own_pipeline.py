@@ -11,7 +11,7 @@ from gpuflow.catalog.labels import PRODUCT_KEY, read_product_label
 from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.resources import profile_of_resource
 from gpuflow.demands.model import DeviceWish
-from gpuflow.demands.retry_and_checkpoint import survival
+from gpuflow.demands.retry_and_checkpoint import retry_and_checkpoint
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import Plan
 from gpuflow.pod import pod_for
@@ -32,7 +32,7 @@ class PlannedPipeline:
 
     def warnings(self) -> Iterator[Finding]:
         """Policies that cannot work as written."""
-        return survival(self.plan)
+        return retry_and_checkpoint(self.plan)
 
     def devices(self, step: str) -> DeviceWish | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""

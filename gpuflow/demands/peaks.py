@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.graph import Node, Peak, peak, weighted
+from gpuflow.graph import Peak, Tree, peak, weighted
 from gpuflow.quantity import Quantity
 
 ALIASES = ("cpu", "memory", "ephemeral-storage")
@@ -32,7 +32,7 @@ class Bound:
 
 
 def peaks_of(
-    graph: Node, usages: Mapping[str, Usage], conditional: Mapping[str, bool] | None = None
+    graph: Tree, usages: Mapping[str, Usage], conditional: Mapping[str, bool] | None = None
 ) -> dict[str, Bound]:
     """The worst moment per quota key when one copy of each step costs what `usages` says, all its pods together.
 
@@ -53,7 +53,7 @@ def peaks_of(
     return bounds
 
 
-def tree_of(graph: Node, usages: Mapping[str, Usage]) -> Node:
+def tree_of(graph: Tree, usages: Mapping[str, Usage]) -> Tree:
     """The graph with what each step costs; weights are thousandths, so that cpu stays exact."""
     return weighted(graph, {name: {key: each.milli for key, each in usage.items()} for name, usage in usages.items()})
 

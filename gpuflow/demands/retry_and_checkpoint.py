@@ -1,6 +1,6 @@
 """Policies that cannot work as written: a last save that does not fit, a checkpoint that comes too late, no budget.
 
-Only what is certain from the documents is said. The same finding about many steps is said once.
+Only what is certain from the documents is reported. The same finding about many steps is reported once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gpuflow.spec.duration import Duration
 from gpuflow.spec.step import Step
 
 
-def survival(plan: Plan) -> Iterator[Finding]:
+def retry_and_checkpoint(plan: Plan) -> Iterator[Finding]:
     """Warnings about grace, notice, intervals and budgets, over all steps that run a container."""
     steps = [each for each in plan.containers if each.section == "steps"]
     for each in steps:

@@ -57,7 +57,7 @@ class Dag:
     A gang larger than an enclosing cap counts as that whole cap: it may live, alone.
     """
 
-    nodes: Mapping[str, "Node"]
+    nodes: Mapping[str, "Tree"]
     edges: Mapping[str, Collection[str]] = field(default_factory=dict)
     parallel: int | None = None
 
@@ -80,7 +80,7 @@ class Loop:
     """`copies` independent runs of `body`, of which at most `parallel` live at once."""
 
     name: str
-    body: "Node"
+    body: "Tree"
     copies: int | Unknown
     parallel: int | None = None
 
@@ -92,10 +92,10 @@ class Loop:
         )
 
 
-Node: TypeAlias = Leaf | Dag | Loop
+Tree: TypeAlias = Leaf | Dag | Loop
 
 
-def weighted(node: Node, weights: Mapping[str, Mapping[str, int]]) -> Node:
+def weighted(node: Tree, weights: Mapping[str, Mapping[str, int]]) -> Tree:
     """The same tree with other weights, by the names of its leaves; a leaf that is not named weighs nothing."""
     match node:
         case Leaf():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, fail
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.pod.containers import (
     command_of,
     container_security,
@@ -29,8 +30,6 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
 LABEL = OURS
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 SHM = "/dev/shm"
 TMP = "/tmp"
 

@@ -57,7 +57,49 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
 
 
 _ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
-_PRESENT: dict[str, Callable[[Step], Any]] = {
+Present = Callable[[Step], Any]
+_IN_POD: dict[str, Present] = {
+    "env_from": lambda s: s.env_from,
+    "shm": lambda s: s.shm,
+    "sidecars": lambda s: s.sidecars,
+    "init_containers": lambda s: s.init_containers,
+    "probes": lambda s: s.probes,
+    "working_dir": lambda s: s.working_dir,
+    "image_pull_policy": lambda s: s.image_pull_policy,
+    "image_pull_secrets": lambda s: s.image_pull_secrets,
+    "service_account": lambda s: s.service_account,
+    "annotations": lambda s: s.annotations,
+    "termination_grace": lambda s: s.termination_grace or (s.checkpoint and s.checkpoint.grace),
+    "ephemeral_storage": lambda s: s.ephemeral_storage,
+    "gpu": lambda s: s.gpu,
+    "gpu.any_of": lambda s: s.gpu and s.gpu.model is None,
+    "mig": lambda s: s.mig,
+    "shared_gpu": lambda s: s.shared_gpu,
+    "device_claim": lambda s: s.device_claim,
+    "queue": lambda s: s.queue,
+    "priority.pod": lambda s: s.priority and s.priority.pod,
+    "priority.queue": lambda s: s.priority and s.priority.queue,
+    "spot": lambda s: s.spot,
+    "topology.same": lambda s: s.topology and s.topology.same,
+    "topology.spread": lambda s: s.topology and s.topology.spread,
+    "security.run_as_root": lambda s: s.security and s.security.run_as_root,
+    "security.identity": lambda s: (
+        s.security and any(value is not None for value in (s.security.user, s.security.group, s.security.fs_group))
+    ),
+    "security.read_only_root": lambda s: s.security and s.security.read_only_root,
+    "security.add_capabilities": lambda s: s.security and s.security.add_capabilities,
+    "security.privileged": lambda s: s.security and s.security.privileged,
+    "kubernetes.resources": lambda s: s.kubernetes and s.kubernetes.resources,
+    "kubernetes.node_selector": lambda s: s.kubernetes and s.kubernetes.node_selector,
+    "kubernetes.tolerations": lambda s: s.kubernetes and s.kubernetes.tolerations,
+    "kubernetes.affinity": lambda s: s.kubernetes and s.kubernetes.affinity,
+    "kubernetes.scheduler": lambda s: s.kubernetes and s.kubernetes.scheduler,
+    "kubernetes.runtime_class": lambda s: s.kubernetes and s.kubernetes.runtime_class,
+    "kubernetes.host_ipc": lambda s: s.kubernetes and s.kubernetes.host_ipc,
+    "kubernetes.host_network": lambda s: s.kubernetes and s.kubernetes.host_network,
+}
+"""Constructs that say something about the step's pod and nothing else: `pod_for` makes it, and a target takes it."""
+_OF_STEP: dict[str, Present] = {
     "when": lambda s: s.when is not None,
     "if_skipped.run": lambda s: s.if_skipped == "run",
     "for_each.parallel": lambda s: s.parallel,
@@ -76,33 +118,10 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     ),
     "script": lambda s: s.script is not None,
     "inputs": lambda s: s.inputs,
-    "env_from": lambda s: s.env_from,
-    "shm": lambda s: s.shm,
-    "sidecars": lambda s: s.sidecars,
-    "init_containers": lambda s: s.init_containers,
-    "probes": lambda s: s.probes,
-    "working_dir": lambda s: s.working_dir,
-    "image_pull_policy": lambda s: s.image_pull_policy,
-    "image_pull_secrets": lambda s: s.image_pull_secrets,
-    "service_account": lambda s: s.service_account,
-    "annotations": lambda s: s.annotations,
-    "termination_grace": lambda s: s.termination_grace or (s.checkpoint and s.checkpoint.grace),
-    "ephemeral_storage": lambda s: s.ephemeral_storage,
-    "gpu": lambda s: s.gpu,
-    "gpu.any_of": lambda s: s.gpu and s.gpu.model is None,
-    "mig": lambda s: s.mig,
-    "shared_gpu": lambda s: s.shared_gpu,
-    "device_claim": lambda s: s.device_claim,
     "gang": lambda s: s.gang,
     "checkpoint": lambda s: s.checkpoint,
-    "queue": lambda s: s.queue,
     "queue_timeout": lambda s: s.queue_timeout,
-    "priority.pod": lambda s: s.priority and s.priority.pod,
-    "priority.queue": lambda s: s.priority and s.priority.queue,
-    "spot": lambda s: s.spot,
     "spot.fallback_after": lambda s: s.spot and s.spot.fallback_after,
-    "topology.same": lambda s: s.topology and s.topology.same,
-    "topology.spread": lambda s: s.topology and s.topology.spread,
     "timeout": lambda s: s.timeout and s.pipeline is None,
     "cache": lambda s: s.cache,
     "retry.failures": lambda s: s.retry and s.retry.failures,
@@ -112,23 +131,9 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "retry.retryable_exit_codes": lambda s: s.retry and s.retry.retryable_exit_codes is not None,
     "retry.more_memory": lambda s: s.retry and s.retry.more_memory,
     "retry.other_node": lambda s: s.retry and s.retry.other_node,
-    "security.run_as_root": lambda s: s.security and s.security.run_as_root,
-    "security.identity": lambda s: (
-        s.security and any(value is not None for value in (s.security.user, s.security.group, s.security.fs_group))
-    ),
-    "security.read_only_root": lambda s: s.security and s.security.read_only_root,
-    "security.add_capabilities": lambda s: s.security and s.security.add_capabilities,
-    "security.privileged": lambda s: s.security and s.security.privileged,
-    "kubernetes.resources": lambda s: s.kubernetes and s.kubernetes.resources,
-    "kubernetes.node_selector": lambda s: s.kubernetes and s.kubernetes.node_selector,
-    "kubernetes.tolerations": lambda s: s.kubernetes and s.kubernetes.tolerations,
-    "kubernetes.affinity": lambda s: s.kubernetes and s.kubernetes.affinity,
-    "kubernetes.scheduler": lambda s: s.kubernetes and s.kubernetes.scheduler,
-    "kubernetes.runtime_class": lambda s: s.kubernetes and s.kubernetes.runtime_class,
-    "kubernetes.host_ipc": lambda s: s.kubernetes and s.kubernetes.host_ipc,
-    "kubernetes.host_network": lambda s: s.kubernetes and s.kubernetes.host_network,
 }
-"""Constructs of a step that are there or not."""
+"""The other constructs of a step that are there or not."""
+_PRESENT = _IN_POD | _OF_STEP
 _PLACES: dict[str, Place] = {
     "for_each.parallel": ("parallel",),
     "pipeline.timeout": ("timeout",),
@@ -177,17 +182,25 @@ def _texts(step: Step) -> Iterator[tuple[Place, str]]:
                 yield from (((kind, index), part) for part in parts_of(value) if isinstance(part, str))
 
 
+POD: tuple[str, ...] = tuple(
+    sorted(
+        {
+            "env.secret", "env.config_map", "volumes.claim", "volumes.config_map", "volumes.secret",
+            "volumes.empty_dir", "volumes.memory", "volumes.sub_path",
+            *_IN_POD,
+        }
+    )
+)  # fmt: skip
+"""The constructs that are whole in the step's pod. A target that takes pods as they are carries all of them."""
+
 VOCABULARY: tuple[str, ...] = tuple(
     sorted(
         {
             "schedule", "schedule.timezone", "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
-            "outputs.value", "outputs.artifact", "outputs.default", "volumes.claim", "volumes.new_claim",
-            "volumes.config_map",
-            "volumes.secret", "volumes.empty_dir", "volumes.memory", "volumes.sub_path", "env.secret", "env.config_map",
-            "text.braces",
-            *_PRESENT,
+            "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
+            *POD, *_OF_STEP,
         }
     )
 )  # fmt: skip

@@ -6,7 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 from gpuflow.engines import EngineFacts
 from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
@@ -15,31 +14,9 @@ from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
 from gpuflow.targets.constructs import VOCABULARY, uses
 from gpuflow.version import __version__
-
-Gap = Literal["not yet", "upstream", "never"]
-"""not yet: this version of gpuflow does not do it. upstream: the engine cannot do it yet. never: it cannot be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cannot:
-    """Why a target does not carry a construct, and what to do instead."""
-
-    gap: Gap
-    reason: str
-    instead: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Weaker:
-    """A construct that a target carries, but not in full; compiled, and said."""
-
-    reason: str
-
-
-Capabilities = Mapping[str, bool | Cannot | Weaker]
-"""For each construct of the vocabulary: True when the target carries it, how it is weaker, or why it is not carried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,9 @@ from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.targets.argo import target
+from gpuflow.targets.capabilities import Cannot
 from gpuflow.targets.constructs import VOCABULARY, uses
-from gpuflow.targets.frame import Cannot, Request, compile_with
+from gpuflow.targets.frame import Request, compile_with
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, SCHEMA, artefact, compiled, schema_errors, template
 from tests.targets.argo.test_argo import CONSTRUCTS, SCHEDULED
@@ -157,7 +158,7 @@ def test_newer_argos_are_accepted(version: str) -> None:
 def notes(step: str, site: str | Site = "gke") -> list[str]:
     pipeline = loads(f"{HEAD}steps: {{a: {{command: [x], {step}}}}}", "p.yaml")
     where = site if isinstance(site, Site) else Site.load(site)
-    found = target.notes(Request(pipeline, where, None, "p.yaml"))
+    found = list(target.notes(Request(pipeline, where, None, "p.yaml")))
     assert all(note.code == "GF305" and note.severity == "note" and note.hint for note in found)
     return [note.message for note in found]
 
