@@ -30,6 +30,7 @@ from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, unmodelled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Bound, Demand
+from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
 MODELLED = {
@@ -67,7 +68,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
 def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     """What all parts of the cluster say to one demand."""
     cluster, namespace = ready.cluster, ready.namespace
-    demand = with_deadline(demand)
+    demand = one_pod_each(with_deadline(demand))
     policy = namespace_policy(cluster, namespace)
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
