@@ -24,7 +24,8 @@ FILES = [
 
 def required(engine: str, module: str) -> str:
     """The version of a module that an oracle is built from."""
-    found = re.search(rf"(?:^|\s|require ){re.escape(module)} (v\S+)", (ENGINES / engine / "go.mod").read_text(encoding="utf-8"))
+    text = (ENGINES / engine / "go.mod").read_text(encoding="utf-8")
+    found = re.search(rf"\s{re.escape(module)} (v\S+)", text)
     assert found is not None
     return found[1]
 

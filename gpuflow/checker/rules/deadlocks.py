@@ -45,7 +45,8 @@ def waiting_counts_in_quota(
             f"{listed(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which refuses "
             f"more of {scope.resource} while they wait",
             where_of(demand, waiting[0]),
-            f"a quota of {scope.used + scope.peak} holds all that may wait{safe}; or let the queue alone count it",
+            f"a quota of {scope.used + scope.peak} is enough for all pods that may wait{safe}; or let only the queue "
+            "count it",
             severity="note",
         )
         return
@@ -69,7 +70,7 @@ def gangs_above_quota(
                     yield Finding(
                         "GF501",
                         f'step "{one.step.name}": a gang of {one.step.pods} pods asks for {whole} of {key}, and quota '
-                        f"{quota.name} allows {quota.hard[key]} at most",
+                        f"{quota.name} allows at most {quota.hard[key]}",
                         where_of(demand, one.step.name),
                         f"{quota.hard[key].milli // amount.milli} such pods fit; or have the quota raised",
                     )
@@ -97,8 +98,8 @@ def deadlocks(
             enough = sum((part.pod * (part.copies * (part.pods - 1)) for part in parts), smallest)
             yield Finding(
                 "GF555",
-                f"{listed(list(live), 'gang')}: at once they can each take a part of the {free} of {key} that "
-                f"quota {quota.name} leaves, and wait for the rest for ever",
+                f"{listed(list(live), 'gang')}: when they run at once, each can take a part of the {free} of {key} "
+                f"that quota {quota.name} leaves and wait forever for the rest",
                 where_of(demand, next(iter(live))),
                 f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them",
                 severity="warning",
