@@ -179,7 +179,7 @@ def test_kueue_admits_a_leader_and_its_workers_together_or_never(tmp_path: Path)
     found = report(demand(StepDemand("train", sets)), tmp_path, *queues(5))
     assert found.verdict == "never"
     (finding,) = [each for each in found.findings if each.code == "GF507"]
-    assert "its pods fit one by one, and not all together" in finding.message
+    assert "its pods fit one by one, but not all together" in finding.message
     assert f"insufficient quota for {GPU} in flavor any" in (finding.kubernetes or "")
     assert report(demand(StepDemand("train", sets)), tmp_path, *queues(6)).verdict == "always"
 

@@ -305,7 +305,7 @@ def quota_findings(
     if scope.used is None:
         yield Finding(
             "GF576",
-            f"quota {scope.name} does not say yet how much of {scope.resource} is in use: what it leaves is not known",
+            f"quota {scope.name} does not report yet how much of {scope.resource} is in use: what it leaves is unknown",
             item.at("status", "used"),
             "take the snapshot again when Kubernetes has caught up",
             severity="warning",

@@ -47,7 +47,8 @@ def waiting_counts_in_quota(
             f"{listed(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which refuses "
             f"more of {scope.resource} while they wait",
             where_of(demand, waiting[0]),
-            f"a quota of {scope.used + scope.peak} holds all that may wait{safe}; or let the queue alone count it",
+            f"a quota of {scope.used + scope.peak} is enough for all pods that may wait{safe}; or let only the queue "
+            "count it",
             severity="note",
         )
         return
@@ -74,7 +75,7 @@ def gangs_above_quota(
                 yield Finding(
                     "GF501",
                     f'step "{name}": a gang of {pods} pods asks for {whole[key]} of {key}, and quota '
-                    f"{quota.name} allows {quota.hard[key]} at most",
+                    f"{quota.name} allows at most {quota.hard[key]}",
                     where_of(demand, members[0].step.name),
                     f"{way_out}; or have the quota raised",
                 )
@@ -109,8 +110,8 @@ def deadlocks(
             enough = sum((part.most_held * part.copies for part in held), min(part.smallest for part in held))
             yield Finding(
                 "GF555",
-                f"{listed(list(parts), 'gang')}: at once they can each take a part of the {free} of {key} that "
-                f"quota {quota.name} leaves, and wait for the rest for ever",
+                f"{listed(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of {key} "
+                f"that quota {quota.name} leaves and wait forever for the rest",
                 where_of(demand, gangs[next(iter(parts))][0].step.name),
                 f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them",
                 severity="warning",
