@@ -1,82 +1,193 @@
-"""The frame every target fills: a capability table, a collector of losses, and artefacts with a header."""
+"""The frame every target fills: facts, capabilities, typed options, refusals, notes, and artifacts with a header."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any, TypeVar
 
 from gpuflow.engines import EngineFacts
 from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
+from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
-from gpuflow.targets.constructs import VOCABULARY, uses
+from gpuflow.targets.capabilities import Capabilities
+from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
+from gpuflow.targets.options import NoOptions
 from gpuflow.version import __version__
+
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """One construct that an artefact does not hold, over all the steps that use it."""
+class Request:
+    """What is to be compiled, and how it is shown in the artifact."""
 
-    construct: str
-    steps: tuple[str, ...]
-    why: Cannot
-    where: Where
+    pipeline: Pipeline
+    site: Site
+    namespace: str | None
+    shown_source: str
+    """The source's path as the header names it."""
+    losses: tuple[Loss, ...] = ()
+    """What is left out, and accepted."""
+    options: Any = None
+    """The target's own options; None for its defaults."""
+    remarks: tuple[str, ...] = ()
+    """More lines for the header."""
 
-    def sentence(self, target: str) -> str:
-        """For people: target, construct, steps, reason."""
-        whose = f" ({named_steps(self.steps)})" if self.steps else ""
-        return f"{target} does not carry {self.construct}{whose}: {self.why.reason}"
-
-    def finding(self, target: str) -> Finding:
-        way = self.why.instead or "change the pipeline"
-        hint = f"{way}; or --allow-lossy to compile without it"
-        step = self.steps[0] if len(self.steps) == 1 else None
-        where = Where(self.where.file, self.where.line, self.where.column, step)
-        return Finding("GF301", self.sentence(target), where, hint)
-
-
-def named_steps(names: tuple[str, ...]) -> str:
-    """Steps by name in a sentence, the first few of them."""
-    shown = ", ".join(f'"{name}"' for name in names[:4])
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"step{'s' if len(names) > 1 else ''} {shown}{more}"
+    def options_as(self, kind: type[Options]) -> Options:
+        """The options as the target's own type."""
+        if self.options is None:
+            return kind()
+        assert isinstance(self.options, kind), f"{type(self.options).__name__} are the options of another target"
+        return self.options
 
 
-def losses(pipeline: Pipeline, table: Capabilities) -> list[Loss]:
-    """What a target would lose of this pipeline: one entry per construct, in the order of the vocabulary."""
-    found: dict[str, list[tuple[str | None, Where]]] = {}
-    for use in uses(pipeline):
-        if isinstance(table[use.construct], Cannot):
-            found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
-    result = []
-    for construct in VOCABULARY:
-        if construct in found:
-            why = table[construct]
-            assert isinstance(why, Cannot)
-            steps = tuple(dict.fromkeys(step for step, _ in found[construct] if step is not None))
-            result.append(Loss(construct, steps, why, found[construct][0][1]))
-    return result
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A file to write: its name inside an output directory, and its text."""
+
+    name: str
+    text: str
+    findings: tuple[Finding, ...] = ()
+    """What only the finished artifact shows."""
 
 
-def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
-    """What a target carries only in part, as notes, one per construct."""
-    notes: dict[str, Finding] = {}
-    for use in uses(pipeline):
-        how = table[use.construct]
-        if isinstance(how, Weaker) and use.construct not in notes:
-            notes[use.construct] = Finding(
-                "GF305", f"{use.construct}: {how.reason}", pipeline.where(*use.path), severity="note"
-            )
-    return [notes[construct] for construct in sorted(notes)]
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All that one call compiles, for files that are about all of it."""
+
+    artifacts: tuple[Artifact, ...]
+    options: Any
+    namespace: str | None
+    folder: PurePath | None
+    """Where it is written; None for standard output or a single file."""
+    present: Callable[[], Mapping[str, str]]
+    """The files that lie in the folder, with their text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The files of one pipeline, and what they do not hold."""
+
+    artifacts: tuple[Artifact, ...]
+    losses: tuple[Loss, ...] = ()
+
+    @property
+    def artifact(self) -> Artifact:
+        """The pipeline itself; others stand beside it."""
+        return self.artifacts[0]
+
+
+class Target(ABC):
+    """One engine. Importing it needs no SDK; compiling may."""
+
+    facts: EngineFacts
+    capabilities: Capabilities
+    options: type[Any] = NoOptions
+    """Its own options: a frozen dataclass, from which the command line makes its flags."""
+    separator: str | None = ""
+    """What stands between pipelines on standard output; None when they cannot stand in one stream."""
+
+    @property
+    def name(self) -> str:
+        """The engine's name."""
+        return self.facts.name
+
+    def refusals(self, request: Request) -> Iterable[Loss]:
+        """Parts of constructs that it does not carry, and what cannot be compiled with these options. Needs no SDK."""
+        return ()
+
+    def notes(self, request: Request) -> Iterable[Finding]:
+        """What a reader of the artifact should know about this pipeline, although nothing is lost."""
+        return ()
+
+    @abstractmethod
+    def compile(self, request: Request) -> tuple[Artifact, ...]:
+        """The files of one pipeline, the pipeline itself first."""
+
+    def beside(self, batch: Batch) -> Iterable[Artifact]:
+        """Files about all pipelines of one call."""
+        return ()
+
+
+def losses_of(target: Target, request: Request) -> list[Loss]:
+    """All that a target does not carry of a pipeline: whole constructs first, then parts of them."""
+    return [
+        *construct_losses(request.pipeline, target.capabilities, target.name),
+        *dict.fromkeys(target.refusals(request)),
+    ]
+
+
+def accepted(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Loss, ...]:
+    """What is left out. All that may not be left out is one error."""
+    missing = losses_of(target, request)
+    stopping = [loss for loss in missing if not (allow_lossy and loss.optional)]
+    if stopping:
+        raise GpuflowError([*(loss.refusal() for loss in stopping), *_unmade_pods(request)])
+    return tuple(missing)
+
+
+def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
+    """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
+    missing = accepted(target, request, allow_lossy=allow_lossy)
+    try:
+        with needed_sdk(target.name):
+            return Compiled(target.compile(replace(request, losses=missing)), missing)
+    except SurroundingsError:
+        raise
+    except GpuflowError as refusal:
+        # A target stops at the first pod that cannot be made.
+        raise GpuflowError(dict.fromkeys((*_unmade_pods(request), *refusal.findings))) from None
+
+
+def _unmade_pods(request: Request) -> Iterator[Finding]:
+    """Why pods of this pipeline cannot be made on this site."""
+    pipelines = [request.pipeline]
+    while pipelines:
+        pipeline = pipelines.pop()
+        for name in (*pipeline.steps, *pipeline.exit):
+            step = pipeline.effective(name)
+            if step.pipeline is not None:
+                pipelines.append(step.pipeline)
+            elif step.runs_container:
+                try:
+                    pod_for(pipeline, name, request.site)
+                except GpuflowError as refusal:
+                    yield from refusal.findings
+
+
+def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
+    """Everything to tell about a compiled pipeline: what it lost, what is weaker, what else a reader should know."""
+    return [
+        *(loss.warning() for loss in compiled.losses),
+        *weaknesses(request.pipeline, target.capabilities),
+        *site_notes(request.pipeline, request.site),
+        *target.notes(request),
+        *(finding for artifact in compiled.artifacts for finding in artifact.findings),
+    ]
+
+
+@contextmanager
+def needed_sdk(engine: str) -> Iterator[None]:
+    """A missing SDK as one message with the install command."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] == "gpuflow":
+            raise
+        message = f"compiling for {engine} needs the package {missing.name}, which is not installed"
+        hint = f'python -m pip install "gpuflow[{engine}]"'
+        raise SurroundingsError(Finding("GF901", message, hint=hint)) from None
 
 
 def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
-    """What a reader of the artefact should know about this site: wishes without effect, and what images must hold."""
+    """What a reader of the artifact should know about this site: wishes without effect, and what images must hold."""
     notes = []
     steps = list(every_step(pipeline))
     vain = [
@@ -98,89 +209,13 @@ def _where(pipeline: Pipeline, name: str) -> Where:
     return pipeline.where("steps" if top in pipeline.steps else "exit", top, key=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is to be compiled, and how it is shown in the artefact."""
-
-    pipeline: Pipeline
-    site: Site
-    namespace: str | None
-    shown_source: str
-    """The source's path as the header names it."""
-    losses: tuple[Loss, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    allow_lossy: bool = False
-    """Whether what cannot be carried may be left out, as long as it is said."""
-
-
-@dataclass(frozen=True, slots=True)
-class Artifact:
-    """A file to write: its name inside an output directory, and its text."""
-
-    name: str
-    text: str
-    findings: tuple[Finding, ...] = ()
-    """What only the finished artefact shows."""
-
-
-class Target(ABC):
-    """One engine. Importing it needs no SDK; compiling may."""
-
-    facts: EngineFacts
-    capabilities: Capabilities
-
-    @property
-    def name(self) -> str:
-        """The engine's name."""
-        return self.facts.name
-
-    def notes(self, request: Request) -> Iterable[Finding]:
-        """What a reader of the artifact should know about this pipeline, although nothing is lost."""
-        return ()
-
-    @abstractmethod
-    def compile(self, request: Request) -> Artifact:
-        """The artifact."""
-
-
-def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Artifact, list[Loss]]:
-    """The artefact, and what it does not hold. Without `allow_lossy` a loss is an error."""
-    missing = losses(request.pipeline, target.capabilities)
-    if missing and not allow_lossy:
-        raise GpuflowError(loss.finding(target.name) for loss in missing)
-    filled = Request(
-        request.pipeline,
-        request.site,
-        request.namespace,
-        request.shown_source,
-        tuple(missing),
-        request.options,
-        allow_lossy,
-    )
-    with needed_sdk(target.name):
-        return target.compile(filled), missing
-
-
-@contextmanager
-def needed_sdk(engine: str) -> Iterator[None]:
-    """A missing SDK as one message with the install command."""
-    try:
-        yield
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.split(".")[0] == "gpuflow":
-            raise
-        message = f"compiling for {engine} needs the package {missing.name}, which is not installed"
-        hint = f'python -m pip install "gpuflow[{engine}]"'
-        raise SurroundingsError(Finding("GF901", message, hint=hint)) from None
-
-
-def header(request: Request, target: str) -> list[str]:
-    """Lines for the top of an artefact: where it came from, for which site, and what it lost. No clock, no machine."""
+def header(request: Request) -> list[str]:
+    """Lines for the top of an artifact: where it came from, for which site, and what it lost. No clock, no machine."""
     digest = request.pipeline.source.sha256
     origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
     lines = [
         f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
         "Do not edit: change the source and compile again.",
     ]
-    lines += [f"LOST: {loss.sentence(target)}" for loss in request.losses]
-    return lines
+    lines += [f"LOST: {loss.message}" for loss in request.losses]
+    return [*lines, *request.remarks]
