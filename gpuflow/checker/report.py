@@ -19,7 +19,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class LimitLine:
     """One line that limits the pipeline: a quota's key, a queue's resource, a node pool."""
 
     kind: str
@@ -46,7 +46,7 @@ class Scope:
         }
 
 
-def safe_parallelism(lines: Iterable[Scope]) -> int | None:
+def safe_parallelism(lines: Iterable[LimitLine]) -> int | None:
     """The largest cap on live pods with which every line always has room; `None` where some line has none, or needs
     none."""
     caps = [line.safe_parallelism for line in lines if line.verdict != "always"]
@@ -63,7 +63,7 @@ class Report:
     engine: str
     as_of: str
     verdict: Verdict
-    scopes: tuple[Scope, ...]
+    scopes: tuple[LimitLine, ...]
     findings: tuple[Finding, ...]
 
     def document(self) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import sys
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
+from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cli.inputs import add_common, add_engine, namespace_of, read_pipelines, read_site, with_params
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     site = read_site(args)
     namespace = namespace_of(args, site)
     pipelines = read_pipelines(args)
-    cluster = _cluster(args, namespace)
+    cluster = PreparedCluster(_cluster(args, namespace), namespace)
     if args.compare:
         return _compare(args, pipelines, site, cluster, namespace)
     reports = [
@@ -87,7 +88,9 @@ def _show(reports: list[Report], format: str, failing: set[str]) -> None:
         sys.stdout.write({"junit": junit, "github": github}[format](reports, failing))
 
 
-def _compare(args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: Cluster, namespace: str) -> int:
+def _compare(
+    args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: PreparedCluster, namespace: str
+) -> int:
     """Markdown for a pull request: verdict and peaks before and after. Exits by the verdict after."""
     if args.format not in ("text", "markdown", "json"):
         hint = "use --format markdown or json, or leave --compare out"

@@ -43,11 +43,13 @@ def fitted(
         )
     # Imported here, because compiling without --fit needs nothing of the checker.
     from gpuflow.checker.fit import Misfit, fit
+    from gpuflow.checker.snapshot.prepared import PreparedCluster
     from gpuflow.cluster import read_cluster
     from gpuflow.cluster.live import read_live
 
     namespace = namespace_of(args, site)
-    cluster = read_live(namespace) if args.fit == "live" else read_cluster(args.fit)
+    manifests = read_live(namespace) if args.fit == "live" else read_cluster(args.fit)
+    cluster = PreparedCluster(manifests, namespace)
     found: list[tuple[Pipeline, tuple[str, ...]]] = []
     misfits: list[Finding] = []
     for pipeline in pipelines:

@@ -68,7 +68,7 @@ class Reader:
         except self._refused as refusal:
             status = getattr(refusal, "status", None) or 0
             return Answer(status, {}, f"{status} {getattr(refusal, 'reason', '')}".strip())
-        except Exception as refusal:  # no route, a bad certificate, a time-out, half an answer: it is not reachable
+        except Exception as refusal:  # no connection, a bad certificate, a timeout, half an answer
             hint = "check the network and the context; --timeout gives it longer"
             raise _surroundings("GF412", f"the cluster does not answer: {_first_line(refusal)}", hint) from None
 

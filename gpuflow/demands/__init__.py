@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.engines import facts_of
-from gpuflow.graph import Dag, Leaf, Loop, Node, Peak, Unknown, peak
+from gpuflow.graph import Dag, Leaf, Loop, Peak, Tree, Unknown, peak
 from gpuflow.kubernetes.admission.usage import compute_usage, usage_of_claim
 from gpuflow.pod import pod_for
 from gpuflow.pod.injected import driver_pod, engine_of, with_engine
@@ -130,25 +130,25 @@ def peaks_of(
     return bounds
 
 
-def tree_of(pipeline: Pipeline, steps: Iterable[StepDemand], usages: Mapping[str, Mapping[str, Quantity]]) -> Node:
+def tree_of(pipeline: Pipeline, steps: Iterable[StepDemand], usages: Mapping[str, Mapping[str, Quantity]]) -> Tree:
     """The pipeline as the graph that peaks are computed on; weights are thousandths, so that cpu stays exact."""
-    leaves: dict[str, Node] = {}
+    leaves: dict[str, Tree] = {}
     for step in steps:
         weights = {key: value.milli * step.pods for key, value in usages[step.name].items()}
         leaves[step.name] = Leaf(step.name, weights, step.pods)
     return _tree(pipeline, leaves, "")
 
 
-def _tree(pipeline: Pipeline, leaves: Mapping[str, Node], prefix: str) -> Node:
+def _tree(pipeline: Pipeline, leaves: Mapping[str, Tree], prefix: str) -> Tree:
     nodes = {name: _node(pipeline, name, leaves, prefix) for name in pipeline.steps}
-    main: Node = Dag(nodes, edges(pipeline), pipeline.parallel)
+    main: Tree = Dag(nodes, edges(pipeline), pipeline.parallel)
     if not pipeline.exit:
         return main
     ends = {name: _node(pipeline, name, leaves, prefix) for name in pipeline.exit}
     return Dag({"main": main, "exit": Dag(ends, {}, pipeline.parallel)}, {"main": ["exit"]})
 
 
-def _node(pipeline: Pipeline, name: str, leaves: Mapping[str, Node], prefix: str) -> Node:
+def _node(pipeline: Pipeline, name: str, leaves: Mapping[str, Tree], prefix: str) -> Tree:
     step, full = pipeline.effective(name), prefix + name
     if step.pipeline is not None:
         body = _tree(called(pipeline, step), leaves, f"{full}.")

@@ -56,7 +56,7 @@ class Dag:
     A gang larger than an enclosing cap counts as that whole cap: it may live, alone.
     """
 
-    nodes: Mapping[str, "Node"]
+    nodes: Mapping[str, "Tree"]
     edges: Mapping[str, Collection[str]] = field(default_factory=dict)
     parallel: int | None = None
 
@@ -79,7 +79,7 @@ class Loop:
     """`copies` independent runs of `body`, of which at most `parallel` live at once."""
 
     name: str
-    body: "Node"
+    body: "Tree"
     copies: int | Unknown
     parallel: int | None = None
 
@@ -91,7 +91,7 @@ class Loop:
         )
 
 
-Node: TypeAlias = Leaf | Dag | Loop
+Tree: TypeAlias = Leaf | Dag | Loop
 
 
 def _require_parallel(parallel: int | None, what: str) -> None:

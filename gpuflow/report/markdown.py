@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuflow.checker.report import Report, Scope
+from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
 from gpuflow.quantity import Quantity
 
@@ -32,7 +32,7 @@ def _word(verdict: str) -> str:
     return verdict.replace("-", " ")
 
 
-def _row(scope: Scope) -> str:
+def _row(scope: LimitLine) -> str:
     cells = (
         f"{scope.kind} {scope.name}",
         f"`{scope.resource}`",
@@ -86,7 +86,7 @@ def comparison(before: Report, after: Report) -> str:
     return "\n".join(lines)
 
 
-def _moved(key: tuple[str, str, str], old: Scope | None, new: Scope | None) -> str:
+def _moved(key: tuple[str, str, str], old: LimitLine | None, new: LimitLine | None) -> str:
     scope = new or old
     assert scope is not None
     first = old.peak if old else Quantity.zero

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gpuflow.checker.report import Report, Scope
+from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
 
 Paint = Callable[..., str]
@@ -34,7 +34,7 @@ def render(report: Report, paint: Paint = plain) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scopes(scopes: tuple[Scope, ...], paint: Paint) -> list[str]:
+def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
     rows = [
         (
             f"{WORDS.get(scope.kind, scope.kind)} {scope.name}",
@@ -54,7 +54,7 @@ def _scopes(scopes: tuple[Scope, ...], paint: Paint) -> list[str]:
     return lines
 
 
-def bar(scope: Scope) -> str:
+def bar(scope: LimitLine) -> str:
     """`[####==....]`: in use, asked for, free; `!` where it does not fit."""
     if scope.used is None or scope.peak is None:
         return "[" + "?" * BAR + "]"

@@ -16,7 +16,7 @@ from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.resources import profile_of_resource
 from gpuflow.checker.nodes.capacity import room
 from gpuflow.checker.nodes.fit import read_pending
-from gpuflow.checker.nodes.stock import Stock
+from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import Node
 from gpuflow.checker.wording import home_of, step_of
 from gpuflow.demands import Demand
@@ -35,8 +35,8 @@ GIB: Final = 2**30
 class OtherGpus:
     """The GPUs and slices on the nodes of a cluster, to ask about the steps of one pipeline."""
 
-    def __init__(self, demand: Demand, stock: Stock) -> None:
-        self.demand, self.stock = demand, stock
+    def __init__(self, demand: Demand, node_pools: NodePools) -> None:
+        self.demand, self.node_pools = demand, node_pools
         self._told: dict[str, str | None] = {}
 
     def hint(self, name: str) -> str | None:
@@ -84,13 +84,13 @@ class OtherGpus:
         except GpuflowError:
             return False  # the site has no word for it
         made = with_engine(pod, step, engine_of(self.demand.site, self.demand.engine))
-        return room(self.stock, read_pending(made), step.gang.pods if step.gang else 1).verdict != "never"
+        return room(self.node_pools, read_pending(made), step.gang.pods if step.gang else 1).verdict != "never"
 
     @cached_property
     def _offered(self) -> tuple[Offer, ...]:
         """Every GPU and slice that some node has, once."""
-        fleet = self.stock.fleet
-        nodes = (*(host.node for host in fleet.hosts), *(node for node in fleet.templates if node.group_max))
+        node_list = self.node_pools.node_list
+        nodes = (*(host.node for host in node_list.hosts), *(node for node in node_list.templates if node.group_max))
         found: dict[str, Offer] = {}
         for node in nodes:
             for offer in _offers(node, self.demand.site):

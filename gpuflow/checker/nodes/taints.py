@@ -43,7 +43,7 @@ PASSING: Final = frozenset(
 """Taints that come and go with the condition of a node and say nothing about whom it is for."""
 
 
-class Toleration(NamedTuple):
+class PodToleration(NamedTuple):
     key: str
     operator: str
     value: str
@@ -65,7 +65,7 @@ class Toleration(NamedTuple):
 
 
 class Tolerations(NamedTuple):
-    items: tuple[Toleration, ...]
+    items: tuple[PodToleration, ...]
     comparing: bool
 
     def cover(self, taint: Taint) -> bool:
@@ -90,7 +90,9 @@ def read_tolerations(spec: Mapping[str, Any], comparing: bool) -> Tolerations:
     items = read_maps(spec.get("tolerations"), "spec.tolerations")
     return Tolerations(
         tuple(
-            Toleration(*(read_text(item, field, f"spec.tolerations[{index}]") or "" for field in Toleration._fields))
+            PodToleration(
+                *(read_text(item, field, f"spec.tolerations[{index}]") or "" for field in PodToleration._fields)
+            )
             for index, item in enumerate(items)
         ),
         comparing,

@@ -8,6 +8,7 @@ from typing import Any, Final
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission import Quota, usage_of_claim
+from gpuflow.kubernetes.admission.clauses import join_clauses, sentences
 from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
 from gpuflow.quantity import Quantity
 from gpuflow.resources import read_map
@@ -79,7 +80,7 @@ def refused_claims(
         for limit_range in map(read_limit_range, limit_ranges):
             broken = broken_claim_bounds(claim, limit_range)
             if broken:
-                words = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"
+                words = join_clauses(sentences(broken))
                 yield Finding(
                     "GF502",
                     f'claim "{name}" can never be made: LimitRange {limit_range.name} refuses its size',

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuflow.checker.quota.claims import is_default
-from gpuflow.checker.quota.namespace import Judged
+from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, did_you_mean
@@ -23,10 +23,12 @@ ZONE_LABELS: Final = (
 """Labels by which the scheduler keeps a volume's pods in its zone."""
 
 
-def pending_claims(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
+def pending_claims(
+    demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
+) -> Iterator[Finding]:
     """A finding for each volume that keeps its pod pending for ever, as far as the snapshot can tell."""
     yield from _unfilled(demand, cluster)
-    yield from _missing(demand, cluster, namespace, judged)
+    yield from _missing(demand, cluster, namespace, admissions)
 
 
 def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
@@ -57,7 +59,9 @@ def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
             )
 
 
-def _missing(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
+def _missing(
+    demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
+) -> Iterator[Finding]:
     """Claims that steps mount and that the namespace does not have."""
     claims = cluster.bodies("PersistentVolumeClaim", namespace)
     if claims is None:
@@ -65,7 +69,7 @@ def _missing(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[
     names = sorted(_name(body) for body in claims)
     own = {run_claim_volume(name) for name in demand.pipeline.claims}
     wanted: dict[str, list[str]] = {}
-    for one in judged:
+    for one in admissions:
         for volume in read_maps(one.step.pod["spec"].get("volumes"), "spec.volumes"):
             claim = read_map(volume.get("persistentVolumeClaim"), "persistentVolumeClaim").get("claimName")
             if claim is not None and volume["name"] not in own and claim not in names:
@@ -82,7 +86,7 @@ def _missing(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[
         )
 
 
-def open_claims(cluster: Cluster, namespace: str) -> frozenset[str]:
+def claims_for_any_node(cluster: Cluster, namespace: str) -> frozenset[str]:
     """The claims that any node can mount, for any number of pods: bound to a shared volume that is tied to no place."""
     volumes = {item.name: item.body for item in cluster.of("PersistentVolume")}
     found = set()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuflow.checker.report import Scope
+from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding
 from gpuflow.pod.build import QUEUE_LABEL
 
 
-def counted_waiting(demand: Demand, lines: Sequence[Scope]) -> Iterator[Finding]:
+def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Iterator[Finding]:
     """A deadline while something may wait: it runs on in the queue, on every engine.
 
     A step's own timeout is the pod's activeDeadlineSeconds, which the kubelet counts from the start of the pod.

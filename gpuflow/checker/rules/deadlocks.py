@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpuflow.checker.quota.namespace import Judged, Surroundings, charge_of
-from gpuflow.checker.report import Scope
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, charge_of
+from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed, where_of
 from gpuflow.demands import Demand, tree_of
 from gpuflow.errors import Finding
@@ -18,15 +18,17 @@ MOST_UNITS: Final = 1_000_000
 """What is free of a line, up to which the deadlock of gangs is worked out; GPUs and pods stay far below."""
 
 
-def gated(demand: Demand, judged: Sequence[Judged], lines: Sequence[Scope]) -> Iterator[Finding]:
+def waiting_counts_in_quota(
+    demand: Demand, admissions: Sequence[StepAdmission], lines: Sequence[LimitLine]
+) -> Iterator[Finding]:
     """A quota line that runs out while queued pods, which already count there, only wait.
 
-    Said of the first such line, and not where every queue admits at once or where not even one pod gets in.
+    Reported for the first such line, and not where every queue admits at once or where not even one pod gets in.
     """
     queues = [scope for scope in lines if scope.kind == "ClusterQueue"]
     if queues and all(scope.verdict == "always" for scope in queues):
         return
-    queued = {one.step.name: one for one in judged if _queue_of(one) and one.ever.allowed}
+    queued = {one.step.name: one for one in admissions if _queue_of(one) and one.ever.allowed}
     for scope in lines:
         waiting = [name for name in scope.witness if name in queued]
         if scope.kind != "ResourceQuota" or scope.verdict != "may-queue" or scope.resource.startswith("count/"):
@@ -49,16 +51,18 @@ def gated(demand: Demand, judged: Sequence[Judged], lines: Sequence[Scope]) -> I
         return
 
 
-def _queue_of(one: Judged) -> str | None:
+def _queue_of(one: StepAdmission) -> str | None:
     """The queue that the step's pod names."""
     labels: Mapping[str, str] = one.step.pod["metadata"].get("labels", {})
     return labels.get(QUEUE_LABEL)
 
 
-def oversized(demand: Demand, around: Surroundings, judged: Sequence[Judged]) -> Iterator[Finding]:
+def gangs_above_quota(
+    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission]
+) -> Iterator[Finding]:
     """Gangs of which every pod fits into a quota, and all of them together never."""
-    for one in judged:
-        for _, quota in around.quotas if one.step.pods > 1 and one.ever.allowed else ():
+    for one in admissions:
+        for _, quota in policy.quotas if one.step.pods > 1 and one.ever.allowed else ():
             for key, amount in sorted(charge_of(one, quota).items()):
                 whole = amount * one.step.pods
                 if whole > quota.hard[key]:
@@ -71,19 +75,21 @@ def oversized(demand: Demand, around: Surroundings, judged: Sequence[Judged]) ->
                     )
 
 
-def deadlocks(demand: Demand, around: Surroundings, judged: Sequence[Judged], runs: int) -> Iterator[Finding]:
-    """Gangs that can hold a part of a quota line each, so that none of them ever gets the rest. Said of one line."""
-    gangs = {one.step.name: one for one in judged if one.step.pods > 1 and one.ever.allowed}
+def deadlocks(
+    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int
+) -> Iterator[Finding]:
+    """Gangs that can each hold a part of a quota line, so that none ever gets the rest. Reported for one line."""
+    gangs = {one.step.name: one for one in admissions if one.step.pods > 1 and one.ever.allowed}
     if not gangs:
         return
-    for _, quota in around.quotas:
+    for _, quota in policy.quotas:
         charges = {name: charge_of(one, quota) for name, one in gangs.items()}
         for key in sorted({key for charge in charges.values() for key in charge if not key.startswith("count/")}):
             used = quota.used.get(key)
             if used is None:
                 continue
             free = quota.hard[key] - used
-            live = _live(demand, judged, charges, key, runs)
+            live = _live(demand, admissions, charges, key, runs)
             parts = [Part(charges[name][key], gangs[name].step.pods, copies) for name, copies in live.items()]
             if any(part.whole > quota.hard[key] for part in parts) or not may_block(parts, free):
                 continue
@@ -113,11 +119,15 @@ class Part(NamedTuple):
 
 
 def _live(
-    demand: Demand, judged: Sequence[Judged], charges: Mapping[str, Mapping[str, Quantity]], key: str, runs: int
+    demand: Demand,
+    admissions: Sequence[StepAdmission],
+    charges: Mapping[str, Mapping[str, Quantity]],
+    key: str,
+    runs: int,
 ) -> dict[str, int]:
     """The gangs that are alive together when they ask for most of the line, with their copies."""
-    usages = {one.step.name: charges.get(one.step.name, {}) for one in judged}
-    found = peak(tree_of(demand.pipeline, [one.step for one in judged], usages), key)
+    usages = {one.step.name: charges.get(one.step.name, {}) for one in admissions}
+    found = peak(tree_of(demand.pipeline, [one.step for one in admissions], usages), key)
     return {name: copies * runs for name, copies in found.live.items()}
 
 

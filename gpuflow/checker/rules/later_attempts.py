@@ -35,12 +35,12 @@ class Later(NamedTuple):
     demand: Demand
 
 
-def later_outcome(first: Outcome, demand: Demand, judge: Callable[[Demand], Outcome]) -> Outcome:
+def later_outcome(first: Outcome, demand: Demand, check: Callable[[Demand], Outcome]) -> Outcome:
     """What later attempts add to the outcome of the first. None of them is sure to come, so that none means *never*."""
     verdicts: list[Verdict] = []
     findings = []
     for later in _later(demand):
-        outcome = judge(later.demand)
+        outcome = check(later.demand)
         if worst((first.verdict, outcome.verdict)) == first.verdict:
             continue
         verdicts.append("unknown" if outcome.verdict == "unknown" else "may-queue")

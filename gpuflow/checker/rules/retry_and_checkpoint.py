@@ -1,6 +1,6 @@
 """Policies that cannot work as written: a last save that does not fit, a checkpoint that comes too late, no budget.
 
-Only what is certain from the documents is said. The same finding about many steps is said once.
+Only what is certain from the documents is reported. The same finding about many steps is reported once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Placed(NamedTuple):
         return self.home.where("steps", self.name, *path, key=not path)
 
 
-def survival(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
+def retry_and_checkpoint(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
     """Warnings about grace, notice, intervals and budgets, over all steps that run a container."""
     steps = list(_steps(pipeline, ""))
     for each in steps:

@@ -9,7 +9,7 @@ from typing import Any
 from gpuflow.checker.kueue.queues import read_cohort
 from gpuflow.checker.kueue.tree import cyclic_cohorts
 from gpuflow.checker.nodes.subjects import GROUP_MAX
-from gpuflow.checker.quota.namespace import Judged
+from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.fields import strays
 from gpuflow.errors import Finding, Where, did_you_mean
@@ -22,7 +22,7 @@ CLASSES = {"PriorityClass": "priorityClassName", "RuntimeClass": "runtimeClassNa
 MOST_NAMES = 5
 
 
-def gaps(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+def unknowns(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     """What keeps the verdict from being *always*: something of the cluster is not known."""
     if cluster.namespace not in (None, namespace):
         yield Finding(
@@ -47,16 +47,18 @@ def gaps(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     yield from _lost_workloads(cluster)
 
 
-def assumptions(cluster: Cluster, judged: Sequence[Judged]) -> Iterator[Finding]:
+def assumptions(cluster: Cluster, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """What is taken for granted where the snapshot says nothing, and what is worth knowing besides."""
     yield from _cycles(cluster)
     for kind, field in CLASSES.items():
-        names = sorted({name for one in judged if (name := one.step.pod["spec"].get(field))})
+        names = sorted({name for one in admissions if (name := one.step.pod["spec"].get(field))})
         if names and cluster.bodies(kind) is None:
             are = "is" if len(names) == 1 else "are"
             message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} taken to exist"
             yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
-    queued = sorted({name for one in judged if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))})
+    queued = sorted(
+        {name for one in admissions if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))}
+    )
     if queued and not cluster.of("LocalQueue") and not cluster.of("ClusterQueue"):
         message = f"the snapshot has no queues: how long pods wait in {', '.join(queued)} is not judged"
         yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
@@ -151,11 +153,13 @@ def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
     )
     for queue in cluster.of("ClusterQueue"):
         status = read_map(queue.body.get("status"), "status")
-        said = max((n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0)
+        admitted = max(
+            (n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0
+        )
         waiting, shown = status.get("pendingWorkloads"), holders[queue.name]
-        words = f"has admitted {_workloads(said)}; the snapshot shows {shown}" if said > shown else None
+        words = f"has admitted {_workloads(admitted)}; the snapshot shows {shown}" if admitted > shown else None
         # A workload may have been admitted between the two lists, so that both kinds are compared together.
-        if words is None and isinstance(waiting, int) and said + waiting > shown + lining_up[queue.name]:
+        if words is None and isinstance(waiting, int) and admitted + waiting > shown + lining_up[queue.name]:
             words = f"says that {_workloads(waiting, 'wait')}; the snapshot shows {lining_up[queue.name]}"
         if words is not None:
             yield Finding(
