@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from gpuflow.engines import EngineFacts
+from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
 from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
 from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
@@ -22,6 +22,15 @@ from gpuflow.targets.options import NoOptions
 from gpuflow.version import __version__
 
 Options = TypeVar("Options")
+
+
+class Planned(Protocol):
+    """A pipeline on a site."""
+
+    @property
+    def pipeline(self) -> Pipeline: ...
+    @property
+    def site(self) -> Site: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +108,13 @@ class Target(ABC):
         """The engine's name."""
         return self.facts.name
 
-    def refusals(self, request: Request) -> Iterable[Loss]:
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
         """Parts of constructs that it does not carry, and what cannot be compiled with these options. Needs no SDK."""
         return ()
+
+    def refusals(self, plan: Planned) -> Iterable[Finding]:
+        """Why it does not compile a pipeline as it is written. Needs no SDK."""
+        return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
 
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
@@ -120,7 +133,7 @@ def losses_of(target: Target, request: Request) -> list[Loss]:
     """All that a target does not carry of a pipeline: whole constructs first, then parts of them."""
     return [
         *construct_losses(request.pipeline, target.capabilities, target.name),
-        *dict.fromkeys(target.refusals(request)),
+        *dict.fromkeys(target.partial_losses(request)),
     ]
 
 
@@ -131,6 +144,14 @@ def accepted(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Lo
     if stopping:
         raise GpuflowError([*(loss.refusal() for loss in stopping), *_unmade_pods(request)])
     return tuple(missing)
+
+
+def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy: bool = False) -> tuple[Finding, ...]:
+    """Why an engine does not compile a pipeline; with `allow_lossy`, what it leaves out is a warning. Needs no SDK."""
+    if engine == NO_ENGINE:
+        return ()
+    losses = losses_of(load_engine(engine), Request(pipeline, site, None, ""))
+    return tuple(loss.warning() if allow_lossy and loss.optional else loss.refusal() for loss in losses)
 
 
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:

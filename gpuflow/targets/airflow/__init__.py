@@ -11,7 +11,7 @@ from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.refusals import refusals
+from gpuflow.targets.airflow.refusals import partial_losses
 from gpuflow.targets.airflow.standalone import standalone
 from gpuflow.targets.airflow.text import dag_file
 from gpuflow.targets.frame import Artifact, Request, Target
@@ -25,8 +25,8 @@ class Airflow(Target):
     capabilities = CAPABILITIES
     options = AirflowOptions
 
-    def refusals(self, request: Request) -> Iterable[Loss]:
-        return refusals(request)
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        return partial_losses(request)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         dag = dag_of(request)

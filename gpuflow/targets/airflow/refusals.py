@@ -19,7 +19,7 @@ from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import Loss, construct_losses, refused
 
 
-def refusals(request: Request) -> Iterator[Loss]:
+def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Airflow."""
     yield from map(refused, _unattended(request.pipeline))
     if any(step.for_each for step in _every_step(request.pipeline)):

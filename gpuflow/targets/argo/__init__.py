@@ -10,7 +10,7 @@ from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.kustomize import kustomized
 from gpuflow.targets.argo.notes import request_notes
 from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.refusals import refusals
+from gpuflow.targets.argo.refusals import partial_losses
 from gpuflow.targets.frame import Artifact, Batch, Request, Target
 from gpuflow.targets.losses import Loss
 
@@ -23,8 +23,8 @@ class Argo(Target):
     options = ArgoOptions
     separator = "---\n"
 
-    def refusals(self, request: Request) -> Iterable[Loss]:
-        return refusals(request)
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        return partial_losses(request)
 
     def notes(self, request: Request) -> Iterable[Finding]:
         return request_notes(request)

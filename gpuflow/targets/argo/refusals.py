@@ -31,7 +31,7 @@ SPELLED = {"command", "args", "env", "script", "for_each", "when", "pipeline", "
 TAGS = ("{{", "}}")
 
 
-def refusals(request: Request) -> Iterator[Loss]:
+def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Argo."""
     return map(refused, _findings(request))
 

@@ -14,7 +14,7 @@ from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
-from gpuflow.targets.kubeflow.refusals import refusals
+from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.losses import Loss
 
 
@@ -26,8 +26,8 @@ class Kubeflow(Target):
     options = KubeflowOptions
     separator = None
 
-    def refusals(self, request: Request) -> Iterable[Loss]:
-        return refusals(request.pipeline, request.site)
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        return partial_losses(request.pipeline, request.site)
 
     def notes(self, request: Request) -> Iterable[Finding]:
         return notes(request.pipeline)

@@ -20,7 +20,7 @@ from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import RUN_ID, Channel, placeholder
 from gpuflow.targets.kubeflow.pods import executor_config
-from gpuflow.targets.kubeflow.refusals import refusals
+from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.losses import construct_losses
 
@@ -59,7 +59,7 @@ def alone(step: Step, site: Site, name: str) -> Alone:
         )
     refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
     pipeline = Pipeline.model_construct(name=name, steps={name: step})
-    missing = [*construct_losses(pipeline, CAPABILITIES, FACTS.name), *refusals(pipeline, site)]
+    missing = [*construct_losses(pipeline, CAPABILITIES, FACTS.name), *partial_losses(pipeline, site)]
     if missing:
         raise GpuflowError(loss.refusal() for loss in missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))

@@ -35,7 +35,7 @@ LONGEST_CLAIM = 26
 """A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
 
 
-def refusals(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
+def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
     yield from _everywhere(pipeline, (), _pipeline, _step, optional=False)
     yield from map(refused, _pods(pipeline, site))
