@@ -74,11 +74,10 @@ def run(args: argparse.Namespace) -> int:
 def _checked(
     args: argparse.Namespace, pipeline: Pipeline, site: Site, cluster: PreparedCluster, namespace: str
 ) -> Report:
-    """The verdict, with what the engine does not carry: a pipeline that it refuses never runs there."""
-    report = check(demand_of(pipeline, site, args.engine), cluster, namespace, runs=args.runs)
-    refusals = engine_findings(args.engine, pipeline, site, allow_lossy=args.allow_lossy)
-    never = any(finding.severity == "error" for finding in refusals)
-    return replace(report, verdict="never" if never else report.verdict, findings=(*refusals, *report.findings))
+    demand = demand_of(pipeline, site, args.engine)
+    if args.allow_lossy:
+        demand = replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
+    return check(demand, cluster, namespace, runs=args.runs)
 
 
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:

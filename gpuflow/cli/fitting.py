@@ -42,10 +42,10 @@ def fitted(
             hint="gpuflow check says which parallel is safe; set it where it counts",
         )
     # Imported here, because compiling without --fit needs nothing of the checker.
-    from gpuflow.checker.fit import Misfit, fit
     from gpuflow.checker.snapshot.prepared import PreparedCluster
     from gpuflow.cluster import read_cluster
     from gpuflow.cluster.live import read_live
+    from gpuflow.fit import Misfit, fit
 
     namespace = namespace_of(args, site)
     manifests = read_live(namespace) if args.fit == "live" else read_cluster(args.fit)

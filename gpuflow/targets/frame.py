@@ -6,15 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePath
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
-from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
+from gpuflow.errors import Finding, GpuflowError, SurroundingsError
+from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
-from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
@@ -24,16 +25,7 @@ from gpuflow.version import __version__
 Options = TypeVar("Options")
 
 
-class Planned(Protocol):
-    """A pipeline on a site."""
-
-    @property
-    def pipeline(self) -> Pipeline: ...
-    @property
-    def site(self) -> Site: ...
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
     """What is to be compiled, and how it is shown in the artifact."""
 
@@ -48,6 +40,11 @@ class Request:
     """The target's own options; None for its defaults."""
     remarks: tuple[str, ...] = ()
     """More lines for the header."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The pipeline on its site, step by step."""
+        return plan_of(self.pipeline, self.site)
 
     def options_as(self, kind: type[Options]) -> Options:
         """The options as the target's own type."""
@@ -112,7 +109,7 @@ class Target(ABC):
         """Parts of constructs that it does not carry, and what cannot be compiled with these options. Needs no SDK."""
         return ()
 
-    def refusals(self, plan: Planned) -> Iterable[Finding]:
+    def refusals(self, plan: Plan) -> Iterable[Finding]:
         """Why it does not compile a pipeline as it is written. Needs no SDK."""
         return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
 
@@ -169,18 +166,11 @@ def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Comp
 
 def _unmade_pods(request: Request) -> Iterator[Finding]:
     """Why pods of this pipeline cannot be made on this site."""
-    pipelines = [request.pipeline]
-    while pipelines:
-        pipeline = pipelines.pop()
-        for name in (*pipeline.steps, *pipeline.exit):
-            step = pipeline.effective(name)
-            if step.pipeline is not None:
-                pipelines.append(step.pipeline)
-            elif step.runs_container:
-                try:
-                    pod_for(pipeline, name, request.site)
-                except GpuflowError as refusal:
-                    yield from refusal.findings
+    for planned in request.plan.containers:
+        try:
+            pod_for(planned.pipeline, planned.own_name, request.site)
+        except GpuflowError as refusal:
+            yield from refusal.findings
 
 
 def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
@@ -188,7 +178,7 @@ def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Fi
     return [
         *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, target.capabilities),
-        *site_notes(request.pipeline, request.site),
+        *site_notes(request.plan),
         *target.notes(request),
         *(finding for artifact in compiled.artifacts for finding in artifact.findings),
     ]
@@ -207,27 +197,23 @@ def needed_sdk(engine: str) -> Iterator[None]:
         raise SurroundingsError(Finding("GF901", message, hint=hint)) from None
 
 
-def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
+def site_notes(plan: Plan) -> list[Finding]:
     """What a reader of the artifact should know about this site: wishes without effect, and what images must hold."""
-    notes = []
-    steps = list(every_step(pipeline))
-    vain = [
-        name for name, step in steps if step.spot and step.spot.mode in ("allow", "prefer") and not site.spot.labels
-    ]
-    if vain:
-        text = f'spot has no effect ({named_steps(tuple(vain))}): site "{site.name}" does not say what a spot node is'
-        notes.append(Finding("GF305", text, _where(pipeline, vain[0]), "set spot.labels in the site", "note"))
-    kept = [name for name, step in steps if step.runs_container and is_supervised(step, site)]
+    notes, site = [], plan.site
+    vain = [each for each in plan.steps if each.step.spot and each.step.spot.mode in ("allow", "prefer")]
+    if vain and not site.spot.labels:
+        text = f'spot has no effect ({_named(vain)}): site "{site.name}" does not say what a spot node is'
+        notes.append(Finding("GF305", text, plan.where(vain[0].name), "set spot.labels in the site", "note"))
+    kept = [each for each in plan.containers if is_supervised(each.step, site)]
     if kept and site.runtime.delivery == "image":
-        text = f"{named_steps(tuple(kept))} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
+        text = f"{_named(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
-        notes.append(Finding("GF307", text, _where(pipeline, kept[0]), hint, "note"))
+        notes.append(Finding("GF307", text, plan.where(kept[0].name), hint, "note"))
     return notes
 
 
-def _where(pipeline: Pipeline, name: str) -> Where:
-    top = name.split(".")[0]
-    return pipeline.where("steps" if top in pipeline.steps else "exit", top, key=True)
+def _named(steps: list[PlannedStep]) -> str:
+    return named_steps(tuple(each.name for each in steps))
 
 
 def header(request: Request) -> list[str]:

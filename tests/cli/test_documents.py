@@ -9,11 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpuflow import load, loads
+from gpuflow import load, loads, yaml_tree
 from gpuflow.codes import CODES
 from gpuflow.quantity import Quantity
 from gpuflow.site import presets
-from gpuflow.spec import yaml_tree
 from tests.cli.commands import DEMO, EXAMPLES, FINETUNE, NIGHTLY, Gpuflow
 
 BROKEN = """apiVersion: gpuflow/v1

@@ -100,7 +100,7 @@ def test_its_demand_counts_what_it_keeps_and_what_the_site_says_of_it(
 
 
 def test_a_check_speaks_of_it(gpuflow: Gpuflow, tmp_path: Path) -> None:
-    answer = checked(gpuflow, written(tmp_path, ", gpu: a100-80gb x 5"), "--format", "json")
+    answer = checked(gpuflow, written(tmp_path, ", gpu: a100-80gb x 7"), "--format", "json")
     hints = " ".join(finding["hint"] or "" for finding in answer.data["findings"])
     assert (answer.data["verdict"], "Toy waits" in hints) == ("may-queue", True)
 

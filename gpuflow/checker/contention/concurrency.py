@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
-from gpuflow.demands import Demand, tree_of
+from gpuflow.demands import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, ancestors, descendants, peak
 
 QUESTION = "weight"
@@ -61,7 +61,7 @@ class Concurrency:
     """The steps of a demand with everything that bounds how many live at once."""
 
     def __init__(self, demand: Demand) -> None:
-        self.tree = tree_of(demand.pipeline, demand.steps, {step.name: {} for step in demand.steps})
+        self.tree = demand.graph
         self.cap: int | None = None
         self.pods = {step.name: step.pods for step in demand.steps}
         self.copies = {step.name: step.copies for step in demand.steps}

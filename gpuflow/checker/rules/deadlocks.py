@@ -8,10 +8,12 @@ from typing import Final, NamedTuple
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, charge_of
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed, where_of
-from gpuflow.demands import Demand, tree_of
+from gpuflow.demands import Demand
+from gpuflow.demands.model import summed
+from gpuflow.demands.peaks import tree_of
 from gpuflow.errors import Finding
 from gpuflow.graph import peak
-from gpuflow.pod.build import QUEUE_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
 
 MOST_UNITS: Final = 1_000_000
@@ -126,8 +128,8 @@ def _live(
     runs: int,
 ) -> dict[str, int]:
     """The gangs that are alive together when they ask for most of the line, with their copies."""
-    usages = {one.step.name: charges.get(one.step.name, {}) for one in admissions}
-    found = peak(tree_of(demand.pipeline, [one.step for one in admissions], usages), key)
+    usages = {one.step.name: summed([(charges.get(one.step.name, {}), one.step.pods)]) for one in admissions}
+    found = peak(tree_of(demand.graph, usages), key)
     return {name: copies * runs for name, copies in found.live.items()}
 
 

@@ -156,7 +156,7 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if request.options_as(AirflowOptions).pools:
         for pool, count in slots(step, site).items():
             named |= {"pool": pool, "pool_slots": count}
-    line = scope.pipeline.where("steps" if task.name in scope.pipeline.steps else "exit", task.name, key=True).line
+    line = scope.pipeline.where_step(task.name).line
     if request.pipeline.source.file is not None and line is not None and not scope.group:
         named["source"] = f"{request.shown_source}#L{line}"
     return named

@@ -22,20 +22,13 @@ from gpuflow.targets.losses import Loss, construct_losses, refused
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Airflow."""
     yield from map(refused, _unattended(request.pipeline))
-    if any(step.for_each for step in _every_step(request.pipeline)):
+    if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
         yield from map(refused, scope.refused or ())
         yield from twins
     if request.options_as(AirflowOptions).standalone:
         yield from _standalone(request.pipeline)
-
-
-def _every_step(pipeline: Pipeline) -> Iterator[Any]:
-    for step in (*pipeline.steps.values(), *pipeline.exit.values()):
-        yield step
-        if step.pipeline is not None:
-            yield from _every_step(step.pipeline)
 
 
 def _unattended(pipeline: Pipeline) -> Iterator[Finding]:

@@ -113,7 +113,7 @@ def stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> Iterator[F
     """Argo replaces tags in every field; outside commands and variables there is no way to hide them."""
     if b"{{" not in marshal.dumps(pod, 2):
         return
-    where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+    where = pipeline.where_step(name)
     for path, text in _strings(pod, ()):
         if "{{" in text and not {"command", "env"} & set(path):
             yield Finding(

@@ -31,7 +31,7 @@ def compile_request(request: Request) -> Artifact:
     manifest = for_version(build(request), request.site)
     waiting = reason(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
     comment = "".join(f"# {line}\n" for line in (*header(request), *waiting))
-    findings = size_findings(request.pipeline, manifest)
+    findings = size_findings(request.plan, manifest)
     return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
 
 

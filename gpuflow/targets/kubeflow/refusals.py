@@ -15,6 +15,7 @@ from gpuflow.pod import Engine, pod_for
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
@@ -153,16 +154,12 @@ def _shared_state(step: Step) -> Iterator[Problem]:
         )
 
 
-def _checkpointed(pipeline: Pipeline, inside: str = "") -> Iterator[str]:
+def _checkpointed(pipeline: Pipeline) -> Iterator[str]:
     """The steps whose checkpoints are kept in a place that does not depend on a parameter."""
-    for name in pipeline.steps:
-        step = pipeline.effective(name)
-        if step.pipeline is not None:
-            yield from _checkpointed(step.pipeline, f"{inside}{name}.")
-        elif step.checkpoint is not None and not any(
-            isinstance(part, ParamRef) for part in parts_of(step.checkpoint.store)
-        ):
-            yield inside + name
+    for name, step in every_step(pipeline):
+        store = () if step.checkpoint is None else parts_of(step.checkpoint.store)
+        if store and not any(isinstance(part, ParamRef) for part in store):
+            yield name
 
 
 def _bare_text(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
@@ -270,7 +267,4 @@ def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator
 
 def _variables(pipeline: Pipeline) -> set[str]:
     """The environment variables of all steps, those of sub-pipelines too: values are handed down."""
-    steps = [pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)]
-    return {key for step in steps for key in step.env}.union(
-        *(_variables(step.pipeline) for step in steps if step.pipeline)
-    )
+    return {key for _, step in every_step(pipeline) for key in step.env}

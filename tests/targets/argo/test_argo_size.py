@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuflow.cli.main import main
+from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
@@ -31,7 +32,7 @@ def test_nodes_are_pods_retries_loops_and_dags() -> None:
     }
     pipeline = pipeline_of(steps, exit={"bye": {"command": ["bye"]}})
     a, b, c, bye, dag = Nodes(1, 1, 5), Nodes(10, 1), Nodes(2, 1).times(2) + Nodes(0, 1), Nodes(1, 0), Nodes(0, 1)
-    assert nodes_of(pipeline) == a + b + c + bye + dag
+    assert nodes_of(plan_of(pipeline, Site.load("nvidia"))) == a + b + c + bye + dag
 
 
 def test_a_small_run_is_not_mentioned() -> None:
@@ -51,7 +52,7 @@ def test_a_large_run_is_named_with_its_size_and_what_argo_does_about_it() -> Non
 def test_a_run_that_does_not_fit_even_when_it_is_packed_gets_the_way_out() -> None:
     retry = {"failures": 10, "interruptions": 10}
     pipeline = pipeline_of({"a": {"command": ["a", {"item": "i"}], "for_each": {"i": {"range": 2000}}, "retry": retry}})
-    (finding,) = size_findings(pipeline, {})
+    (finding,) = size_findings(plan_of(pipeline, Site.load("nvidia")), {})
     assert "when every retry is used" in finding.message
     assert "nodeStatusOffLoad" in (finding.hint or "")
 

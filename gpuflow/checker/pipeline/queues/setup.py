@@ -12,8 +12,7 @@ from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.kubernetes.labels import read_selector
-from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
 from gpuflow.resources import read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
