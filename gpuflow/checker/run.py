@@ -79,7 +79,8 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
     return merge(
         [
-            outcome_of(demand.refusals, "never"),
+            outcome_of((finding for finding in demand.refusals if finding.severity == "error"), "never"),
+            outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),

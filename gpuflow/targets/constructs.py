@@ -15,7 +15,7 @@ from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
+from gpuflow.spec.text import OutputRef, ParamRef, parts_of
 
 Place = tuple[str | int, ...]
 
@@ -109,9 +109,7 @@ _OF_STEP: dict[str, Present] = {
     "pipeline.deadline": lambda s: s.pipeline is not None and s.pipeline.deadline,
     "approval": lambda s: s.approval is not None,
     "approval.timeout": lambda s: s.approval is not None and s.approval.timeout is not None,
-    "when.item": lambda s: (
-        s.when is not None and any(isinstance(r.ref, ItemRef) for r in expression.references(s.when))
-    ),
+    "when.item": lambda s: expression.asks_item(s.when),
     "for_each.dynamic_matrix": lambda s: (
         len(s.for_each or ()) > 1
         and any(isinstance(source, ParamRef | OutputRef) for source in (s.for_each or {}).values())
@@ -161,12 +159,12 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)
-    for path, text in _texts(step):
+    for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
 
 
-def _texts(step: Step) -> Iterator[tuple[Place, str]]:
+def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
     """Every literal the user wrote that reaches a container."""
     for field in ("command", "args"):
         for index, value in enumerate(getattr(step, field)):

@@ -11,7 +11,9 @@ from gpuflow.pod.supervision import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.targets.frame import Request, named_steps
+from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import named_steps
 
 
 def shares_one_count(step: Step, site: Site) -> bool:
@@ -78,7 +80,7 @@ def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
 def request_notes(request: Request) -> Iterator[Finding]:
     """Those about the pipeline, and what the kind that is asked for leaves out."""
     yield from notes(request.pipeline, request.site)
-    kind = request.options.get("as")
+    kind = request.options_as(ArgoOptions).kind
     if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
         text = f"schedule: a {kind} has none, so nothing starts it by the clock"
         where = request.pipeline.where("schedule")

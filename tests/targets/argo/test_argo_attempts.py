@@ -34,7 +34,7 @@ def argo() -> Iterator[Oracle]:
 
 def attempt(oracle: Oracle, text: str, site: str, retries: int, last: dict[str, str]) -> dict[str, Any]:
     """The pod's spec of one attempt, after Argo's patch."""
-    manifest = compiled(f"steps: {{a: {{command: [x], {text}}}}}", site, **{"as": "Workflow"})
+    manifest = compiled(f"steps: {{a: {{command: [x], {text}}}}}", site, kind="Workflow")
     (pod,) = substituted(oracle, manifest, ["a"], attempt={"retries": str(retries), **last})
     spec: dict[str, Any] = pod["spec"]
     return spec

@@ -36,14 +36,13 @@ def test_nodes_are_pods_retries_loops_and_dags() -> None:
 
 
 def test_a_small_run_is_not_mentioned() -> None:
-    assert (
-        target.compile(Request(pipeline_of({"a": {"command": ["a"]}}), Site.load("nvidia"), None, "p")).findings == ()
-    )
+    request = Request(pipeline_of({"a": {"command": ["a"]}}), Site.load("nvidia"), None, "p")
+    assert target.compile(request)[0].findings == ()
 
 
 def test_a_large_run_is_named_with_its_size_and_what_argo_does_about_it() -> None:
     pipeline = pipeline_of({"a": {"command": ["a", {"item": "i"}], "for_each": {"i": {"range": 2000}}}})
-    (finding,) = target.compile(Request(pipeline, Site.load("nvidia"), None, "p")).findings
+    (finding,) = target.compile(Request(pipeline, Site.load("nvidia"), None, "p"))[0].findings
     assert (finding.code, finding.severity) == ("GF311", "warning")
     assert "2,002 nodes" in finding.message
     assert "1.3 MiB" in finding.message
@@ -73,4 +72,4 @@ def test_the_warning_goes_to_standard_error_and_the_manifest_to_standard_output(
 
 def test_a_thousand_distinct_steps_stay_far_below_the_limit() -> None:
     steps = {f"s{i}": {"command": ["work", str(i)], "gpu": "l4", "retry": 2} for i in range(1000)}
-    assert len(target.compile(Request(pipeline_of(steps), Site.load("nvidia"), None, "p")).text) < LARGEST / 4
+    assert len(target.compile(Request(pipeline_of(steps), Site.load("nvidia"), None, "p"))[0].text) < LARGEST / 4
