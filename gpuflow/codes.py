@@ -116,6 +116,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF192", "A Python file failed", "Running the pipeline's file raised an error.", "Fix it at the place shown."),
     ("GF193", "Not exactly one pipeline in a Python file", "gpuflow takes the one Pipeline at the top level of the file.", "Leave exactly one, finished."),
     ("GF194", "Two equal fan-out items", "gpuflow stores checkpoints and retry counts per fan-out item, by its value. Two equal items would restore each other's checkpoint, and the second would find the first one's success.", "Give every item a value of its own."),
+    ("GF195", "more_memory would take memory away", "retry.more_memory gives an attempt more memory after it ran out, up to max. A max below what the step has from the start could only take memory away.", "Raise max above the step's memory, or drop more_memory."),
     # GPUs and sites.
     ("GF201", "Unknown GPU model", "Model names come from the catalog. gpuflow refuses a short name that matches several GPUs and lists them.", "gpuflow gpus list"),
     ("GF202", "Unknown MIG profile", "The model has no such profile. The same name can mean another slice on another GPU.", "gpuflow gpus show MODEL"),

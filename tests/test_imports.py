@@ -1,12 +1,13 @@
-"""The rooms of the house: imports go one way, engines' SDKs stay where they belong, and importing gpuflow is cheap."""
+"""Imports go one way, engines' SDKs stay where they belong, and importing gpuflow is cheap."""
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,22 +16,32 @@ import pytest
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "gpuflow"
-FLOORS: tuple[tuple[str, ...], ...] = (
-    ("errors", "quantity", "version", "codes", "emit", "graph", "runtime"),
-    ("catalog",),
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("version", "codes", "errors", "runtime"),
+    ("quantity", "emit", "graph", "yaml_tree"),
+    ("resources",),
+    ("kubernetes",),
+    ("engines", "catalog"),
     ("spec",),
     ("site",),
-    ("resources",),
+    ("plan",),
     ("pod",),
-    ("kubernetes",),
     ("demands",),
     ("cluster",),
+    ("checker.report", "checker.wording"),
+    ("checker.outcome",),
+    ("checker.contention", "checker.kueue", "checker.nodes"),
+    ("checker.hints",),
+    ("checker.quota",),
+    ("checker.rules", "checker.snapshot"),
+    ("checker.pipeline",),
     ("checker",),
-    ("report",),
-    ("targets", "airflow", "argo", "kubeflow"),
+    ("fit", "report"),
+    ("targets",),
+    ("airflow", "argo", "kubeflow"),
     ("cli",),
 )
-"""From the ground up. A room imports from its own floor and from those below."""
+"""From the bottom up. A package imports from the layers below its own, and not from its neighbors."""
 SDKS = {
     "airflow": ("targets.airflow", "airflow"),
     "hera": ("targets.argo", "argo"),
@@ -46,18 +57,17 @@ SDKS = {
     "transformers": ("runtime",),
 }
 """Who may import which SDK. The Kubernetes client inside `airflow` is the one that its provider brings."""
-UPWARDS = {
-    ("gpu", "spec.shapes"): "gpuflow.catalog is callable, and asks the spec only when it is called",
-}
+DATA = {"", "demo"}
+"""The front door, which loads everything lazily, and the files of the demo."""
+ARCHITECTURE = ROOT / "docs" / "design" / "architecture.md"
 
 
 class Import(NamedTuple):
-    """One import statement: who, what, and where."""
+    """One import statement: the importing module, what it imports, and where."""
 
-    room: str
+    module: str
     what: str
     place: str
-    lazy: bool
 
 
 def module_of(path: Path) -> str:
@@ -67,12 +77,6 @@ def module_of(path: Path) -> str:
 
 def imports(path: Path) -> Iterator[Import]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {
-        child
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for child in ast.walk(node)
-    }
     typing_only = {
         child
         for node in ast.walk(tree)
@@ -84,77 +88,102 @@ def imports(path: Path) -> Iterator[Import]:
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{path}: imports are written in full"
                 assert node.module is not None
-                # `from gpuflow.spec import yaml_tree` may name a module or something in one.
+                # `from gpuflow.spec import text` may name a module or something in one.
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             else:
                 names = [alias.name for alias in node.names]
             for name in names:
-                yield Import(module_of(path), name, f"{path.relative_to(ROOT)}:{node.lineno}", node in inside)
+                yield Import(module_of(path), name, f"{path.relative_to(ROOT)}:{node.lineno}")
 
 
 EVERY = [found for path in sorted(PACKAGE.rglob("*.py")) for found in imports(path)]
 
 
-def floor(module: str) -> int | None:
-    """The floor of a module; of the most precise entry that names it."""
-    best = max(
-        (
-            (len(room), index)
-            for index, rooms in enumerate(FLOORS)
-            for room in rooms
-            if module == room or module.startswith(f"{room}.")
-        ),
-        default=None,
-    )
-    return None if best is None else best[1]
+def package_of(module: str) -> str | None:
+    """The entry of `LAYERS` that a module belongs to: the most precise one."""
+    entries = (entry for layer in LAYERS for entry in layer if module == entry or module.startswith(f"{entry}."))
+    return max(entries, key=len, default=None)
 
 
-def test_every_module_has_a_floor() -> None:
-    homeless = {module_of(path) for path in PACKAGE.rglob("*.py")} - {"", "demo"}
-    assert sorted(module for module in homeless if floor(module) is None) == []
+def test_every_module_belongs_to_a_layer() -> None:
+    modules = {module_of(path) for path in PACKAGE.rglob("*.py")} - DATA
+    assert sorted(module for module in modules if package_of(module) is None) == []
 
 
-def test_imports_go_one_way() -> None:
+def test_every_package_of_the_checker_has_its_own_layer() -> None:
+    found = {module_of(path) for path in (PACKAGE / "checker").iterdir() if (path / "__init__.py").exists()}
+    assert sorted(name for name in found if package_of(name) != name) == []
+
+
+def test_every_layer_names_what_exists() -> None:
+    modules = {module_of(path) for path in PACKAGE.rglob("*.py")}
+    assert sorted(entry for layer in LAYERS for entry in layer if entry not in modules) == []
+
+
+def test_imports_go_down() -> None:
+    level = {entry: index for index, layer in enumerate(LAYERS) for entry in layer}
     wrong = []
     for found in EVERY:
-        if found.room in ("", "demo") or not found.what.startswith("gpuflow."):
+        if found.module in DATA or not found.what.startswith("gpuflow."):
             continue
-        what = found.what.removeprefix("gpuflow.")
-        here, there = floor(found.room), floor(what)
-        if here is not None and there is not None and there > here:
-            wrong.append(f"{found.place}: {found.room} imports {what}")
+        here, there = package_of(found.module), package_of(found.what.removeprefix("gpuflow."))
+        if here is not None and there is not None and here != there and level[there] >= level[here]:
+            wrong.append(f"{found.place}: {here} imports {there}")
     assert wrong == []
+
+
+def test_the_page_on_architecture_has_the_same_layers() -> None:
+    """The table under "Packages, lowest first": one row for each layer, in the same order."""
+    section = ARCHITECTURE.read_text(encoding="utf-8").split("## Packages, lowest first\n")[1].split("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    names = [tuple(re.findall(r"`([a-z_/]+)`", row.split("|")[1])) for row in rows]
+    assert [tuple(name.rstrip("/").replace("/", ".") for name in row) for row in names] == list(LAYERS)
+
+
+def test_the_checker_knows_no_pipeline_and_no_site() -> None:
+    documents = ("spec", "site", "plan", "pod")
+    wrong = [
+        f"{found.place}: {found.what}"
+        for found in EVERY
+        if found.module.split(".")[0] == "checker" and found.what.removeprefix("gpuflow.").split(".")[0] in documents
+    ]
+    assert wrong == []
+    loaded = loaded_by("import gpuflow.checker.run, gpuflow.demands")
+    assert sorted(name for name in loaded if name.startswith(tuple(f"gpuflow.{room}" for room in documents))) == []
 
 
 def test_the_runtime_imports_nothing_of_the_rest() -> None:
     wrong = [
         f"{found.place}: {found.what}"
         for found in EVERY
-        if found.room.split(".")[0] == "runtime"
+        if found.module.split(".")[0] == "runtime"
         and found.what.startswith("gpuflow")
         and not found.what.startswith("gpuflow.runtime")
     ]
     assert wrong == []
 
 
+def is_in(module: str, packages: Iterable[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
 def test_sdks_are_imported_by_their_own_target_and_public_face_only() -> None:
     wrong = []
     for found in EVERY:
         root = found.what.split(".")[0]
-        rooms = SDKS.get(root)
-        if rooms is not None and not any(found.room == room or found.room.startswith(f"{room}.") for room in rooms):
-            wrong.append(f"{found.place}: {found.room} imports {found.what}")
+        owners = SDKS.get(root)
+        if owners is not None and not is_in(found.module, owners):
+            wrong.append(f"{found.place}: {found.module} imports {found.what}")
     assert wrong == []
 
 
 def test_the_core_needs_pydantic_and_yaml_only() -> None:
     known = {*sys.stdlib_module_names, "gpuflow", "pydantic", "pydantic_core", "yaml"}
-    guests = {room for rooms in SDKS.values() for room in rooms}
+    guests = {owner for owners in SDKS.values() for owner in owners}
     wrong = [
-        f"{found.place}: {found.room} imports {found.what}"
+        f"{found.place}: {found.module} imports {found.what}"
         for found in EVERY
-        if found.what.split(".")[0] not in known
-        and not any(found.room == room or found.room.startswith(f"{room}.") for room in guests)
+        if found.what.split(".")[0] not in known and not is_in(found.module, guests)
     ]
     assert wrong == []
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, typed
 from gpuflow.airflow.refusals import AGAIN, read_refusal
+from gpuflow.quantity import Quantity
 
 CHECKED = "already_checked"
 """The stock operator's mark on a pod that was judged: no later try takes it for its own."""
@@ -58,16 +58,20 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _adjusted(self, manifest: Mapping[str, Any], ledger: books.Ledger) -> dict[str, Any]:
         """The step's pod after spot losses, after running out of memory, and after failing on a node."""
-        spec = dict(manifest["spec"])
-        if self.fallback_after is not None and ledger.interruptions >= self.fallback_after:
-            spec = {key: value for key, value in {**spec, **self.on_demand}.items() if value is not None}
-        if self.more_memory and ledger.out_of_memory:
-            main = dict(spec["containers"][0])
-            main["resources"] = _more_memory(main.get("resources") or {}, self.more_memory, ledger.out_of_memory)
-            spec["containers"] = [main, *spec["containers"][1:]]
-        if self.other_node and ledger.failed_nodes:
-            spec["affinity"] = _away_from(spec.get("affinity") or {}, ledger.failed_nodes)
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": dict(manifest["metadata"]),
+            "spec": dict(manifest["spec"]),
+        }
+        if not (ledger.interruptions or ledger.out_of_memory or ledger.failed_nodes):
+            return pod
+        from gpuflow.pod.later_attempts import Before, Changes, MoreMemory
+
+        policy = self.more_memory
+        more = MoreMemory(float(policy["factor"]), Quantity(policy["max"])) if policy else None
+        changes = Changes(more, self.fallback_after, self.on_demand, self.other_node)
+        return changes.pod(pod, Before(ledger.out_of_memory, ledger.interruptions, ledger.failed_nodes))
 
     def _pod_name(self, context: Context, ledger: books.Ledger) -> str:
         """The same name when the same pod is asked for twice, so that a lost answer never makes two pods."""
@@ -205,26 +209,3 @@ def _without_blanks(pod: dict[str, Any], template: Mapping[str, Any]) -> dict[st
         for key in [key for key, value in part.items() if not value and key not in asked]:
             del part[key]
     return pod
-
-
-def _away_from(affinity: Mapping[str, Any], nodes: Sequence[str]) -> dict[str, Any]:
-    """The affinity, and none of these nodes. By their own names: the hostname label may say something else."""
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    node_affinity = dict(affinity.get("nodeAffinity") or {})
-    elsewhere = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
-    terms = (node_affinity.get(required) or {}).get("nodeSelectorTerms") or [{}]
-    # Of several terms one is enough for the scheduler, so each of them must say it.
-    terms = [{**term, "matchFields": [*term.get("matchFields", ()), *elsewhere]} for term in terms]
-    return {**affinity, "nodeAffinity": {**node_affinity, required: {"nodeSelectorTerms": terms}}}
-
-
-def _more_memory(resources: Mapping[str, Any], policy: Mapping[str, Any], times: int) -> dict[str, Any]:
-    from gpuflow.quantity import Quantity
-
-    most = Quantity(policy["max"])
-    result = {part: dict(amounts) for part, amounts in resources.items() if isinstance(amounts, Mapping)}
-    for amounts in result.values():
-        if "memory" in amounts:
-            grown = Quantity(amounts["memory"]).value * float(policy["factor"]) ** times
-            amounts["memory"] = str(min(Quantity(f"{math.ceil(grown / 2**20)}Mi"), most))
-    return {**dict(resources), **result}

@@ -17,10 +17,10 @@ STUCK_REASONS = (
 """A container that waits for one of these may come right by itself, but not for ever."""
 HOPELESS_REASONS = ("InvalidImageName",)
 
-Manifest = Mapping[str, Any]
+Body = Mapping[str, Any]
 
 
-def container_state(pod: Manifest, name: str = "main") -> Mapping[str, Any]:
+def container_state(pod: Body, name: str = "main") -> Mapping[str, Any]:
     """The state of a container: {running|waiting|terminated: …}, empty before there is one."""
     for status in (pod.get("status") or {}).get("containerStatuses") or ():
         if status.get("name") == name:
@@ -29,31 +29,31 @@ def container_state(pod: Manifest, name: str = "main") -> Mapping[str, Any]:
     return {}
 
 
-def has_ended(pod: Manifest) -> bool:
+def has_ended(pod: Body) -> bool:
     """Whether the step itself has ended; helpers beside it may still run."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed") or "terminated" in container_state(pod)
 
 
-def waiting_reason(pod: Manifest) -> str:
+def waiting_reason(pod: Body) -> str:
     """Why the main container waits, as the kubelet calls it."""
     waiting = container_state(pod).get("waiting") or {}
     return str(waiting.get("reason") or "")
 
 
-def gates(pod: Manifest) -> list[str]:
+def gates(pod: Body) -> list[str]:
     """What keeps the scheduler from looking at the pod."""
     return [gate.get("name", "") for gate in (pod.get("spec") or {}).get("schedulingGates") or ()]
 
 
-def gpus(pod: Manifest) -> str:
+def gpus(pod: Body) -> str:
     """`2 nvidia.com/gpu`, or nothing."""
     limits = ((pod.get("spec") or {}).get("containers") or [{}])[0].get("resources", {}).get("limits") or {}
     named = [f"{count} {key}" for key, count in sorted(limits.items()) if "/" in key]
     return ", ".join(named)
 
 
-def describe(pod: Manifest) -> str:
+def describe(pod: Body) -> str:
     """Where the pod is now, in one line."""
     metadata, status = pod.get("metadata") or {}, pod.get("status") or {}
     node = (pod.get("spec") or {}).get("nodeName")
@@ -77,7 +77,7 @@ def describe(pod: Manifest) -> str:
     return f"starting on {node}{with_gpus}" + (f": {waiting_reason(pod)}" if waiting_reason(pod) else "")
 
 
-def last_words(pod: Manifest) -> str:
+def last_words(pod: Body) -> str:
     """Exit code and termination message, which is where a program says why it ended."""
     ended = container_state(pod).get("terminated") or {}
     words = f" (exit code {ended['exitCode']})" if ended.get("exitCode") is not None else ""
@@ -85,12 +85,12 @@ def last_words(pod: Manifest) -> str:
     return f"{words}: {message}" if message else words
 
 
-def is_leaving(pod: Manifest) -> bool:
+def is_leaving(pod: Body) -> bool:
     """Whether somebody has deleted the pod, though it is still there."""
     return bool((pod.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def is_queued(pod: Manifest) -> bool:
+def is_queued(pod: Body) -> bool:
     """Whether the pod still waits to be given a node."""
     return (pod.get("spec") or {}).get("nodeName") is None and not has_ended(pod)
 
@@ -102,7 +102,7 @@ def _unscheduled(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def kept(pod: Manifest) -> dict[str, Any]:
+def kept(pod: Body) -> dict[str, Any]:
     """The part of a manifest that is evidence, small enough to travel in an event."""
     metadata = pod.get("metadata") or {}
     named = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "annotations", "labels")

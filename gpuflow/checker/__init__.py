@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuflow.checker.kueue import Assignment, assign_flavors
     from gpuflow.checker.nodes import NodeFit, fit_nodes
-    from gpuflow.checker.report import Report, Scope
+    from gpuflow.checker.report import LimitLine, Report
     from gpuflow.checker.run import check
     from gpuflow.kubernetes.admission import Admission, admit
 
@@ -21,7 +21,7 @@ _HOMES = {
     "Assignment": "gpuflow.checker.kueue",
     "NodeFit": "gpuflow.checker.nodes",
     "Report": "gpuflow.checker.report",
-    "Scope": "gpuflow.checker.report",
+    "LimitLine": "gpuflow.checker.report",
     "admit": "gpuflow.kubernetes.admission",
     "assign_flavors": "gpuflow.checker.kueue",
     "check": "gpuflow.checker.run",
@@ -30,9 +30,9 @@ _HOMES = {
 __all__ = [
     "Admission",
     "Assignment",
+    "LimitLine",
     "NodeFit",
     "Report",
-    "Scope",
     "admit",
     "assign_flavors",
     "check",

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuflow.checker.report import Scope, Verdict, worst
+from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.errors import Finding
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     verdict: Verdict = "always"
-    scopes: tuple[Scope, ...] = ()
+    scopes: tuple[LimitLine, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 
-def said(findings: Iterable[Finding], verdict: Verdict = "always") -> Outcome:
+def outcome_of(findings: Iterable[Finding], verdict: Verdict = "always") -> Outcome:
     """Findings, each of which alone makes this the verdict."""
     found = tuple(findings)
     return Outcome(verdict if found else "always", findings=found)
 
 
-def joined(outcomes: Iterable[Outcome]) -> Outcome:
+def merge(outcomes: Iterable[Outcome]) -> Outcome:
     """Several parts as one."""
     parts = list(outcomes)
     return Outcome(

@@ -19,7 +19,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class LimitLine:
     """One line that limits the pipeline: a quota's key, a queue's resource, a node pool."""
 
     kind: str
@@ -46,7 +46,7 @@ class Scope:
         }
 
 
-def safe_parallelism(lines: Iterable[Scope]) -> int | None:
+def safe_parallelism(lines: Iterable[LimitLine]) -> int | None:
     """The largest cap on live pods with which every line always has room; `None` where some line has none, or needs
     none."""
     caps = [line.safe_parallelism for line in lines if line.verdict != "always"]
@@ -56,19 +56,25 @@ def safe_parallelism(lines: Iterable[Scope]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the cluster will say to a pipeline. *always* holds against this snapshot, with nobody else growing."""
+    """What the cluster will say to a pipeline. *always* holds against this snapshot, if no other workload grows."""
 
     pipeline: str
     namespace: str
     engine: str
     as_of: str
     verdict: Verdict
-    scopes: tuple[Scope, ...]
+    scopes: tuple[LimitLine, ...]
     findings: tuple[Finding, ...]
+    file: str | None = None
+    """Where the pipeline is written."""
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
         return {
+            "file": self.file,
+            "pipeline": self.pipeline,
+            "namespace": self.namespace,
+            "engine": self.engine,
             "verdict": self.verdict,
             "as_of": self.as_of,
             "scopes": [scope.document() for scope in self.scopes],

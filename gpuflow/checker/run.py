@@ -6,28 +6,34 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gpuflow.checker.hints.refusals import refusal_hint
-from gpuflow.checker.outcome import Outcome, joined, said
-from gpuflow.checker.pipeline.placement import placing
+from gpuflow.checker.outcome import Outcome, merge, outcome_of
+from gpuflow.checker.pipeline.placement import placement_outcome
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
-from gpuflow.checker.quota.ineffective_keys import dead_keys
-from gpuflow.checker.quota.namespace import Judged, Surroundings, quota_findings, scopes, surroundings
-from gpuflow.checker.quota.unknown_usage import open_quotas
+from gpuflow.checker.quota.ineffective_keys import ineffective_keys
+from gpuflow.checker.quota.namespace import (
+    NamespacePolicy,
+    StepAdmission,
+    limit_lines,
+    namespace_policy,
+    quota_findings,
+)
+from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import Report, Scope, safe_parallelism, worst
+from gpuflow.checker.report import LimitLine, Report, safe_parallelism, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
-from gpuflow.checker.rules.every_rule import advice
+from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
-from gpuflow.checker.rules.limit_range_order import taken, wavering
-from gpuflow.checker.rules.retry_and_checkpoint import survival
-from gpuflow.checker.snapshot.unknowns import assumptions, gaps
-from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, strangers
-from gpuflow.checker.snapshot.validation import require_readable
+from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
+from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
+from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
+from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, unmodelled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Bound, Demand
+from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
-JUDGED = {
+MODELLED = {
     "Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass", "StorageClass",
     "PersistentVolumeClaim", "PersistentVolume", "Node", "Pod",
     "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Workload", "WorkloadPriorityClass",
@@ -38,115 +44,125 @@ SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
 
 
-def check(demand: Demand, cluster: Cluster, namespace: str, *, runs: int = 1) -> Report:
-    """What the cluster will say to the pipeline, against this snapshot."""
-    require_readable(cluster)
-    cluster = cluster.settled(namespace)
-    first = _outcome(demand, cluster, namespace, runs)
-    whole = joined([first, later_outcome(first, demand, lambda later: _outcome(later, cluster, namespace, runs))])
+def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int = 1) -> Report:
+    """What the cluster will say to the pipeline, against this snapshot.
+
+    For many pipelines and one cluster, pass the same `PreparedCluster`: it is validated and read once.
+    """
+    ready = prepared(cluster, namespace)
+    first = _outcome(demand, ready, runs)
+    whole = merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
-        demand.pipeline.name,
+        demand.name,
         namespace,
         demand.engine,
-        cluster.source,
+        ready.cluster.source,
         whole.verdict,
         whole.scopes,
         tuple(findings),
+        demand.file,
     )
 
 
-def _outcome(demand: Demand, cluster: Cluster, namespace: str, runs: int) -> Outcome:
+def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     """What all parts of the cluster say to one demand."""
-    demand = with_deadline(demand)
-    around = surroundings(cluster, namespace)
-    judged = around.judge(demand.steps)
-    torn = wavering(demand, around.limit_ranges, judged)
-    judged = [taken(one) if one.step.name in torn else one for one in judged]
-    placed = placing(demand, cluster, namespace, around, judged, runs)
-    quota_lines = list(scopes(demand, around, judged, runs))
+    cluster, namespace = ready.cluster, ready.namespace
+    demand = one_pod_each(with_deadline(demand))
+    policy = namespace_policy(cluster, namespace)
+    admissions = policy.admit_steps(demand.steps)
+    undecided = order_dependent(demand, policy.limit_ranges, admissions)
+    admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
+    placed = placement_outcome(demand, ready, policy, admissions, runs)
+    quota_lines = list(limit_lines(demand, policy, admissions, runs))
     lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
-    counsel = list(advice(demand, around, judged, lines, runs))
-    return joined(
+    broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
+    return merge(
         [
-            said(_refused(demand, judged), "never"),
-            said(dict.fromkeys(torn.values()), "unknown"),
-            _claims(demand, cluster, namespace, around, judged),
-            said(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), judged)),
-            said(dead_keys(around.quotas, cluster, _asked(judged))),
-            _quotas(demand, judged, quota_lines, safe_parallelism(lines)),
-            said(open_quotas(demand, around, judged, lines), "unknown"),
+            outcome_of((finding for finding in demand.refusals if finding.severity == "error"), "never"),
+            outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
+            outcome_of(_refused(demand, admissions), "never"),
+            outcome_of(dict.fromkeys(undecided.values()), "unknown"),
+            _claims(demand, cluster, namespace, policy, admissions),
+            outcome_of(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), admissions)),
+            outcome_of(ineffective_keys(policy.quotas, cluster, _asked(admissions))),
+            _quotas(demand, admissions, quota_lines, safe_parallelism(lines)),
+            outcome_of(unknown_usage(demand, policy, admissions, lines), "unknown"),
             placed,
-            said(survival(demand.pipeline, demand.site)),
-            said((finding for finding in counsel if finding.severity == "error"), "never"),
-            said(finding for finding in counsel if finding.severity != "error"),
-            said((*_assumed(around), *assumptions(cluster, judged))),
-            said((*_strange(cluster, namespace, around), *gaps(cluster, namespace)), "unknown"),
-            said(_unjudged(demand, cluster, namespace, judged), "unknown"),
+            outcome_of(() if demand.pipeline is None else demand.pipeline.warnings()),
+            outcome_of((finding for finding in broken_rules if finding.severity == "error"), "never"),
+            outcome_of(finding for finding in broken_rules if finding.severity != "error"),
+            outcome_of((*_assumed(policy), *assumptions(cluster, admissions))),
+            outcome_of((*_wrong_snapshot(cluster, namespace, policy), *unknowns(cluster, namespace)), "unknown"),
+            outcome_of(_unmodelled(demand, cluster, namespace, admissions), "unknown"),
         ]
     )
 
 
 def _claims(
-    demand: Demand, cluster: Cluster, namespace: str, around: Surroundings, judged: Sequence[Judged]
+    demand: Demand, cluster: Cluster, namespace: str, policy: NamespacePolicy, admissions: Sequence[StepAdmission]
 ) -> Outcome:
-    """Volumes: claims that are refused, that stay pending for ever, or whose class decides and is not known."""
-    quotas = [quota for _, quota in around.quotas]
-    claims = run_claims(demand.pipeline, around.storage_classes)
-    unknown = unknown_classes(demand, quotas, cluster.source) if around.storage_classes is None else ()
-    return joined(
+    """Volumes: claims that are refused, that stay pending forever, or whose class matters and is not known."""
+    quotas = [quota for _, quota in policy.quotas]
+    claims = run_claims(demand, policy.storage_classes)
+    unknown = unknown_classes(demand, quotas, cluster.source) if policy.storage_classes is None else ()
+    return merge(
         [
-            said(refused_claims(demand, claims, quotas, around.limit_ranges), "never"),
-            said(pending_claims(demand, cluster, namespace, judged), "never"),
-            said(unknown, "unknown"),
+            outcome_of(refused_claims(demand, claims, quotas, policy.limit_ranges), "never"),
+            outcome_of(pending_claims(demand, cluster, namespace, admissions), "never"),
+            outcome_of(unknown, "unknown"),
         ]
     )
 
 
 def _quotas(
-    demand: Demand, judged: Sequence[Judged], lines: Sequence[tuple[Scope, Bound, Manifest]], safe: int | None
+    demand: Demand,
+    admissions: Sequence[StepAdmission],
+    lines: Sequence[tuple[LimitLine, Bound, Manifest]],
+    safe: int | None,
 ) -> Outcome:
     """The lines of the quotas, with why each of them is not *always*."""
     findings = [
-        finding for scope, bound, item in lines for finding in quota_findings(demand, scope, bound, item, judged, safe)
+        finding
+        for scope, bound, item in lines
+        for finding in quota_findings(demand, scope, bound, item, admissions, safe)
     ]
     return Outcome(
         worst(scope.verdict for scope, _, _ in lines), tuple(scope for scope, _, _ in lines), tuple(findings)
     )
 
 
-def _unjudged(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
-    pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in judged]
-    if demand.engine == "kubeflow":
+def _unmodelled(
+    demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
+) -> Iterator[Finding]:
+    pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
+    if demand.driver is not None:
         pods.append({})  # its drivers
-    kinds = strangers(cluster, namespace, JUDGED, pods)
+    kinds = unmodelled_kinds(cluster, namespace, MODELLED, pods)
     if kinds:
         yield Finding(
             "GF531",
-            f"the snapshot holds kinds that may hold pods back and are not judged: {', '.join(kinds)}",
+            f"these kinds may hold pods back and are not modeled: {', '.join(kinds)}",
             Where(cluster.source),
-            "judged are quotas, limit ranges, classes, Kueue's queues and nodes: the verdict is about them alone.\n"
-            f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; a snapshot keeps that',
+            "the verdict covers quotas, limit ranges, classes, Kueue's queues and nodes only\n"
+            f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; snapshots keep that',
             severity="warning",
         )
 
 
-def _refused(demand: Demand, judged: Sequence[Judged]) -> Iterator[Finding]:
-    """Steps that the API server refuses even in an empty namespace. The same refusal of many steps is said once."""
-    groups: dict[str, list[str]] = {}
-    for one in judged:
+def _refused(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+    """Steps that the API server refuses even in an empty namespace. The same refusal of many steps is reported once."""
+    groups: dict[tuple[str, str | None], list[StepAdmission]] = {}
+    for one in admissions:
         if not one.ever.allowed:
-            text = one.ever.message or ""
-            reason = text.split(" is forbidden: ", 1)[-1].split(" is invalid: ", 1)[-1]
-            groups.setdefault(f"{one.ever.stage}\0{reason}", []).append(one.step.name)
-    for key, names in groups.items():
-        stage = key.split("\0")[0]
-        first = next(one for one in judged if one.step.name == names[0])
+            groups.setdefault((one.ever.stage, one.ever.reason), []).append(one)
+    for (stage, _), members in groups.items():
+        first = members[0]
         yield Finding(
             _STAGES.get(stage, "GF501"),
-            f"{listed(names)} can never be admitted",
-            _where(demand, names[0]),
-            refusal_hint(first.ever.message, demand.site, demand.engine) or _HINTS.get(stage),
+            f"{listed([one.step.name for one in members])} can never be admitted",
+            demand.where(first.step.name),
+            refusal_hint(first.ever, demand) or _HINTS.get(stage),
             kubernetes=first.ever.message,
         )
 
@@ -162,24 +178,21 @@ _STAGES = {
 _HINTS = {
     "quota": "ask for less in this step, or have the quota raised",
     "limitrange": "stay within the namespace's LimitRange, or have it changed",
-    "validation": "what the LimitRange fills in and what the step asks for do not go together",
+    "validation": "the LimitRange's defaults contradict what the step asks for",
     "podsecurity": "drop what the namespace's Pod Security Standard forbids, or run in another namespace",
     "priority": "use a PriorityClass that exists",
     "runtimeclass": "use a RuntimeClass that exists",
 }
 
 
-def _where(demand: Demand, name: str) -> Where:
-    top = name.split(".")[0]
-    return demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True)
-
-
-def _limit_range_gpus(demand: Demand, limit_ranges: Sequence[Manifest], judged: Sequence[Judged]) -> Iterator[Finding]:
+def _limit_range_gpus(
+    demand: Demand, limit_ranges: Sequence[Manifest], admissions: Sequence[StepAdmission]
+) -> Iterator[Finding]:
     """GPUs that a LimitRange hands to containers which asked for none."""
     if not limit_ranges:
         return
     given: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for one in judged:
+    for one in admissions:
         before = dict(_containers(one.step.pod))
         for name, resources in _containers(one.ever.pod):
             for key, amount in resources.items():
@@ -193,7 +206,7 @@ def _limit_range_gpus(demand: Demand, limit_ranges: Sequence[Manifest], judged: 
         yield Finding(
             "GF513",
             f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
-            _giver(limit_ranges, key) or _where(demand, next(iter(steps))),
+            _giver(limit_ranges, key) or demand.where(next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
             severity="warning",
@@ -210,9 +223,9 @@ def _giver(limit_ranges: Sequence[Manifest], key: str) -> Where | None:
     return None
 
 
-def _asked(judged: Sequence[Judged]) -> set[str]:
+def _asked(admissions: Sequence[StepAdmission]) -> set[str]:
     """The extended resources that the steps ask for."""
-    return {key for one in judged for _, resources in _containers(one.step.pod) for key in resources if "/" in key}
+    return {key for one in admissions for _, resources in _containers(one.step.pod) for key in resources if "/" in key}
 
 
 def _containers(pod: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -222,31 +235,31 @@ def _containers(pod: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield container["name"], {**resources.get("requests", {}), **resources.get("limits", {})}
 
 
-def _strange(cluster: Cluster, namespace: str, around: Surroundings) -> Iterator[Finding]:
+def _wrong_snapshot(cluster: Cluster, namespace: str, policy: NamespacePolicy) -> Iterator[Finding]:
     """Signs that the snapshot is not about this namespace, or says nothing where it should."""
     homes = {item.namespace for item in cluster.objects if item.namespace is not None}
     homes |= {item.name for item in cluster.of("Namespace")}
     if homes and namespace not in homes:
         yield Finding(
             "GF533",
-            f'the snapshot holds nothing of namespace "{namespace}"',
+            f'the snapshot has no object of namespace "{namespace}"',
             Where(cluster.source),
             did_you_mean(namespace, homes) or f"it has {', '.join(sorted(homes))}",
             severity="warning",
         )
-    for item, quota in around.quotas:
+    for item, quota in policy.quotas:
         if not quota.hard:
             section = "spec" if quota.assumed else "status"
             message = f"quota {quota.name} limits nothing: its {section} has no hard"
-            yield Finding("GF534", message, item.at(section), "is it misspelt?")
+            yield Finding("GF534", message, item.at(section), "is the key misspelled?")
 
 
-def _assumed(around: Surroundings) -> Iterator[Finding]:
-    for item, quota in around.quotas:
+def _assumed(policy: NamespacePolicy) -> Iterator[Finding]:
+    for item, quota in policy.quotas:
         if quota.assumed:
             yield Finding(
                 "GF532",
-                f"quota {quota.name} has no status: taken as enforced as written, with nothing in use",
+                f"quota {quota.name} has no status: assumed as written, with nothing in use",
                 item.where,
                 "take a snapshot of the live cluster to see what is in use",
                 severity="note",

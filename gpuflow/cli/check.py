@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
-from gpuflow.cli.inputs import add_common, namespace_of, read_pipelines, read_site, with_params
+from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.cli.inputs import add_common, add_engine, namespace_of, read_pipelines, read_site, with_params
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, show_json
@@ -15,12 +17,12 @@ from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.demands import demand_of
 from gpuflow.errors import Where, fail
-from gpuflow.pod.injected import ENGINES
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
 from gpuflow.report.text import render
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.frame import engine_findings
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
@@ -34,8 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", required=True, metavar="DIR|FILE|live", help="manifests of the cluster, or the live one"
     )
     add_live(parser)
+    add_engine(parser)
     parser.add_argument(
-        "--engine", choices=ENGINES, default="none", help="whose containers and pods are added; none when not given"
+        "--allow-lossy", action="store_true", help="check what compile --allow-lossy writes for the engine"
     )
     parser.add_argument(
         "--runs", type=int, default=1, metavar="N", help="how many runs go on at the same time; 1 when not given"
@@ -60,14 +63,21 @@ def run(args: argparse.Namespace) -> int:
     site = read_site(args)
     namespace = namespace_of(args, site)
     pipelines = read_pipelines(args)
-    cluster = _cluster(args, namespace)
+    cluster = PreparedCluster(_cluster(args, namespace), namespace)
     if args.compare:
         return _compare(args, pipelines, site, cluster, namespace)
-    reports = [
-        check(demand_of(pipeline, site, args.engine), cluster, namespace, runs=args.runs) for pipeline in pipelines
-    ]
+    reports = [_checked(args, pipeline, site, cluster, namespace) for pipeline in pipelines]
     _show(reports, args.format, FAILS[args.fail_on])
     return 1 if any(report.verdict in FAILS[args.fail_on] for report in reports) else 0
+
+
+def _checked(
+    args: argparse.Namespace, pipeline: Pipeline, site: Site, cluster: PreparedCluster, namespace: str
+) -> Report:
+    demand = demand_of(pipeline, site, args.engine)
+    if args.allow_lossy:
+        demand = replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
+    return check(demand, cluster, namespace, runs=args.runs)
 
 
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
@@ -90,7 +100,9 @@ def _show(reports: list[Report], format: str, failing: set[str]) -> None:
         sys.stdout.write({"junit": junit, "github": github}[format](reports, failing))
 
 
-def _compare(args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: Cluster, namespace: str) -> int:
+def _compare(
+    args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: PreparedCluster, namespace: str
+) -> int:
     """Markdown for a pull request: verdict and peaks before and after. Exits by the verdict after."""
     if args.format not in ("text", "markdown", "json"):
         hint = "use --format markdown or json, or leave --compare out"
@@ -99,7 +111,7 @@ def _compare(args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cl
     documents = []
     for pipeline, file in zip(pipelines, args.files, strict=True):
         before, after = (
-            check(demand_of(one, site, args.engine), cluster, namespace, runs=args.runs)
+            _checked(args, one, site, cluster, namespace)
             for one in (with_params(earlier(file, args.compare), args.param), pipeline)
         )
         failed |= after.verdict in FAILS[args.fail_on]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpuflow.cli.inputs import add_common, read_pipelines, read_site
+from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site
 from gpuflow.cli.terminal import paint, show_json, table
 from gpuflow.demands import Bound, Demand, demand_of
-from gpuflow.pod.injected import ENGINES
 
 EXAMPLE = """gpuflow demand pipeline.yaml
 gpuflow demand pipeline.yaml --engine argo --format json"""
@@ -16,9 +15,7 @@ gpuflow demand pipeline.yaml --engine argo --format json"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json"))
-    parser.add_argument(
-        "--engine", choices=ENGINES, default="none", help="whose containers and pods are added; none when not given"
-    )
+    add_engine(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 def text(demand: Demand) -> str:
     """The demand for a person: the worst moment, then the steps."""
     on = "" if demand.engine == "none" else f" on {demand.engine}"
-    lines = [f"{paint(demand.pipeline.name, 'bold')}{on}, at its worst moment", ""]
+    lines = [f"{paint(demand.name, 'bold')}{on}, at its worst moment", ""]
     rows = [
         (key, _amount(bound), _amount(demand.overhead.get(key)), _moment(bound))
         for key, bound in sorted(demand.peak.items())

@@ -15,7 +15,7 @@ from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.report.drawing import terminal
-from gpuflow.report.text import COLOUR, bar
+from gpuflow.report.text import COLOR, bar
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -60,12 +60,14 @@ def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
     for name in sorted(TARGETS):
         try:
             request = Request(pipeline, site, site.namespace, "nightly.yaml")
-            artifact, lost = compile_with(load_target(name), request, allow_lossy=True)
+            compiled = compile_with(load_target(name), request, allow_lossy=True)
         except GpuflowError as refusal:
             sys.stdout.write(f"compile {name:9} {paint('not here', 'yellow')}  {refusal.findings[0].message}\n")
             continue
-        files[Path(name) / artifact.name] = artifact.text
-        losses = f", without {', '.join(loss.construct for loss in lost)}" if lost else ", nothing lost"
+        artifact = compiled.artifact
+        files |= {Path(name) / each.name: each.text for each in compiled.artifacts}
+        lost = [loss.construct or loss.message for loss in compiled.losses]
+        losses = f", without {', '.join(lost)}" if lost else ", nothing lost"
         size = f"{artifact.name}, {len(artifact.text.splitlines())} lines"
         sys.stdout.write(f"compile {name:9} {paint('ok', 'green')}  {size}{losses}\n")
     sys.stdout.write("\n")
@@ -75,7 +77,7 @@ def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
 def _tell(title: str, pipeline: Pipeline, site: Site, cluster: Cluster) -> None:
     assert site.namespace is not None
     report = check(demand_of(pipeline, site, "argo"), cluster, site.namespace)
-    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOUR[report.verdict])
+    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
     sys.stdout.write(f"{paint('check', 'bold')} {title}: {verdict}\n")
     for scope in report.scopes:
         if "nvidia" in scope.resource:

@@ -8,6 +8,7 @@ import re
 
 from pydantic_core import PydanticCustomError
 
+from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site import Site, presets
 from gpuflow.spec.loading import load
@@ -38,6 +39,16 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, fil
 def add_namespace(parser: argparse.ArgumentParser) -> None:
     """--namespace."""
     parser.add_argument("--namespace", metavar="NS", type=_namespace, help="namespace; the site's when not given")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """--engine."""
+    parser.add_argument(
+        "--engine",
+        choices=(NO_ENGINE, *engine_names()),
+        default=NO_ENGINE,
+        help="whose containers and pods are added; none when not given",
+    )
 
 
 def _namespace(word: str) -> str:

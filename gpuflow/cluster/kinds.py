@@ -1,7 +1,7 @@
 """Which API group each kind belongs to, and which kinds can never hold a pod back.
 
 A kind is only itself in its own group: Volcano's `Queue` is not Kueue's, and a `Node` of `foo/v1` is no node. What is
-not listed here is foreign: it is carried by name, and never judged.
+not listed here is foreign: it is carried by name, and never checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MODELLED: Final[dict[str, str]] = {
 }
 """The kinds that a check reads, by API group."""
 
-HARMLESS: Final[dict[str, str]] = {
+HARMLESS_BY_GROUP: Final[dict[str, str]] = {
     "": (
         "Binding ComponentStatus ConfigMap Endpoints Event PodTemplate ReplicationController Secret Service "
         "ServiceAccount"
@@ -90,9 +90,9 @@ ALPHA: Final = ("Cohort", "Topology")
 """The kinds of Kueue that are read the same in v1alpha1."""
 
 NATIVE: Final = frozenset((kind, group) for group, kinds in MODELLED.items() for kind in kinds.split())
-BYSTANDERS: Final = frozenset((kind, group) for group, kinds in HARMLESS.items() for kind in kinds.split())
-HOME: Final[dict[str, str]] = dict(sorted(BYSTANDERS) + sorted(NATIVE))
-"""The group that is meant when only the kind is said."""
+HARMLESS: Final = frozenset((kind, group) for group, kinds in HARMLESS_BY_GROUP.items() for kind in kinds.split())
+HOME: Final[dict[str, str]] = dict(sorted(HARMLESS) + sorted(NATIVE))
+"""The group that is meant when only the kind is given."""
 
 NAMESPACED: Final = ("LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod", "ResourceQuota", "Workload")
 """Modelled kinds whose objects live in a namespace."""
@@ -116,7 +116,7 @@ def is_at_home(kind: str, api_version: str) -> bool:
     """Whether the kind, in this group and version, is the one that gpuflow knows by that name."""
     group, _, version = api_version.rpartition("/")
     if (kind, group) not in NATIVE:
-        return (kind, group) in BYSTANDERS
+        return (kind, group) in HARMLESS
     return version in VERSIONS[group] and (version != "v1alpha1" or kind in ALPHA)
 
 
@@ -129,13 +129,13 @@ def title(kind: str, api_version: str) -> str:
 def slip(kind: str, api_version: str) -> Slip | None:
     """A kind that its API group does not have, as far as that can be known: misspelt, or in the wrong group."""
     group = api_version.rpartition("/")[0]
-    if group not in CLOSED or (kind, group) in NATIVE | BYSTANDERS | NEWCOMERS:
+    if group not in CLOSED or (kind, group) in NATIVE | HARMLESS | NEWCOMERS:
         return None
     message, home = f"{api_version} has no kind {kind}", HOME.get(kind)
     if home is not None:
         best = "v1" if home == "" else f"{home}/{VERSIONS[home][0]}" if home in VERSIONS else None
         return Slip(message, f"write apiVersion: {best}" if best else f"{kind} is of the group {home}")
-    here = [name for name, place in NATIVE | BYSTANDERS if place == group]
+    here = [name for name, place in NATIVE | HARMLESS if place == group]
     near = nearest(kind, here)
     if near is not None or group == "":
         return Slip(message, f'did you mean "{near}"?' if near else did_you_mean(kind, here))

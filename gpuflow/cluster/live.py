@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from gpuflow import yaml_tree
 from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
 from gpuflow.cluster.tidy import tidied
 from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
-from gpuflow.spec import yaml_tree
 
 PAGE = 500
 TIMEOUT = 60
@@ -68,7 +68,7 @@ class Reader:
         except self._refused as refusal:
             status = getattr(refusal, "status", None) or 0
             return Answer(status, {}, f"{status} {getattr(refusal, 'reason', '')}".strip())
-        except Exception as refusal:  # no route, a bad certificate, a time-out, half an answer: it is not reachable
+        except Exception as refusal:  # no connection, a bad certificate, a timeout, half an answer
             hint = "check the network and the context; --timeout gives it longer"
             raise _surroundings("GF412", f"the cluster does not answer: {_first_line(refusal)}", hint) from None
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpuflow import yaml_tree
 from gpuflow.cluster.files import documents, files_in, must_be_rendered
-from gpuflow.cluster.kinds import BYSTANDERS, KUEUE_CONFIG, NATIVE, slip
+from gpuflow.cluster.kinds import HARMLESS, KUEUE_CONFIG, NATIVE, slip
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.places import place, with_entry
 from gpuflow.errors import Finding, GpuflowError, Where, fail
-from gpuflow.spec import yaml_tree
 
 RECORD = "Snapshot"
 """The kind of the document in which `gpuflow snapshot` says what it could list, and what it could not."""
@@ -94,8 +94,8 @@ def _manifest(document: Any, file: str) -> Manifest:
     for key in ("apiVersion", "kind"):
         value = document.get(key)
         if not isinstance(value, str) or not value:
-            said = "the manifest has no" if value in (None, "") else f"{value!r} is not text: the manifest needs a"
-            raise fail("GF402", f"{said} {key}", where=place(document, where, (key,)), hint="is the file complete?")
+            what = "the manifest has no" if value in (None, "") else f"{value!r} is not text: the manifest needs a"
+            raise fail("GF402", f"{what} {key}", where=place(document, where, (key,)), hint="is the file complete?")
     kind, version = document["kind"], document["apiVersion"]
     if version.startswith("gpuflow/") and kind != RECORD:
         message = f"this is a gpuflow {kind}, not a manifest of the cluster"
@@ -129,7 +129,7 @@ def _identity(document: Mapping[str, Any], kind: str, where: Where) -> tuple[str
             at = place(document, where, ("metadata", key))
             raise fail("GF402", f"metadata.{key} of the {kind} is not text: {value!r}", where=at, hint="quote it")
     group = str(document.get("apiVersion")).rpartition("/")[0]
-    needs_name = (kind, group) in NATIVE | BYSTANDERS and group != KUEUE_CONFIG
+    needs_name = (kind, group) in NATIVE | HARMLESS and group != KUEUE_CONFIG
     if needs_name and not metadata.get("name") and not metadata.get("generateName"):
         at = place(document, where, ("metadata",))
         raise fail("GF402", f"the {kind} has no metadata.name", where=at, hint="is the file complete?")

@@ -61,7 +61,7 @@ class Cluster:
     unread: Mapping[str, str] = field(default_factory=dict)
     """Kinds that the cluster has and would not show, each with the reason."""
     namespace: str | None = None
-    """The one namespace whose own objects were listed; None when nobody said so."""
+    """The one namespace whose own objects were listed; None when that is not known."""
 
     def of(self, kind: str, namespace: str | None = None) -> list[Manifest]:
         """The objects of a kind, in a namespace when one is given. Namesakes of other API groups are not among them."""
@@ -92,26 +92,14 @@ class Cluster:
             found.setdefault(reason, []).append(kind)
         return found
 
-    @cached_property
-    def memory(self) -> dict[str, Any]:
-        """What was worked out of these objects, kept for whoever asks again: several pipelines share a cluster."""
-        return {}
-
-    def settled(self, namespace: str) -> Cluster:
+    def with_default_namespace(self, namespace: str) -> Cluster:
         """The cluster with every manifest that names no namespace, though its kind needs one, put into this one."""
-        key = f"settled in {namespace}"
-        if key not in self.memory:
-            self.memory[key] = self._settled(namespace)
-        found: Cluster = self.memory[key]
-        return found
-
-    def _settled(self, namespace: str) -> Cluster:
-        objects = tuple(_settled(item, namespace) for item in self.objects)
+        objects = tuple(_with_default_namespace(item, namespace) for item in self.objects)
         elsewhere = self.namespace not in (None, namespace)
         return replace(self, objects=objects, listed=self.listed.difference(NAMESPACED if elsewhere else ()))
 
 
-def _settled(item: Manifest, namespace: str) -> Manifest:
+def _with_default_namespace(item: Manifest, namespace: str) -> Manifest:
     if item.namespace is not None or item.kind not in NAMESPACED or not item.is_known:
         return item
     metadata = item.body.get("metadata")

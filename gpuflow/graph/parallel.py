@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from gpuflow.graph.live import count_pods, weigh
 from gpuflow.graph.peak import worst
-from gpuflow.graph.tree import Dag, Leaf, Loop, Node, Unknown
+from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown
 
 
-def safe_parallel(tree: Node, key: str, budget: int) -> int | None:
+def safe_parallel(tree: Tree, key: str, budget: int) -> int | None:
     """The largest cap on the live pods of the whole tree with which `key` provably never exceeds `budget`.
 
     `None` where no cap does: a step alone is too heavy, its weight is unknown, or it counts no pod. A cap below the
@@ -51,7 +51,7 @@ def safe_parallel(tree: Node, key: str, budget: int) -> int | None:
     return low
 
 
-def _pods(node: Node, copies: int) -> Iterator[tuple[int, int]]:
+def _pods(node: Tree, copies: int) -> Iterator[tuple[int, int]]:
     """The gang size of every step and how often it runs."""
     match node:
         case Leaf():

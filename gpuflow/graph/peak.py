@@ -7,7 +7,7 @@ from typing import Literal
 
 from gpuflow.graph.live import Step, weigh
 from gpuflow.graph.price import Best, Capped, Copies, Part, Single, Together
-from gpuflow.graph.tree import Dag, Leaf, Loop, Node, Unknown
+from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Peak:
         return tuple(self.live)
 
 
-def peak(tree: Node, key: str) -> Peak:
+def peak(tree: Tree, key: str) -> Peak:
     """The worst moment of `tree` for the resource `key`, whatever its steps' durations turn out to be."""
     best, missing = worst(tree, key)
     reached = weigh(best.live)
@@ -49,7 +49,7 @@ def peak(tree: Node, key: str) -> Peak:
     return Peak(value, "at-most" if reasons else "exact", "; ".join(reasons) or None, live, reached)
 
 
-def worst(tree: Node, key: str) -> tuple[Best, list[str]]:
+def worst(tree: Tree, key: str) -> tuple[Best, list[str]]:
     """The best at price 0, and what is missing to bound it."""
     reader = _Reader(key)
     return reader.part(tree).at(0), list(dict.fromkeys(reader.missing))
@@ -63,7 +63,7 @@ class _Reader:
         self.missing: list[str] = []
         self.places = count()
 
-    def part(self, node: Node, room: int | None = None, doubts: tuple[str, ...] = ()) -> Part:
+    def part(self, node: Tree, room: int | None = None, doubts: tuple[str, ...] = ()) -> Part:
         """`room` is the tightest cap on pods around the node, `doubts` what is unknown around it."""
         match node:
             case Leaf():

@@ -1,4 +1,7 @@
-"""Labels and what selects them, as `k8s.io/apimachinery` matches them."""
+"""Labels and what selects them, as `k8s.io/apimachinery` matches them.
+
+Mirrors k8s.io/apimachinery/pkg/labels.Requirement.Matches, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,10 @@ from gpuflow.quantity import MAX_INT64
 from gpuflow.resources import read_map, read_maps, read_texts
 
 Labels = Mapping[str, str]
+
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
+"""By these Kueue knows the LocalQueue and the WorkloadPriorityClass of a pod."""
 
 INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuflow.engines import facts_of
 from gpuflow.site.model import Engine, Injected, Site
 from gpuflow.spec.step import Step
-
-ENGINES = ("none", "argo", "airflow", "kubeflow")
-
 
 RESTRICTED: dict[str, Any] = {
     "securityContext": {
@@ -21,8 +19,8 @@ RESTRICTED: dict[str, Any] = {
 
 
 def engine_of(site: Site, name: str) -> Engine:
-    """What the site says about an engine; `none` adds nothing."""
-    return Engine() if name == "none" else getattr(site.engines, name)
+    """What the site says about an engine; `none` adds nothing, and an unknown name is an error."""
+    return site.engine(facts_of(name).name)
 
 
 def with_engine(pod: dict[str, Any], step: Step, engine: Engine) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def terminal(pipeline: Pipeline, paint: Paint) -> str:
         value = "required" if param.required else f"= {json.dumps(param.default, ensure_ascii=False)}"
         lines.append(f"param {key}: {param.type} {value}")
     lines.append("")
-    rows = lanes(edges(pipeline))
+    rows = columns(edges(pipeline))
     width = max((len(art) + len(name) for art, name in rows if name), default=0)
     for art, name in rows:
         if name is None:
@@ -101,7 +101,7 @@ def terminal(pipeline: Pipeline, paint: Paint) -> str:
 MOST_LANES = 24
 
 
-def lanes(after: dict[str, list[str]]) -> list[tuple[str, str | None]]:
+def columns(after: dict[str, list[str]]) -> list[tuple[str, str | None]]:
     """The graph as rows of text: a step per row, a column per open edge, rows between where edges split or meet.
 
     A graph with more open edges than a terminal is wide is listed by depth instead.

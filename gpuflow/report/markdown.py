@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuflow.checker.report import Report, Scope
+from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
 from gpuflow.quantity import Quantity
 
@@ -24,7 +24,7 @@ def _report(report: Report) -> str:
         lines.append("")
     if report.findings:
         lines += [*(line for finding in report.findings for line in _finding(finding)), ""]
-    lines += [f"Against {_code(report.as_of)}, with nobody else growing.", ""]
+    lines += [f"Checked against {_code(report.as_of)}. Assumes no other workload grows.", ""]
     return "\n".join(lines)
 
 
@@ -32,7 +32,7 @@ def _word(verdict: str) -> str:
     return verdict.replace("-", " ")
 
 
-def _row(scope: Scope) -> str:
+def _row(scope: LimitLine) -> str:
     cells = (
         f"{scope.kind} {scope.name}",
         f"`{scope.resource}`",
@@ -82,11 +82,11 @@ def comparison(before: Report, after: Report) -> str:
         told = _finding(finding, "as before: ")
         lines += told if finding.severity == "error" else told[:1]
     lines += [f"- no longer: **{finding.code}** {finding.message}" for finding in gone]
-    lines += ["", f"Against {_code(after.as_of)}, with nobody else growing.", ""]
+    lines += ["", f"Checked against {_code(after.as_of)}. Assumes no other workload grows.", ""]
     return "\n".join(lines)
 
 
-def _moved(key: tuple[str, str, str], old: Scope | None, new: Scope | None) -> str:
+def _moved(key: tuple[str, str, str], old: LimitLine | None, new: LimitLine | None) -> str:
     scope = new or old
     assert scope is not None
     first = old.peak if old else Quantity.zero

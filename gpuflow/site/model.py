@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import PrivateAttr, model_validator
+from pydantic import AfterValidator, PrivateAttr, model_validator
 
+from gpuflow.engines import engine_names
+from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
 from gpuflow.spec.names import LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
 from gpuflow.spec.policies import Toleration
@@ -166,15 +168,13 @@ class Engine(Model):
     """A pod it runs before every step's own."""
 
 
-class Engines(Model):
-    """What runs the pipelines."""
+def _known_engine(name: str) -> str:
+    if name not in engine_names():
+        raise problem("GF113", f'unknown key "{name}"', did_you_mean(name, engine_names()) or "remove it")
+    return name
 
-    argo: Engine = Engine()
-    """Argo Workflows."""
-    airflow: Engine = Engine()
-    """Apache Airflow."""
-    kubeflow: Engine = Engine()
-    """Kubeflow Pipelines."""
+
+EngineName = Annotated[Str, AfterValidator(_known_engine)]
 
 
 class Site(Model):
@@ -208,8 +208,8 @@ class Site(Model):
     """Where images come from."""
     runtime: Runtime = Runtime()
     """How the supervisor reaches a container."""
-    engines: Engines = Engines()
-    """What runs the pipelines, and what it adds to pods."""
+    engines: dict[EngineName, Engine] = {}
+    """What runs the pipelines, by its name, and what it adds to pods."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod."""
 
@@ -219,6 +219,10 @@ class Site(Model):
     def source(self) -> Source:
         """Where the site was written."""
         return self._source
+
+    def engine(self, name: str) -> Engine:
+        """What the site says about an engine; nothing when it does not name it."""
+        return self.engines.get(name) or Engine()
 
     @classmethod
     def load(cls, name: str = "nvidia") -> Site:

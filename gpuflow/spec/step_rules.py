@@ -1,4 +1,5 @@
-"""What must hold of one step in its pipeline: the lists it runs over, and the files it mounts, reads and keeps."""
+"""What must hold of one step in its pipeline: the lists it runs over, the files it mounts, reads and keeps, and the
+memory of its later attempts."""
 
 from __future__ import annotations
 
@@ -116,6 +117,24 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
                 )
     if step.checkpoint is not None and isinstance(step.checkpoint.store, str):
         yield from _store(pipeline, step, path, step.checkpoint.store)
+
+
+def memory_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    """More memory after running out of it is never less than at the start."""
+    policy = step.retry.more_memory if step.retry is not None else None
+    if policy is None or step.memory is None:
+        return
+    first = max(amount for amount in (step.memory.request, step.memory.limit) if amount is not None)
+    if policy.max < first:
+        own = getattr(pipeline, str(path[0]))[path[1]].retry is not None
+        yield finding_at(
+            pipeline,
+            "GF195",
+            f'step "{path[1]}" starts with {first} of memory, and retry.more_memory.max is {policy.max}: after running '
+            "out of memory it would get less",
+            (*(path if own else ("defaults",)), "retry", "more_memory", "max"),
+            hint=f"raise max above {first}, or drop more_memory",
+        )
 
 
 def _store(pipeline: Pipeline, step: Step, path: tuple[str | int, ...], store: str) -> Iterator[Finding]:

@@ -1,35 +1,26 @@
-"""The engines, by name. A target's module is loaded when it is asked for, and only it imports the engine's SDK."""
+"""The engines, by name. An engine's package loads without its SDK; only compiling may need it."""
 
 from __future__ import annotations
 
-import importlib
+from typing import TYPE_CHECKING
 
-from gpuflow.errors import Finding, SurroundingsError, did_you_mean, fail
-from gpuflow.targets.frame import Target
+from gpuflow.engines import load_engine
+from gpuflow.errors import did_you_mean, fail
+
+if TYPE_CHECKING:
+    from gpuflow.targets.frame import Target
 
 TARGETS = {
     "airflow": "gpuflow.targets.airflow",
     "argo": "gpuflow.targets.argo",
     "kubeflow": "gpuflow.targets.kubeflow",
 }
-"""Adding an engine is one line here, a module with `target`, and an extra of the same name in pyproject.toml."""
+"""Adding an engine is one line here, and a package with `target`."""
 
 
 def load_target(name: str) -> Target:
-    """The target of that name; a missing SDK is one message with the install command."""
+    """The target of that name."""
     if name not in TARGETS:
         raise fail("GF302", f'"{name}" is not a target', hint=did_you_mean(name, TARGETS))
-    try:
-        module = importlib.import_module(TARGETS[name])
-    except ModuleNotFoundError as missing:
-        if missing.name is not None and missing.name.startswith("gpuflow."):
-            raise
-        raise SurroundingsError(
-            Finding(
-                "GF901",
-                f"compiling for {name} needs the package {missing.name}, which is not installed",
-                hint=f'python -m pip install "gpuflow[{name}]"',
-            )
-        ) from None
-    target: Target = module.target
+    target: Target = load_engine(name)
     return target

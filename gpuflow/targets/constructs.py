@@ -15,7 +15,7 @@ from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
+from gpuflow.spec.text import OutputRef, ParamRef, parts_of
 
 Place = tuple[str | int, ...]
 
@@ -57,25 +57,8 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
 
 
 _ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
-_PRESENT: dict[str, Callable[[Step], Any]] = {
-    "when": lambda s: s.when is not None,
-    "if_skipped.run": lambda s: s.if_skipped == "run",
-    "for_each.parallel": lambda s: s.parallel,
-    "for_each.matrix": lambda s: len(s.for_each or ()) > 1,
-    "pipeline": lambda s: s.pipeline is not None,
-    "pipeline.timeout": lambda s: s.pipeline is not None and s.timeout,
-    "pipeline.deadline": lambda s: s.pipeline is not None and s.pipeline.deadline,
-    "approval": lambda s: s.approval is not None,
-    "approval.timeout": lambda s: s.approval is not None and s.approval.timeout is not None,
-    "when.item": lambda s: (
-        s.when is not None and any(isinstance(r.ref, ItemRef) for r in expression.references(s.when))
-    ),
-    "for_each.dynamic_matrix": lambda s: (
-        len(s.for_each or ()) > 1
-        and any(isinstance(source, ParamRef | OutputRef) for source in (s.for_each or {}).values())
-    ),
-    "script": lambda s: s.script is not None,
-    "inputs": lambda s: s.inputs,
+Present = Callable[[Step], Any]
+_IN_POD: dict[str, Present] = {
     "env_from": lambda s: s.env_from,
     "shm": lambda s: s.shm,
     "sidecars": lambda s: s.sidecars,
@@ -93,25 +76,12 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "mig": lambda s: s.mig,
     "shared_gpu": lambda s: s.shared_gpu,
     "device_claim": lambda s: s.device_claim,
-    "gang": lambda s: s.gang,
-    "checkpoint": lambda s: s.checkpoint,
     "queue": lambda s: s.queue,
-    "queue_timeout": lambda s: s.queue_timeout,
     "priority.pod": lambda s: s.priority and s.priority.pod,
     "priority.queue": lambda s: s.priority and s.priority.queue,
     "spot": lambda s: s.spot,
-    "spot.fallback_after": lambda s: s.spot and s.spot.fallback_after,
     "topology.same": lambda s: s.topology and s.topology.same,
     "topology.spread": lambda s: s.topology and s.topology.spread,
-    "timeout": lambda s: s.timeout and s.pipeline is None,
-    "cache": lambda s: s.cache,
-    "retry.failures": lambda s: s.retry and s.retry.failures,
-    "retry.interruptions": lambda s: s.retry and s.retry.interruptions,
-    "retry.backoff": lambda s: s.retry and s.retry.backoff,
-    "retry.final_exit_codes": lambda s: s.retry and s.retry.final_exit_codes,
-    "retry.retryable_exit_codes": lambda s: s.retry and s.retry.retryable_exit_codes is not None,
-    "retry.more_memory": lambda s: s.retry and s.retry.more_memory,
-    "retry.other_node": lambda s: s.retry and s.retry.other_node,
     "security.run_as_root": lambda s: s.security and s.security.run_as_root,
     "security.identity": lambda s: (
         s.security and any(value is not None for value in (s.security.user, s.security.group, s.security.fs_group))
@@ -128,7 +98,40 @@ _PRESENT: dict[str, Callable[[Step], Any]] = {
     "kubernetes.host_ipc": lambda s: s.kubernetes and s.kubernetes.host_ipc,
     "kubernetes.host_network": lambda s: s.kubernetes and s.kubernetes.host_network,
 }
-"""Constructs of a step that are there or not."""
+"""Constructs that say something about the step's pod and nothing else: `pod_for` makes it, and a target takes it."""
+_OF_STEP: dict[str, Present] = {
+    "when": lambda s: s.when is not None,
+    "if_skipped.run": lambda s: s.if_skipped == "run",
+    "for_each.parallel": lambda s: s.parallel,
+    "for_each.matrix": lambda s: len(s.for_each or ()) > 1,
+    "pipeline": lambda s: s.pipeline is not None,
+    "pipeline.timeout": lambda s: s.pipeline is not None and s.timeout,
+    "pipeline.deadline": lambda s: s.pipeline is not None and s.pipeline.deadline,
+    "approval": lambda s: s.approval is not None,
+    "approval.timeout": lambda s: s.approval is not None and s.approval.timeout is not None,
+    "when.item": lambda s: expression.asks_item(s.when),
+    "for_each.dynamic_matrix": lambda s: (
+        len(s.for_each or ()) > 1
+        and any(isinstance(source, ParamRef | OutputRef) for source in (s.for_each or {}).values())
+    ),
+    "script": lambda s: s.script is not None,
+    "inputs": lambda s: s.inputs,
+    "gang": lambda s: s.gang,
+    "checkpoint": lambda s: s.checkpoint,
+    "queue_timeout": lambda s: s.queue_timeout,
+    "spot.fallback_after": lambda s: s.spot and s.spot.fallback_after,
+    "timeout": lambda s: s.timeout and s.pipeline is None,
+    "cache": lambda s: s.cache,
+    "retry.failures": lambda s: s.retry and s.retry.failures,
+    "retry.interruptions": lambda s: s.retry and s.retry.interruptions,
+    "retry.backoff": lambda s: s.retry and s.retry.backoff,
+    "retry.final_exit_codes": lambda s: s.retry and s.retry.final_exit_codes,
+    "retry.retryable_exit_codes": lambda s: s.retry and s.retry.retryable_exit_codes is not None,
+    "retry.more_memory": lambda s: s.retry and s.retry.more_memory,
+    "retry.other_node": lambda s: s.retry and s.retry.other_node,
+}
+"""The other constructs of a step that are there or not."""
+_PRESENT = _IN_POD | _OF_STEP
 _PLACES: dict[str, Place] = {
     "for_each.parallel": ("parallel",),
     "pipeline.timeout": ("timeout",),
@@ -156,12 +159,12 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)
-    for path, text in _texts(step):
+    for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
 
 
-def _texts(step: Step) -> Iterator[tuple[Place, str]]:
+def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
     """Every literal the user wrote that reaches a container."""
     for field in ("command", "args"):
         for index, value in enumerate(getattr(step, field)):
@@ -177,17 +180,25 @@ def _texts(step: Step) -> Iterator[tuple[Place, str]]:
                 yield from (((kind, index), part) for part in parts_of(value) if isinstance(part, str))
 
 
+POD: tuple[str, ...] = tuple(
+    sorted(
+        {
+            "env.secret", "env.config_map", "volumes.claim", "volumes.config_map", "volumes.secret",
+            "volumes.empty_dir", "volumes.memory", "volumes.sub_path",
+            *_IN_POD,
+        }
+    )
+)  # fmt: skip
+"""The constructs that are whole in the step's pod. A target that takes pods as they are carries all of them."""
+
 VOCABULARY: tuple[str, ...] = tuple(
     sorted(
         {
             "schedule", "schedule.timezone", "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
-            "outputs.value", "outputs.artifact", "outputs.default", "volumes.claim", "volumes.new_claim",
-            "volumes.config_map",
-            "volumes.secret", "volumes.empty_dir", "volumes.memory", "volumes.sub_path", "env.secret", "env.config_map",
-            "text.braces",
-            *_PRESENT,
+            "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
+            *POD, *_OF_STEP,
         }
     )
 )  # fmt: skip

@@ -3,6 +3,7 @@
 import pytest
 
 from gpuflow.kubernetes.admission import admit, broken_claim_bounds, read_limit_range
+from gpuflow.kubernetes.admission.clauses import sentences
 from tests.checker.admission_cases import Resources, container, limit_range, pod
 
 GPU = "nvidia.com/gpu"
@@ -117,10 +118,10 @@ def test_claims_are_held_to_the_bounds_of_their_own_kind() -> None:
         return {"spec": {"resources": {"requests": {"storage": storage}}}}
 
     assert broken_claim_bounds(claim("5Gi"), bounds) == ()
-    assert broken_claim_bounds(claim("11Gi"), bounds) == (
+    assert sentences(broken_claim_bounds(claim("11Gi"), bounds)) == (
         "maximum storage usage per PersistentVolumeClaim is 10Gi, but request is 11Gi",
     )
-    assert broken_claim_bounds({}, bounds) == (
+    assert sentences(broken_claim_bounds({}, bounds)) == (
         "maximum storage usage per PersistentVolumeClaim is 10Gi.  No request is specified",
         "minimum storage usage per PersistentVolumeClaim is 1Gi.  No request is specified",
     )

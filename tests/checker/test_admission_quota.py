@@ -99,10 +99,10 @@ def test_a_quota_of_another_namespace_has_no_say() -> None:
     elsewhere = quota("elsewhere", {"pods": "0"})
     elsewhere["metadata"]["namespace"] = "other"
     assert admit(pod(), quotas=[elsewhere]).used == {}
-    homeless = pod()
-    del homeless["metadata"]["namespace"]
-    assert not admit(homeless, quotas=[elsewhere]).allowed
-    assert admit(homeless, quotas=[elsewhere], namespace="ns").allowed
+    unnamed = pod()
+    del unnamed["metadata"]["namespace"]
+    assert not admit(unnamed, quotas=[elsewhere]).allowed
+    assert admit(unnamed, quotas=[elsewhere], namespace="ns").allowed
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ def test_containers_that_argo_adds_are_named_with_argos_own_setting_and_the_plac
 def test_once_the_site_says_what_argos_containers_use_nothing_is_refused() -> None:
     parts = {"limits": {"cpu": "1"}}
     base = Site.load("nvidia")
-    argo = base.engines.argo.model_validate({"init": {"init": parts}, "containers": {"wait": parts}})
-    site = base.model_copy(update={"engines": base.engines.model_copy(update={"argo": argo})})
+    argo = base.engine("argo").model_validate({"init": {"init": parts}, "containers": {"wait": parts}})
+    site = base.model_copy(update={"engines": {**base.engines, "argo": argo}})
     assert told(ONE, quota({"limits.cpu": "9"}), engine="argo", site=site).verdict == "always"
 
 
@@ -34,8 +34,8 @@ def test_the_sidecar_of_airflow_is_named_with_the_connections_extra() -> None:
 
 def test_argos_containers_under_kubeflow_are_named_with_kubeflows_own_configuration() -> None:
     base = Site.load("nvidia")
-    kubeflow = base.engines.kubeflow.model_validate({"containers": {"wait": {}}})
-    site = base.model_copy(update={"engines": base.engines.model_copy(update={"kubeflow": kubeflow})})
+    kubeflow = base.engine("kubeflow").model_validate({"containers": {"wait": {}}})
+    site = base.model_copy(update={"engines": {**base.engines, "kubeflow": kubeflow}})
     hint = only(told(ONE, quota({"limits.cpu": "9"}), engine="kubeflow", site=site), "GF501").hint or ""
     assert "wait: added by Kubeflow; for Argo's own, set executor.resources" in hint
     assert "engines.kubeflow.containers.wait" in hint
@@ -43,13 +43,13 @@ def test_argos_containers_under_kubeflow_are_named_with_kubeflows_own_configurat
 
 def test_a_step_that_says_no_amounts_is_told_which_to_say() -> None:
     report = told(ONE, quota({"requests.cpu": "9", "limits.memory": "9Gi"}), defaults=BARE)
-    assert (only(report, "GF501").hint or "").startswith("main: say cpu and memory in the step or in defaults")
+    assert (only(report, "GF501").hint or "").startswith("main: set cpu and memory in the step or in defaults")
 
 
 def test_a_sidecar_of_the_step_is_not_taken_for_the_engines() -> None:
     text = "steps: {a: {command: [x], sidecars: [{name: wait-for-it, image: i, command: [y]}]}}"
     hint = only(told(text, quota({"limits.cpu": "9"}), engine="argo"), "GF501").hint or ""
-    assert "wait-for-it: say cpu of that init container or sidecar" in hint
+    assert "wait-for-it: set cpu on that init container or sidecar" in hint
     assert "init, wait: added by Argo" in hint
 
 
@@ -66,7 +66,7 @@ def test_a_minimum_of_gpus_in_a_limit_range_is_known_as_the_trap_it_is() -> None
 
 def test_a_default_limit_below_the_request_asks_for_the_limit_to_be_said() -> None:
     report = told("steps: {a: {command: [x], cpu: {request: 2}}}", limit_range(type="Container", default={"cpu": "1"}))
-    assert "say the limit too, cpu: {request: …, limit: …}" in (only(report, "GF503").hint or "")
+    assert "set the limit too, cpu: {request: …, limit: …}" in (only(report, "GF503").hint or "")
 
 
 def test_kubeflows_driver_is_judged_too_and_its_refusal_means_never() -> None:

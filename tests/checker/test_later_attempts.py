@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.checker.test_open_quotas import quota
 from tests.checker.test_whole_truth import Step, Vector, can_wait, moments, pipelines, placements, written
-from tests.checker.whole_scenes import Body, codes, judged, node, running, said
+from tests.checker.whole_scenes import Body, checked, codes, node, running, text_of
 
 GROWS = "steps:\n  a: {command: [x], memory: 16Gi, retry: {failures: 2, more_memory: {factor: 2, max: 48Gi}}}"
 SPOT_NODE = node(
@@ -24,14 +24,14 @@ SPOT_NODE = node(
     ("most", "used", "verdict"), [("48Gi", "0", "always"), ("47Gi", "0", "may-queue"), ("64Gi", "20Gi", "may-queue")]
 )
 def test_memory_that_grows_must_stay_within_the_quota(most: str, used: str, verdict: str) -> None:
-    report = judged(GROWS, quota({"requests.memory": most}, used={"requests.memory": used}))
+    report = checked(GROWS, quota({"requests.memory": most}, used={"requests.memory": used}))
     assert report.verdict == verdict
     assert ("GF525" in codes(report)) is (verdict != "always")
 
 
 def test_an_attempt_that_can_never_be_admitted_is_told_in_the_servers_words() -> None:
-    report = judged(GROWS, quota({"limits.memory": "32Gi"}))
-    text = said(report, "GF525")
+    report = checked(GROWS, quota({"limits.memory": "32Gi"}))
+    text = text_of(report, "GF525")
     assert 'step "a": after running out of memory, a later attempt can never be admitted' in text
     assert "requested: limits.memory=48Gi" in text
 
@@ -39,16 +39,16 @@ def test_an_attempt_that_can_never_be_admitted_is_told_in_the_servers_words() ->
 def test_memory_that_grows_must_fit_on_a_node_also_in_a_pipeline_within() -> None:
     inner = "apiVersion: gpuflow/v1, kind: Pipeline, name: s, defaults: {image: i, cpu: 1}"
     text = f"steps:\n  sub: {{pipeline: {{{inner}, steps: {{{GROWS.removeprefix('steps:').strip()}}}}}}}"
-    assert judged(text, node("n", memory="48Gi")).verdict == "always"
-    report = judged(text, node("n", memory="47Gi"))
+    assert checked(text, node("n", memory="48Gi")).verdict == "always"
+    report = checked(text, node("n", memory="47Gi"))
     assert report.verdict == "may-queue"
-    assert 'step "sub.a"' in said(report, "GF525")
+    assert 'step "sub.a"' in text_of(report, "GF525")
 
 
 def test_the_first_attempt_alone_decides_what_is_never() -> None:
-    assert judged(GROWS, node("n", memory="15Gi")).verdict == "never"
+    assert checked(GROWS, node("n", memory="15Gi")).verdict == "never"
     assert (
-        judged(GROWS.replace("failures: 2", "failures: 0, interruptions: 1"), node("n", memory="16Gi")).verdict
+        checked(GROWS.replace("failures: 2", "failures: 0, interruptions: 1"), node("n", memory="16Gi")).verdict
         == "always"
     )
 
@@ -65,7 +65,7 @@ def test_the_first_attempt_alone_decides_what_is_never() -> None:
 def test_a_step_that_leaves_spot_nodes_needs_others(interruptions: int, objects: list[Body], verdict: str) -> None:
     retry = f"retry: {{interruptions: {interruptions}}}"
     text = f"steps:\n  a: {{command: [x], spot: {{mode: require, fallback_after: 2}}, {retry}}}"
-    assert judged(text, *objects, site="gke").verdict == verdict
+    assert checked(text, *objects, site="gke").verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_a_step_that_leaves_spot_nodes_needs_others(interruptions: int, objects:
 )
 def test_a_step_that_tries_on_another_node_needs_one(failures: int, nodes: int, verdict: str) -> None:
     text = f"steps:\n  a: {{command: [x], retry: {{failures: {failures}, other_node: true}}}}"
-    report = judged(text, *(node(f"n{index}") for index in range(nodes)))
+    report = checked(text, *(node(f"n{index}") for index in range(nodes)))
     assert report.verdict == verdict
-    assert ("retry.other_node keeps later attempts away" in said(report, "GF525")) is (verdict != "always")
+    assert ("retry.other_node keeps later attempts away" in text_of(report, "GF525")) is (verdict != "always")
 
 
 def test_on_argo_interruptions_use_up_nodes_as_well() -> None:
     text = "steps:\n  a: {command: [x], retry: {interruptions: 1, other_node: true}}"
-    assert judged(text, node("n"), engine="argo").verdict == "may-queue"
-    assert judged(text, node("n"), engine="airflow").verdict == "always"
+    assert checked(text, node("n"), engine="argo").verdict == "may-queue"
+    assert checked(text, node("n"), engine="airflow").verdict == "always"
 
 
 def can_wait_elsewhere(steps: list[Step], nodes: list[Vector], failures: int) -> bool:
@@ -109,7 +109,7 @@ def test_always_holds_whichever_nodes_an_attempt_failed_on(
 ) -> None:
     manifests = [node(f"n{index}", gpus, cpu=str(cpus)) for index, (gpus, cpus) in enumerate(nodes)]
     text = written(steps, f", retry: {{failures: {failures}, other_node: true}}")
-    verdict = judged(text, *manifests).verdict
+    verdict = checked(text, *manifests).verdict
     if verdict == "always":
         assert not can_wait(steps, nodes)
         assert not can_wait_elsewhere(steps, nodes, failures)

@@ -6,15 +6,27 @@ import json
 
 import pytest
 
-from gpuflow.checker.fit import fit
 from gpuflow.checker.report import Report
 from gpuflow.cluster import Cluster
 from gpuflow.errors import Finding, Where
+from gpuflow.fit import fit
 from gpuflow.report.machine import github, sarif
 from gpuflow.report.markdown import comparison, markdown
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from tests.checker.whole_scenes import HEAD, HOME, NAMESPACE, Body, judged, manifest, node, queues, quota, running, said
+from tests.checker.whole_scenes import (
+    HEAD,
+    HOME,
+    NAMESPACE,
+    Body,
+    checked,
+    manifest,
+    node,
+    queues,
+    quota,
+    running,
+    text_of,
+)
 
 MANY = 30
 
@@ -40,7 +52,7 @@ QUEUE = queues({"f": quota(2)})
 SCENES: dict[str, tuple[str, list[Body], str]] = {
     "GF501": ("gpu: a100-80gb x 2", [gpus(1)], "can never be admitted"),
     "GF506": ("gpu: a100-80gb x 9", [node("n", 8)], "fit on no node"),
-    "GF507": ("gpu: a100-80gb x 9, queue: lq", QUEUE, "wait in queue lq for ever"),
+    "GF507": ("gpu: a100-80gb x 9, queue: lq", QUEUE, "wait in queue lq forever"),
     "GF512": ("gpu: a100-80gb", [gpus(2)], "together ask for 30"),
     "GF515": ("gpu: a100-80gb", [node("n", 2)], "together they ask for up to 30"),
     "GF517": ("gpu: a100-80gb, queue: lq", QUEUE, "together they ask for up to 30"),
@@ -50,7 +62,7 @@ SCENES: dict[str, tuple[str, list[Body], str]] = {
 @pytest.mark.parametrize("code", SCENES)
 def test_many_steps_are_counted_and_the_verb_agrees_with_them(code: str) -> None:
     rest, objects, words = SCENES[code]
-    report = judged(steps(MANY, rest), *objects)
+    report = checked(steps(MANY, rest), *objects)
     (message,) = [each.message for each in report.findings if each.code == code]
     assert "s0, s1, s2, s3, s4 and 25 more" in message
     assert words in message
@@ -59,34 +71,34 @@ def test_many_steps_are_counted_and_the_verb_agrees_with_them(code: str) -> None
 
 def test_one_step_and_several_on_a_full_node_have_their_verb() -> None:
     full = [node("n", 2), running("r", "n", 2)]
-    assert 'step "s0" has no room now' in said(judged(steps(1, "gpu: a100-80gb"), *full), "GF515")
-    assert "steps s0, s1 have no room now" in said(judged(steps(2, "gpu: a100-80gb"), *full), "GF515")
+    assert 'step "s0" has no room now' in text_of(checked(steps(1, "gpu: a100-80gb"), *full), "GF515")
+    assert "steps s0, s1 have no room now" in text_of(checked(steps(2, "gpu: a100-80gb"), *full), "GF515")
 
 
 def test_the_parallelism_that_is_promised_is_the_largest_that_holds() -> None:
     text, objects = steps(9, "gpu: a100-80gb x 2"), [gpus(9), node("n", 8), node("m", 8)]
-    assert "always admitted with parallel: 4" in said(judged(text, *objects), "GF512")
-    assert judged(f"parallel: 4\n{text}", *objects).verdict == "always"
-    assert judged(f"parallel: 5\n{text}", *objects).verdict == "may-queue"
+    assert "always admitted with parallel: 4" in text_of(checked(text, *objects), "GF512")
+    assert checked(f"parallel: 4\n{text}", *objects).verdict == "always"
+    assert checked(f"parallel: 5\n{text}", *objects).verdict == "may-queue"
 
 
 def test_quotas_with_keys_in_common_say_what_each_says_alone() -> None:
     text = steps(3, "gpu: a100-80gb")
     pair = gpus(2), gpus(9, "r", pods="9", **{"requests.cpu": "1"})
-    both = judged(text, *pair)
-    apart = [scope for each in pair for scope in judged(text, each).scopes]
+    both = checked(text, *pair)
+    apart = [scope for each in pair for scope in checked(text, each).scopes]
     assert list(both.scopes) == apart
     assert [scope.verdict for scope in apart] == ["may-queue", "always", "may-queue", "always"]
 
 
 def test_the_last_line_of_markdown_is_no_part_of_the_last_finding() -> None:
-    lines = markdown([judged(steps(3, "gpu: a100-80gb"), gpus(2))]).splitlines()
-    (last,) = [index for index, line in enumerate(lines) if line.startswith("Against")]
+    lines = markdown([checked(steps(3, "gpu: a100-80gb"), gpus(2))]).splitlines()
+    (last,) = [index for index, line in enumerate(lines) if line.startswith("Checked against")]
     assert lines[last - 1] == ""
 
 
 def test_a_comparison_says_what_still_fails_the_check() -> None:
-    never = judged(steps(1, "gpu: a100-80gb x 2"), gpus(1))
+    never = checked(steps(1, "gpu: a100-80gb x 2"), gpus(1))
     told = comparison(never, never)
     assert '- as before: **GF501** step "s0" can never be admitted' in told
     assert "  - Kubernetes: `pods" in told

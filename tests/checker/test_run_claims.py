@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpuflow.checker.quota.claims import default_class
-from tests.checker.test_verdict import codes, judged, quota
+from tests.checker.test_verdict import checked, codes, quota
 
 CLAIMING = """
 claims: {work: {size: 100Gi}}
@@ -28,18 +28,18 @@ def bounded(size: str) -> dict[str, Any]:
 
 
 def test_a_claim_above_the_whole_quota_is_never_made_and_no_parallelism_is_proposed() -> None:
-    report = judged(CLAIMING, quota({"requests.storage": "50Gi"}), engine="argo")
+    report = checked(CLAIMING, quota({"requests.storage": "50Gi"}), engine="argo")
     assert report.verdict == "never"
     (line,) = report.scopes
     assert (line.verdict, line.safe_parallelism) == ("never", None)
     (finding,) = report.findings
     assert finding.code == "GF501"
-    assert finding.message == ('claim "work" asks for 100Gi of requests.storage, and quota q allows 50Gi at most')
+    assert finding.message == ('claim "work" asks for 100Gi of requests.storage, and quota q allows at most 50Gi')
     assert finding.where.line is not None
 
 
 def test_a_claim_that_waits_for_others_is_named_in_the_finding() -> None:
-    report = judged(CLAIMING, quota({"requests.storage": "150Gi"}, {"requests.storage": "60Gi"}), engine="argo")
+    report = checked(CLAIMING, quota({"requests.storage": "150Gi"}, {"requests.storage": "60Gi"}), engine="argo")
     assert report.verdict == "may-queue"
     (finding,) = report.findings
     assert finding.message.startswith("the claims of the run ask for 100Gi of requests.storage; quota q leaves 90Gi")
@@ -48,29 +48,29 @@ def test_a_claim_that_waits_for_others_is_named_in_the_finding() -> None:
 
 @pytest.mark.parametrize(("hard", "verdict"), [("50Gi", "never"), ("100Gi", "always")])
 def test_a_claim_without_a_class_is_charged_to_the_default_one(hard: str, verdict: str) -> None:
-    assert judged(CLAIMING, quota({BY_CLASS: hard}), storage_class("fast")).verdict == verdict
+    assert checked(CLAIMING, quota({BY_CLASS: hard}), storage_class("fast")).verdict == verdict
 
 
 def test_which_class_a_claim_gets_is_unknown_without_storage_classes() -> None:
-    report = judged(CLAIMING, quota({BY_CLASS: "500Gi"}))
+    report = checked(CLAIMING, quota({BY_CLASS: "500Gi"}))
     assert (report.verdict, codes(report)) == ("unknown", ["GF573"])
 
 
 def test_the_number_of_claims_is_counted_under_both_names() -> None:
     for key in ("persistentvolumeclaims", "count/persistentvolumeclaims"):
-        assert judged(CLAIMING, quota({key: "0"})).verdict == "never"
-        assert judged(CLAIMING, quota({key: "1"})).verdict == "always"
+        assert checked(CLAIMING, quota({key: "0"})).verdict == "never"
+        assert checked(CLAIMING, quota({key: "1"})).verdict == "always"
 
 
 def test_a_claim_above_a_limit_range_is_refused_with_the_servers_sentence() -> None:
-    report = judged(CLAIMING, bounded("50Gi"))
+    report = checked(CLAIMING, bounded("50Gi"))
     (finding,) = report.findings
     assert (report.verdict, finding.code) == ("never", "GF502")
     assert finding.kubernetes == (
         'persistentvolumeclaims "work" is forbidden: maximum storage usage per PersistentVolumeClaim is 50Gi, but '
         "request is 100Gi"
     )
-    assert judged(CLAIMING, bounded("100Gi")).verdict == "always"
+    assert checked(CLAIMING, bounded("100Gi")).verdict == "always"
 
 
 def test_of_several_default_classes_the_newest_is_taken() -> None:
@@ -82,21 +82,21 @@ def test_of_several_default_classes_the_newest_is_taken() -> None:
 
 def test_the_workflow_object_of_a_run_is_named_when_its_line_is_full() -> None:
     key = "count/workflows.argoproj.io"
-    report = judged("steps: {a: {command: [x]}}", quota({key: "5"}, {key: "5"}), engine="argo")
+    report = checked("steps: {a: {command: [x]}}", quota({key: "5"}, {key: "5"}), engine="argo")
     assert report.findings[0].message.startswith("the run's own Workflow asks for 1")
 
 
 def test_a_quota_that_does_not_say_what_is_used_is_named() -> None:
     unsettled = quota({"requests.nvidia.com/gpu": "4"})
     unsettled["status"]["used"] = {}
-    report = judged("steps: {a: {command: [x], gpu: a100-80gb}}", unsettled)
+    report = checked("steps: {a: {command: [x], gpu: a100-80gb}}", unsettled)
     assert (report.verdict, codes(report)) == ("unknown", ["GF576"])
     assert "status unknown for quota" in (report.findings[0].kubernetes or "")
 
 
 def test_findings_of_several_lines_propose_the_parallelism_that_is_enough_for_all() -> None:
     fan = "steps: {f: {command: [x], gpu: a100-80gb, for_each: {i: [1, 2, 3, 4, 5, 6, 7, 8]}}}"
-    report = judged(fan, quota({"pods": "6", "requests.cpu": "3", "requests.nvidia.com/gpu": "5"}))
+    report = checked(fan, quota({"pods": "6", "requests.cpu": "3", "requests.nvidia.com/gpu": "5"}))
     assert {scope.resource: scope.safe_parallelism for scope in report.scopes} == {
         "pods": 6,
         "requests.cpu": 3,
@@ -108,5 +108,5 @@ def test_findings_of_several_lines_propose_the_parallelism_that_is_enough_for_al
 
 def test_a_line_that_is_overdrawn_leaves_nothing() -> None:
     key = "requests.nvidia.com/gpu"
-    report = judged("steps: {a: {command: [x], gpu: a100-80gb}}", quota({key: "4"}, {key: "6"}))
+    report = checked("steps: {a: {command: [x], gpu: a100-80gb}}", quota({key: "4"}, {key: "6"}))
     assert "quota q leaves 0 of 4" in report.findings[0].message

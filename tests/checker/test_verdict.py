@@ -17,7 +17,7 @@ DEMO = Path(__file__).resolve().parents[2] / "gpuflow" / "demo"
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i, cpu: 1, memory: 1Gi}\n"
 
 
-def judged(text: str, *objects: dict[str, Any], site: str = "nvidia", engine: str = "none", runs: int = 1) -> Report:
+def checked(text: str, *objects: dict[str, Any], site: str = "nvidia", engine: str = "none", runs: int = 1) -> Report:
     manifests = tuple(
         Manifest(
             item["kind"],
@@ -47,21 +47,21 @@ TWO = "steps: {a: {command: [x], gpu: a100-80gb x 2}, b: {command: [x], gpu: a10
 
 
 def test_steps_that_fit_together_are_always_admitted() -> None:
-    report = judged(TWO, quota({"requests.nvidia.com/gpu": "5"}))
+    report = checked(TWO, quota({"requests.nvidia.com/gpu": "5"}))
     assert report.verdict == "always"
     (scope,) = report.scopes
     assert (str(scope.peak), scope.witness) == ("5", ("a", "b"))
 
 
 def test_steps_that_fit_only_one_after_the_other_may_queue_and_the_safe_parallelism_is_named() -> None:
-    report = judged(TWO, quota({"requests.nvidia.com/gpu": "5"}, {"requests.nvidia.com/gpu": "1"}))
+    report = checked(TWO, quota({"requests.nvidia.com/gpu": "5"}, {"requests.nvidia.com/gpu": "1"}))
     assert report.verdict == "may-queue"
     assert report.scopes[0].safe_parallelism == 1
     assert codes(report) == ["GF512"]
 
 
 def test_a_step_that_fits_alone_never_is_told_with_the_servers_sentence() -> None:
-    report = judged(TWO, quota({"requests.nvidia.com/gpu": "2"}))
+    report = checked(TWO, quota({"requests.nvidia.com/gpu": "2"}))
     assert report.verdict == "never"
     finding = report.findings[0]
     assert finding.code == "GF501"
@@ -72,25 +72,25 @@ def test_a_step_that_fits_alone_never_is_told_with_the_servers_sentence() -> Non
 
 
 def test_several_runs_at_once_multiply_the_peak() -> None:
-    assert judged(TWO, quota({"requests.nvidia.com/gpu": "9"}), runs=2).verdict == "may-queue"
-    assert judged(TWO, quota({"requests.nvidia.com/gpu": "10"}), runs=2).verdict == "always"
+    assert checked(TWO, quota({"requests.nvidia.com/gpu": "9"}), runs=2).verdict == "may-queue"
+    assert checked(TWO, quota({"requests.nvidia.com/gpu": "10"}), runs=2).verdict == "always"
 
 
 def test_a_quota_for_other_pods_does_not_count() -> None:
-    report = judged(TWO, quota({"requests.nvidia.com/gpu": "1"}, scopes=["Terminating"]))
+    report = checked(TWO, quota({"requests.nvidia.com/gpu": "1"}, scopes=["Terminating"]))
     assert report.verdict == "always"
 
 
 def test_engine_containers_that_must_say_their_resources_are_named() -> None:
-    report = judged("steps: {a: {command: [x]}}", quota({"limits.cpu": "9"}), engine="argo")
+    report = checked("steps: {a: {command: [x]}}", quota({"limits.cpu": "9"}), engine="argo")
     assert report.verdict == "never"
     assert "for: init,wait" in (report.findings[0].kubernetes or "")
 
 
 def test_a_fan_out_known_at_run_time_is_unknown_unless_it_is_capped() -> None:
     text = "steps: {a: {command: [x], outputs: {n: json}}, b: {for_each: {i: {output: a.n}}, %scommand: [x]}}"
-    assert judged(text % "", quota({"pods": "5"})).verdict == "unknown"
-    assert judged(text % "parallel: 5, ", quota({"pods": "5"})).verdict == "always"
+    assert checked(text % "", quota({"pods": "5"})).verdict == "unknown"
+    assert checked(text % "parallel: 5, ", quota({"pods": "5"})).verdict == "always"
 
 
 def test_the_limit_range_that_people_copy_hands_gpus_to_every_container() -> None:
@@ -104,7 +104,7 @@ def test_the_limit_range_that_people_copy_hands_gpus_to_every_container() -> Non
 
 
 def test_a_dead_quota_key_is_named_with_the_one_that_works() -> None:
-    report = judged("steps: {a: {command: [x]}}", quota({"nvidia.com/gpu": "1"}))
+    report = checked("steps: {a: {command: [x]}}", quota({"nvidia.com/gpu": "1"}))
     (finding,) = report.findings
     assert finding.code == "GF521"
     assert '"requests.nvidia.com/gpu"' in (finding.hint or "")
@@ -122,13 +122,13 @@ def node(**allocatable: str) -> dict[str, Any]:
 
 
 def test_a_step_that_no_node_can_hold_is_told_with_the_schedulers_sentence() -> None:
-    report = judged("steps: {a: {command: [x], gpu: a100-80gb x 2}}", node(gpu="1"))
+    report = checked("steps: {a: {command: [x], gpu: a100-80gb x 2}}", node(gpu="1"))
     assert report.verdict == "never"
     assert report.findings[0].kubernetes == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
 
 
 def test_a_step_that_a_node_has_room_for_is_always_admitted() -> None:
-    report = judged("steps: {a: {command: [x], gpu: a100-80gb}}", node(gpu="8"))
+    report = checked("steps: {a: {command: [x], gpu: a100-80gb}}", node(gpu="8"))
     assert report.verdict == "always"
     assert [(scope.kind, scope.resource, str(scope.hard)) for scope in report.scopes] == [
         ("Nodes", "nvidia.com/gpu", "8")
@@ -170,7 +170,7 @@ QUEUES = (
 
 
 def test_a_step_that_its_queue_can_never_admit_is_told_with_kueues_sentence() -> None:
-    report = judged("steps: {a: {command: [x], queue: research, gpu: a100-80gb x 2}}", *QUEUES)
+    report = checked("steps: {a: {command: [x], queue: research, gpu: a100-80gb x 2}}", *QUEUES)
     assert report.verdict == "never"
     finding = next(finding for finding in report.findings if finding.code == "GF507")
     assert "insufficient quota for nvidia.com/gpu in flavor f" in (finding.kubernetes or "")
@@ -178,13 +178,13 @@ def test_a_step_that_its_queue_can_never_admit_is_told_with_kueues_sentence() ->
 
 def test_a_last_checkpoint_that_does_not_fit_is_warned_about() -> None:
     policy = "checkpoint: {path: /c, store: s3://b/c, grace: 60s}"
-    on_spot = judged(f"steps: {{a: {{command: [x], spot: prefer, {policy}}}}}", site="gke")
+    on_spot = checked(f"steps: {{a: {{command: [x], spot: prefer, {policy}}}}}", site="gke")
     assert "gone after 15s" in on_spot.findings[0].message
-    cut_off = judged(f"steps: {{a: {{command: [x], termination_grace: 10s, {policy}}}}}")
+    cut_off = checked(f"steps: {{a: {{command: [x], termination_grace: 10s, {policy}}}}}")
     assert "killed after 10s" in cut_off.findings[0].message
-    assert judged(f"steps: {{a: {{command: [x], {policy}}}}}").findings == ()
+    assert checked(f"steps: {{a: {{command: [x], {policy}}}}}").findings == ()
 
 
 def test_a_queued_step_without_an_interruption_budget_is_noted() -> None:
-    assert codes(judged("steps: {a: {command: [x], queue: research}}")) == ["GF542", "GF573"]
-    assert codes(judged("steps: {a: {command: [x], queue: research, retry: {interruptions: 1}}}")) == ["GF573"]
+    assert codes(checked("steps: {a: {command: [x], queue: research}}")) == ["GF542", "GF573"]
+    assert codes(checked("steps: {a: {command: [x], queue: research, retry: {interruptions: 1}}}")) == ["GF573"]

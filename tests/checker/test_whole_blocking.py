@@ -57,10 +57,10 @@ VECTORS = st.tuples(st.integers(0, 4), st.integers(0, 4))
     st.lists(VECTORS, max_size=5),
 )
 def test_no_is_never_wrong(pod: Vector, bins: list[Vector], others: list[Vector]) -> None:
-    said = refusing(question(pod, bins, others)) is not None
+    text_of = refusing(question(pod, bins, others)) is not None
     truth = can_be_refused(pod, bins, others)
-    event(f"said {said}, true {truth}")
-    assert said or not truth
+    event(f"said {text_of}, true {truth}")
+    assert text_of or not truth
 
 
 @settings(max_examples=300, deadline=None)
@@ -71,8 +71,8 @@ def test_no_is_never_wrong(pod: Vector, bins: list[Vector], others: list[Vector]
 )
 @example((1, 1), [(8, 8), (8, 8)], 5)
 def test_for_copies_of_one_pod_the_answer_is_exact(pod: Vector, bins: list[Vector], others: int) -> None:
-    said = refusing(question(pod, bins, [pod] * others)) is not None
-    assert said == can_be_refused(pod, bins, [pod] * others)
+    text_of = refusing(question(pod, bins, [pod] * others)) is not None
+    assert text_of == can_be_refused(pod, bins, [pod] * others)
 
 
 @settings(max_examples=200, deadline=None)
@@ -80,9 +80,9 @@ def test_for_copies_of_one_pod_the_answer_is_exact(pod: Vector, bins: list[Vecto
 def test_with_one_resource_no_is_never_wrong_and_one_kind_of_company_is_exact(
     pod: int, bins: list[int], others: list[int]
 ) -> None:
-    said = refusing(question((pod, 0), [(each, 9) for each in bins], [(each, 0) for each in others])) is not None
+    text_of = refusing(question((pod, 0), [(each, 9) for each in bins], [(each, 0) for each in others])) is not None
     truth = can_be_refused((pod, 0), [(each, 9) for each in bins], [(each, 0) for each in others])
-    assert said == truth if len(set(others)) <= 1 else said or not truth
+    assert text_of == truth if len(set(others)) <= 1 else text_of or not truth
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.checker.kueue.scenes import cluster_queue, cohort, flavor, holder, local_queue, pod_set, workload
 from tests.checker.test_whole_truth import Step, Vector, moments, pipelines, placements, written
-from tests.checker.whole_scenes import HEAD, NAMESPACE, Body, codes, judged, line, manifest, node, queues, quota
+from tests.checker.whole_scenes import HEAD, NAMESPACE, Body, checked, codes, line, manifest, node, queues, quota
 
 GPU = "nvidia.com/gpu"
 
@@ -45,7 +45,7 @@ def steps(left: int, right: int) -> str:
 
 @pytest.mark.parametrize("limits", [{}, {"borrowingLimit": 0}, {"lendingLimit": 0}])
 def test_steps_within_the_nominal_quota_of_their_own_queues_do_not_wait(limits: dict[str, int]) -> None:
-    report = judged(steps(4, 4), *two_queues(4, 4, **limits))
+    report = checked(steps(4, 4), *two_queues(4, 4, **limits))
     assert (report.verdict, codes(report)) == ("always", [])
     lines = [scope for scope in report.scopes if scope.resource == GPU]
     assert [(scope.name, str(scope.peak), scope.witness) for scope in lines] == [
@@ -55,24 +55,24 @@ def test_steps_within_the_nominal_quota_of_their_own_queues_do_not_wait(limits: 
 
 
 def test_a_step_that_borrows_is_in_the_way_of_the_lender() -> None:
-    report = judged(steps(4, 5), *two_queues(4, 4))
+    report = checked(steps(4, 5), *two_queues(4, 4))
     assert (report.verdict, codes(report)) == ("may-queue", ["GF517", "GF517"])
 
 
 def test_what_a_lending_limit_keeps_back_is_safe_and_the_rest_is_not() -> None:
     kept = two_queues(4, 4, lendingLimit=1)
-    left = line(judged(steps(3, 5), *kept), "ClusterQueue", GPU)
+    left = line(checked(steps(3, 5), *kept), "ClusterQueue", GPU)
     assert (left.name, left.verdict) == ("left", "always")
-    assert judged(steps(4, 5), *kept).verdict == "may-queue"
-    assert judged(steps(4, 6), *kept).verdict == "never"
+    assert checked(steps(4, 5), *kept).verdict == "may-queue"
+    assert checked(steps(4, 6), *kept).verdict == "never"
 
 
 def test_a_borrowing_limit_above_two_queues_counts_for_both_together() -> None:
     team = cohort("team", {"f": limited(0, borrowingLimit=2)}, parentName="org")
     org = cohort("org", {"f": quota(8)})
     manifests = [*two_queues(2, 2), team, org]
-    assert judged(steps(3, 3), *manifests).verdict == "always"
-    assert judged(steps(4, 3), *manifests).verdict == "may-queue"
+    assert checked(steps(3, 3), *manifests).verdict == "always"
+    assert checked(steps(4, 3), *manifests).verdict == "may-queue"
 
 
 def fan(count: int, gpus: int = 1, queue: str = "queue: lq, ") -> str:
@@ -91,21 +91,21 @@ def pools(spot: int, firm: int) -> list[Body]:
 
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_flavors_as_large_as_their_nodes_never_send_too_much_there(gpus: int) -> None:
-    report = judged(fan(12 // gpus, gpus), *pools(4, 8), *NODES)
+    report = checked(fan(12 // gpus, gpus), *pools(4, 8), *NODES)
     assert (report.verdict, codes(report)) == ("always", [])
     peaks = {scope.name: str(scope.peak) for scope in report.scopes if scope.kind == "Nodes"}
     assert peaks == {"spot": "4", "firm": "8"}
 
 
 def test_a_flavor_larger_than_its_nodes_may_send_too_much_there() -> None:
-    report = judged(fan(12), *pools(6, 8), *NODES)
+    report = checked(fan(12), *pools(6, 8), *NODES)
     assert (report.verdict, codes(report)) == ("may-queue", ["GF515"])
     assert line(report, "Nodes", GPU).verdict == "may-queue"
 
 
 def test_pods_that_come_past_the_queue_may_fill_the_nodes() -> None:
     past = fan(12).replace("}}}", "}}, b: {command: [x], gpu: a100-80gb}}")
-    report = judged(past, *pools(4, 8), *NODES)
+    report = checked(past, *pools(4, 8), *NODES)
     assert report.verdict == "may-queue"
 
 
@@ -121,7 +121,7 @@ def test_a_queue_that_charges_something_else_than_pods_ask_bounds_nothing() -> N
     credits = {"example.com/credits": "4", "cpu": "999", "memory": "999Gi"}
     more = {**credits, "example.com/credits": "8"}
     flavors = [flavor("spot", nodeLabels=SPOT), flavor("firm", nodeLabels=FIRM)]
-    report = judged(fan(12), *queues({"spot": credits, "firm": more}, flavors=flavors), configuration, *NODES)
+    report = checked(fan(12), *queues({"spot": credits, "firm": more}, flavors=flavors), configuration, *NODES)
     assert report.verdict == "may-queue"
 
 
@@ -179,7 +179,7 @@ def test_always_holds_from_the_queue_to_the_nodes(
         for index, gpus in enumerate(amounts)
     ]
     plain = [step._replace(cpus=1) for step in steps]
-    report = judged(written(plain, ", queue: lq"), *manifests, *nodes)
+    report = checked(written(plain, ", queue: lq"), *manifests, *nodes)
     waits = finds_no_room(plain, manifests, free)
     event(f"said {report.verdict}, {'somebody waits' if waits else 'nobody waits'}")
     if waits:
@@ -190,7 +190,7 @@ def test_a_status_that_is_no_map_is_an_error_in_the_manifest() -> None:
     broken = queues({"f": quota(8)})
     broken[1]["status"] = [{}]
     with pytest.raises(GpuflowError) as refusal:
-        judged(fan(1), *broken)
+        checked(fan(1), *broken)
     assert [(each.code, each.where.file) for each in refusal.value.findings] == [("GF403", "cluster.yaml")]
 
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.checker.contention.concurrency import Crowd
+from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.contention.peak_load import bounded_moment
 from gpuflow.checker.kueue import Kueue
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, workload
-from tests.checker.whole_scenes import HEAD, Body, judged, node
+from tests.checker.whole_scenes import HEAD, Body, checked, node
 
 Vector = tuple[int, int]
 FIRST = "PreemptionOverBorrowing"
@@ -106,7 +106,7 @@ def can_wait(steps: list[Step], nodes: list[Vector]) -> bool:
 @given(pipelines(), st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=3))
 def test_the_verdict_on_nodes_is_never_wrong(steps: list[Step], nodes: list[Vector]) -> None:
     manifests = [node(f"n{index}", gpus, cpu=str(cpus)) for index, (gpus, cpus) in enumerate(nodes)]
-    verdict = judged(written(steps), *manifests).verdict
+    verdict = checked(written(steps), *manifests).verdict
     fits_alone = all(any(gpus >= step.gpus and cpus >= step.cpus for gpus, cpus in nodes) for step in steps)
     assert (verdict == "never") is not fits_alone
     if fits_alone:
@@ -118,7 +118,7 @@ def test_the_verdict_on_nodes_is_never_wrong(steps: list[Step], nodes: list[Vect
 @settings(max_examples=100, deadline=None)
 @given(pipelines(5))
 def test_who_may_be_alive_beside_a_step_is_found(steps: list[Step]) -> None:
-    crowd = Crowd(demand_of(loads(HEAD + written(steps), "p.yaml"), Site.load("nvidia")))
+    concurrency = Concurrency(demand_of(loads(HEAD + written(steps), "p.yaml"), Site.load("nvidia")))
     truth: dict[int, set[int]] = {index: {index} for index in range(len(steps))}
     heaviest = 0
     for alive in moments(steps):
@@ -126,21 +126,25 @@ def test_who_may_be_alive_beside_a_step_is_found(steps: list[Step]) -> None:
             truth[one].update(alive)
         heaviest = max(heaviest, sum(steps[each].gpus for each in alive))
     for index, others in truth.items():
-        assert crowd.beside(frozenset({f"s{index}"})) == {f"s{each}" for each in others}
-    assert crowd.worst(tuple(((f"s{index}",), step.gpus) for index, step in enumerate(steps))).value == heaviest
+        assert concurrency.concurrent_with(frozenset({f"s{index}"})) == {f"s{each}" for each in others}
+    assert (
+        concurrency.peak_load(tuple(((f"s{index}",), step.gpus) for index, step in enumerate(steps))).value == heaviest
+    )
 
 
 @settings(max_examples=100, deadline=None)
 @given(pipelines(5), st.integers(1, 6))
 def test_the_quick_bound_under_a_cap_is_never_too_low(steps: list[Step], cap: int) -> None:
-    crowd = Crowd(demand_of(loads(HEAD + written(steps), "p.yaml"), Site.load("nvidia")))
+    concurrency = Concurrency(demand_of(loads(HEAD + written(steps), "p.yaml"), Site.load("nvidia")))
     weights = {f"s{index}": step.gpus for index, step in enumerate(steps)}
     truth = max(sum(steps[each].gpus for each in alive) for alive in moments(steps) if len(alive) <= cap)
-    bound = bounded_moment(crowd.tree, weights, crowd.pods, cap)
+    bound = bounded_moment(concurrency.tree, weights, concurrency.pods, cap)
     assert bound is not None and bound >= truth
     if len({step.gpus for step in steps}) == 1:
         assert bound == truth
-    assert crowd.capped(cap).worst(tuple(((name,), weight) for name, weight in weights.items())).value == truth
+    assert (
+        concurrency.capped(cap).peak_load(tuple(((name,), weight) for name, weight in weights.items())).value == truth
+    )
 
 
 @st.composite
@@ -222,7 +226,7 @@ def test_the_verdict_on_queues_is_never_wrong(steps: list[Step], manifests: list
         "kind": "Configuration",
         "resources": {"excludeResourcePrefixes": ["memory"]},
     }
-    verdict = judged(text, *manifests, *held, excluded).verdict
+    verdict = checked(text, *manifests, *held, excluded).verdict
     waits = admitted_in_some_order_only(steps, queues, manifests, held)
     event(f"said {verdict}, {'somebody waits' if waits else 'nobody waits'}")
     assert verdict in ("always", "may-queue", "never")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.checker.report import Report, Scope
+from gpuflow.checker.report import LimitLine, Report
 from gpuflow.checker.run import check
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import demand_of
@@ -28,7 +28,7 @@ def manifest(body: Body) -> Manifest:
     return Manifest(body["kind"], group, metadata.get("name", ""), metadata.get("namespace"), body, where)
 
 
-def judged(text: str, *objects: Body, site: str = "nvidia", engine: str = "none", runs: int = 1) -> Report:
+def checked(text: str, *objects: Body, site: str = "nvidia", engine: str = "none", runs: int = 1) -> Report:
     """The report on a pipeline of one run, or of several, in the namespace of the scenes."""
     cluster = Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))))
     pipeline = loads(HEAD + text, "p.yaml")
@@ -85,11 +85,11 @@ def codes(report: Report) -> list[str]:
     return [finding.code for finding in report.findings if finding.severity != "note"]
 
 
-def line(report: Report, kind: str, resource: str) -> Scope:
+def line(report: Report, kind: str, resource: str) -> LimitLine:
     return next(scope for scope in report.scopes if scope.kind == kind and scope.resource == resource)
 
 
-def said(report: Report, code: str) -> str:
+def text_of(report: Report, code: str) -> str:
     """All that the findings of a code say: message, hint and Kubernetes' own words."""
     return "\n".join(
         "\n".join(filter(None, (each.message, each.hint, each.kubernetes)))

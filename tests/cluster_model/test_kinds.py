@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuflow.checker.snapshot.validation import require_readable
+from gpuflow import yaml_tree
+from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.fields import ELSEWHEN, FIELDS, strays
-from gpuflow.cluster.kinds import HARMLESS, MODELLED
+from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, MODELLED
 from gpuflow.cluster.places import spoken
-from gpuflow.spec import yaml_tree
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import CLUSTER_QUEUE, NAMESPACE, NODE, QUEUED, QUEUES, QUOTA, written
 
@@ -39,11 +39,11 @@ NAMED_ONLY = {
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: str(path.relative_to(KUEUE)))
 def test_every_example_of_kueue_loads_and_every_object_of_it_is_there(path: Path) -> None:
     cluster = read_cluster(str(path))
-    require_readable(cluster)
+    validate(cluster)
     documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     assert [item.kind for item in cluster.objects] == [document["kind"] for document in documents]
     assert [stray for item in cluster.objects for stray in strays(item.kind, item.body)] == []
-    known = {kind for table in (MODELLED, HARMLESS) for kinds in table.values() for kind in kinds.split()}
+    known = {kind for table in (MODELLED, HARMLESS_BY_GROUP) for kinds in table.values() for kind in kinds.split()}
     assert set(cluster.kinds()) <= known | NAMED_ONLY
 
 
@@ -108,9 +108,9 @@ def test_a_kind_that_is_not_modelled_is_named_and_makes_unknown(name: str, check
     assert f"{kind} ({version})" in found["message"]
 
 
-@pytest.mark.parametrize("text", list(HARMLESS.values()))
+@pytest.mark.parametrize("text", list(HARMLESS_BY_GROUP.values()))
 def test_a_kind_that_cannot_hold_a_pod_back_changes_nothing(text: str, check: Check, tmp_path: Path) -> None:
-    group = next(group for group, kinds in HARMLESS.items() if kinds == text)
+    group = next(group for group, kinds in HARMLESS_BY_GROUP.items() if kinds == text)
     version = f"{group}/v1" if group else "v1"
     objects = [f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x, namespace: ns}}\n" for kind in text.split()]
     assert check(written(tmp_path, QUOTA, *objects)).data["verdict"] == "always"

@@ -215,6 +215,6 @@ def test_what_makes_never_cannot_be_garbled_into_an_always_in_silence(name: str)
             report = asked([document, *rest], pipeline)
         except GpuflowError:
             continue
-        said = [finding for finding in report.findings if finding.severity != "note"]
-        assert report.verdict in ("never", "unknown") or said, what
+        problems = [finding for finding in report.findings if finding.severity != "note"]
+        assert report.verdict in ("never", "unknown") or problems, what
     assert tried > 10

@@ -5,7 +5,7 @@ from itertools import count
 
 from hypothesis import strategies as st
 
-from gpuflow.graph import Dag, Leaf, Loop, Node, Unknown, descendants
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, descendants
 
 
 @dataclass
@@ -20,13 +20,13 @@ class Expanded:
     copy_caps: list[tuple[list[frozenset[int]], int]] = field(default_factory=list)
 
 
-def expand(tree: Node, key: str) -> Expanded:
+def expand(tree: Tree, key: str) -> Expanded:
     expanded = Expanded()
     _expand(tree, key, expanded, [])
     return expanded
 
 
-def _expand(node: Node, key: str, out: Expanded, caps: list[int]) -> frozenset[int]:
+def _expand(node: Tree, key: str, out: Expanded, caps: list[int]) -> frozenset[int]:
     match node:
         case Leaf(name, weights, pods):
             weight = weights.get(key, 0)
@@ -110,12 +110,12 @@ def flat_dags(draw: st.DrawFn, *, max_size: int = 8, parallel: st.SearchStrategy
 
 
 @st.composite
-def trees(draw: st.DrawFn, *, caps: bool = True, unknown: bool = False) -> Node:
+def trees(draw: st.DrawFn, *, caps: bool = True, unknown: bool = False) -> Tree:
     """Nested modules of at most about a dozen steps once expanded."""
     numbers = count()
     parallel = CAPS if caps else st.none()
 
-    def node(room: int, depth: int) -> tuple[Node, int]:
+    def node(room: int, depth: int) -> tuple[Tree, int]:
         kind = draw(st.sampled_from(["leaf", "dag", "loop"])) if depth and room > 1 else "leaf"
         name = f"s{next(numbers)}"
         if kind == "leaf":
@@ -125,7 +125,7 @@ def trees(draw: st.DrawFn, *, caps: bool = True, unknown: bool = False) -> Node:
             body, size = node(room // max(1, copies), depth - 1)
             told = Unknown("told at run time") if unknown and draw(st.booleans()) else copies
             return Loop(name, body, told, draw(parallel)), size * copies
-        nodes: dict[str, Node] = {}
+        nodes: dict[str, Tree] = {}
         used = 0
         for _ in range(draw(st.integers(1, 4))):
             if used < room:

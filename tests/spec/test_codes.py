@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuflow import yaml_tree
 from gpuflow.codes import CODES
 from gpuflow.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
-from gpuflow.spec import yaml_tree
 from gpuflow.spec.loading import load
 from tests.conftest import ROOT
 
@@ -131,6 +131,7 @@ PIPELINES: dict[str, tuple[str | bytes, int, int]] = {
     "GF189": (step("outputs: {x: int}") + "exit:\n  z: {image: i, command: [c, {output: a.x}]}\n", 7, 30),
     "GF190": (two("when: 'true', outputs: {x: int}", "args: [{output: a.x}]"), 6, 38),
     "GF194": (step("for_each: {x: [1, 2, 1]}, retry: {interruptions: 2}"), 5, 45),
+    "GF195": (step("memory: 64Gi, retry: {failures: 1, more_memory: {max: 12Gi}}"), 5, 85),
     "GF201": (step("gpu: a100-81gb"), 5, 36),
     "GF202": (step("mig: 1g.11gb of a100-80gb"), 5, 36),
 }

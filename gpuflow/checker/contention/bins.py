@@ -48,7 +48,7 @@ class Question:
     budgets: Mapping[str, int | None]
     """The most that the others together weigh, per key; `None` where that is not bounded."""
     overshoot: Amounts = field(default_factory=dict)
-    """By how much a load may exceed what is free now: that of one who may sit down when somebody leaves."""
+    """By how much a load may exceed what is free now: a pending pod may start when a running one ends."""
     avoided: int = 0
     """So many bins, whichever, may be closed to the pod for another reason."""
 
@@ -89,12 +89,12 @@ def _refusing(question: Question, *, exact: bool) -> tuple[str, ...] | None:
             if total > budget and not question.avoided:
                 return None
             closing.append((cheapest, each.count))
-        if question.avoided and _without_dearest(closing, question.avoided) > budget:
+        if question.avoided and _without_costliest(closing, question.avoided) > budget:
             return None
     return _used(question, [ways_of(index) for index in range(len(question.bins))])
 
 
-def _without_dearest(closing: list[tuple[float, int]], avoided: int) -> float:
+def _without_costliest(closing: list[tuple[float, int]], avoided: int) -> float:
     """What it costs to close all bins but those that cost most."""
     total: float = 0
     for cost, count in sorted(closing, reverse=True):
@@ -137,8 +137,8 @@ def _weightings(question: Question, *, mixed: bool) -> Iterator[tuple[Amounts, i
 class Others:
     """One pod of each kind that may lie in bins. Keys that nobody asks for may be among them, to count pods by."""
 
-    def __init__(self, kinds: Iterable[Amounts]) -> None:
-        self.kinds = tuple(kinds)
+    def __init__(self, distinct: Iterable[Amounts]) -> None:
+        self.distinct = tuple(distinct)
         self._covers: dict[tuple[str, tuple[tuple[str, int], ...], bool], Cover] = {}
 
     def cover(self, name: str, factors: Amounts, exact: bool) -> Cover:
@@ -146,10 +146,10 @@ class Others:
         key = name, tuple(factors.items()), exact
         if key not in self._covers:
             coins: dict[int, int] = {}
-            for kind in self.kinds:
-                amount = kind.get(name, 0)
+            for pod in self.distinct:
+                amount = pod.get(name, 0)
                 if amount > 0:
-                    weight = sum(factor * kind.get(each, 0) for each, factor in factors.items())
+                    weight = sum(factor * pod.get(each, 0) for each, factor in factors.items())
                     coins[amount] = min(weight, coins.get(amount, weight))
             self._covers[key] = Cover(coins, LARGEST_TABLE // max(len(coins), 1) if exact else 0)
         return self._covers[key]

@@ -1,4 +1,4 @@
-"""Everything of a pipeline that may lie in the same bins, gathered once and asked about for each kind of pod in it."""
+"""The pods of a pipeline that compete for the same nodes or flavors."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gpuflow.checker.contention.bins import Amounts, Others
-from gpuflow.checker.contention.concurrency import Crowd, Load, Worst
-from gpuflow.checker.contention.pending import Rivals
+from gpuflow.checker.contention.concurrency import Concurrency, Load, PeakLoad
+from gpuflow.checker.contention.pending import PendingRequests
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Competitor:
     """Pods of some steps that may lie in the same bins."""
 
     steps: tuple[str, ...]
@@ -22,47 +22,47 @@ class Company:
     """How many one copy of a step has."""
 
 
-class Gathering:
-    """Companies that share bins. What is found out about them is kept: many kinds of pods ask the same.
+class Competitors:
+    """Competitors that share bins. Answers are kept, because many pod groups ask the same.
 
-    One gathering belongs to one crowd, with or without caps.
+    One object belongs to one `Concurrency`, with or without caps.
     """
 
-    def __init__(self, members: Iterable[Company]) -> None:
+    def __init__(self, members: Iterable[Competitor]) -> None:
         self.members = tuple(members)
         self._loads: dict[str, Load] = {}
-        self._worst: dict[tuple[str, int | None], Worst] = {}
+        self._peak_loads: dict[tuple[str, int | None], PeakLoad] = {}
         self._totals: dict[str, int | None] = {}
-        self._others: dict[int, Others] = {}
+        self._others: dict[PendingRequests, Others] = {}
 
     @cached_property
     def others(self) -> Others:
         return Others(each.amounts for each in self.members)
 
-    def others_with(self, rivals: Rivals) -> Others:
+    def others_with(self, pending: PendingRequests) -> Others:
         """The same, with those who may take places first."""
-        if id(rivals) not in self._others:
-            self._others[id(rivals)] = Others((*self.others.kinds, *rivals.kinds))
-        return self._others[id(rivals)]
+        if pending not in self._others:
+            self._others[pending] = Others((*self.others.distinct, *pending.distinct))
+        return self._others[pending]
 
-    def total(self, key: str, crowd: Crowd) -> int | None:
+    def total(self, key: str, concurrency: Concurrency) -> int | None:
         """What all of it weighs, or more; `None` when that is not known, or is no bound under a cap."""
-        if crowd.cap is not None:
+        if concurrency.cap is not None:
             return None
         if key not in self._totals:
-            self._totals[key] = crowd.total(self._load(key))
+            self._totals[key] = concurrency.total(self._load(key))
         return self._totals[key]
 
-    def worst(self, key: str, crowd: Crowd) -> Worst:
+    def peak_load(self, key: str, concurrency: Concurrency) -> PeakLoad:
         """The most that is alive at once in one run."""
-        if (key, crowd.cap) not in self._worst:
-            self._worst[key, crowd.cap] = crowd.worst(self._load(key))
-        return self._worst[key, crowd.cap]
+        if (key, concurrency.cap) not in self._peak_loads:
+            self._peak_loads[key, concurrency.cap] = concurrency.peak_load(self._load(key))
+        return self._peak_loads[key, concurrency.cap]
 
-    def beside(self, steps: frozenset[str]) -> Gathering:
+    def concurrent_with(self, steps: frozenset[str]) -> Competitors:
         """What of it belongs to these steps."""
-        return Gathering(
-            Company(tuple(step for step in each.steps if step in steps), each.amounts, each.pods)
+        return Competitors(
+            Competitor(tuple(step for step in each.steps if step in steps), each.amounts, each.pods)
             for each in self.members
             if not steps.isdisjoint(each.steps)
         )

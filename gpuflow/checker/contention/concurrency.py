@@ -1,7 +1,7 @@
 """What of a pipeline may be alive at the same time, asked with any weights.
 
 The graph of a demand is built once; a question gives every step a weight and gets the heaviest moment. Steps that are
-never alive beside certain others can be left out, which makes the moment of those others sharper.
+never alive at the same time as certain others can be left out, which gives those others a tighter bound.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
-from gpuflow.demands import Demand, tree_of
-from gpuflow.graph import Dag, Leaf, Loop, Node, ancestors, descendants, peak
+from gpuflow.demands import Demand
+from gpuflow.graph import Dag, Leaf, Loop, Tree, ancestors, descendants, peak
 
 QUESTION = "weight"
-MOST_ASKED_BESIDE = 32
-"""Of so many steps at most it is found out who may be alive beside them; of more, everybody may."""
+BODY = "body"
+MOST_ASKED = 32
+"""Up to so many steps, the steps that may run at the same time are worked out; for more, every step may."""
 MANY_STEPS = 1000
-"""With more steps than that a cap is judged by a bound that is quick to find."""
+"""With more steps than that, a cap is checked against a bound that is quick to find."""
 MOST_PODS = 2**20
 """The largest cap that is thought of."""
 
 
-class Worst(NamedTuple):
+class PeakLoad(NamedTuple):
     """The heaviest moment: its weight, or why that is not known, and the steps that reach it."""
 
     value: int | None
@@ -33,60 +34,81 @@ class Worst(NamedTuple):
     witness: tuple[str, ...]
 
 
+class Branch(NamedTuple):
+    """A part of the graph with the names of all steps below it."""
+
+    node: Tree
+    steps: frozenset[str]
+    inner: Mapping[str, Branch]
+
+
+def branch_of(node: Tree) -> Branch:
+    match node:
+        case Leaf():
+            return Branch(node, frozenset({node.name}), {})
+        case Loop():
+            inner = {BODY: branch_of(node.body)}
+        case Dag():
+            inner = {name: branch_of(each) for name, each in node.nodes.items()}
+    return Branch(node, frozenset().union(*(each.steps for each in inner.values())), inner)
+
+
 Load = tuple[tuple[tuple[str, ...], int], ...]
 """What a copy of each of some steps weighs; a step that is named twice weighs the larger amount."""
 
 
-class Crowd:
+class Concurrency:
     """The steps of a demand with everything that bounds how many live at once."""
 
     def __init__(self, demand: Demand) -> None:
-        self.tree = tree_of(demand.pipeline, demand.steps, {step.name: {} for step in demand.steps})
+        self.tree = demand.graph
         self.cap: int | None = None
         self.pods = {step.name: step.pods for step in demand.steps}
+        gangs = [sum(part.pods for part in parts) for parts in demand.gangs.values()]
+        self.largest_gang = max(gangs, default=1)
         self.copies = {step.name: step.copies for step in demand.steps}
-        self._worst: dict[Load, Worst] = {}
+        self._peak_loads: dict[Load, PeakLoad] = {}
         self._totals: dict[tuple[str, ...], int | None] = {}
 
-    def capped(self, cap: int) -> Crowd:
+    def capped(self, cap: int) -> Concurrency:
         """The same steps with at most so many pods alive at once."""
         uncapped = self._uncapped  # found once, for all caps
         other = copy(self)
-        other.cap, other._uncapped, other._worst = cap, uncapped, {}
+        other.cap, other._uncapped, other._peak_loads = cap, uncapped, {}
         return other
 
     @cached_property
-    def _uncapped(self) -> Node:
+    def _uncapped(self) -> Tree:
         tree = self.tree
         return replace(tree, parallel=None) if isinstance(tree, Dag) and tree.parallel is not None else tree
 
-    def worst(self, load: Load) -> Worst:
+    def peak_load(self, load: Load) -> PeakLoad:
         """The heaviest moment; a step that is left out weighs nothing.
 
         Under a cap and with very many steps, the value is a bound from above.
         """
-        if load not in self._worst:
+        if load not in self._peak_loads:
             weights: dict[str, int] = {}
             for steps, weight in load:
                 for step in steps:
                     weights[step] = max(weight, weights.get(step, 0))
-            self._worst[load] = self._find(weights)
-        return self._worst[load]
+            self._peak_loads[load] = self._find(weights)
+        return self._peak_loads[load]
 
-    def _find(self, weights: Mapping[str, int]) -> Worst:
+    def _find(self, weights: Mapping[str, int]) -> PeakLoad:
         if self.cap is None:
             moment = heaviest_moment(self.tree, weights)
             if moment is not None:
-                return Worst(moment.weight, None, moment.steps)
+                return PeakLoad(moment.weight, None, moment.steps)
         elif len(self.pods) > MANY_STEPS:
             bound = bounded_moment(self._uncapped, weights, self.pods, self.cap)
             if bound is not None:
-                return Worst(bound, None, ())
+                return PeakLoad(bound, None, ())
         tree = self._weighted(self.tree if self.cap is None else self._uncapped, weights)
         found = peak(tree if self.cap is None else Dag({"all": tree}, parallel=self.cap), QUESTION)
-        return Worst(found.value, found.because if found.value is None else None, found.witness)
+        return PeakLoad(found.value, found.because if found.value is None else None, found.witness)
 
-    def _weighted(self, node: Node, weights: Mapping[str, int]) -> Node:
+    def _weighted(self, node: Tree, weights: Mapping[str, int]) -> Tree:
         """The tree with what steps weigh written into it."""
         match node:
             case Leaf():
@@ -111,54 +133,39 @@ class Crowd:
             total += copies * weight
         return total
 
-    def beside(self, names: frozenset[str]) -> frozenset[str]:
+    def concurrent_with(self, names: frozenset[str]) -> frozenset[str]:
         """The steps that may be alive together with one of these, themselves included."""
-        if len(names) > MOST_ASKED_BESIDE:
+        if len(names) > MOST_ASKED:
             return frozenset(self.pods)
-        return names | frozenset(other for name in names for other in self._beside(name))
+        return names | frozenset(other for name in names for other in self._concurrent_with(name))
 
-    def _beside(self, name: str) -> Iterator[str]:
-        """Down the way from the whole to the step: what stands free of that way at each level."""
-        node: Node = self.tree
+    def _concurrent_with(self, name: str) -> Iterator[str]:
+        """From the whole graph down to the step: what is not ordered with it at each level."""
+        branch = self._branches
         while True:
-            match node:
+            match branch.node:
                 case Leaf():
                     return
-                case Loop():
-                    if not (node.copies == 1 or node.parallel == 1):
-                        yield from self._leaves[id(node)]  # other copies go at their own pace
-                    node = node.body
-                case Dag():
-                    key = next(key for key, each in node.nodes.items() if name in self._leaves[id(each)])
-                    ordered = {key, *ancestors(node.edges, key), *descendants(node.edges, key)} if node.edges else {key}
-                    for other, each in node.nodes.items():
+                case Loop(copies=copies, parallel=parallel):
+                    if not (copies == 1 or parallel == 1):
+                        yield from branch.steps  # other copies go at their own pace
+                    branch = branch.inner[BODY]
+                case Dag(edges=edges):
+                    key = next(key for key, each in branch.inner.items() if name in each.steps)
+                    ordered = {key, *ancestors(edges, key), *descendants(edges, key)} if edges else {key}
+                    for other, each in branch.inner.items():
                         if other not in ordered:
-                            yield from self._leaves[id(each)]
-                    node = node.nodes[key]
+                            yield from each.steps
+                    branch = branch.inner[key]
 
     @cached_property
-    def _leaves(self) -> dict[int, frozenset[str]]:
-        """The names of all steps below each node of the tree."""
-        found: dict[int, frozenset[str]] = {}
-
-        def visit(node: Node) -> frozenset[str]:
-            match node:
-                case Leaf():
-                    below = frozenset({node.name})
-                case Loop():
-                    below = visit(node.body)
-                case Dag():
-                    below = frozenset().union(*map(visit, node.nodes.values()))
-            found[id(node)] = below
-            return below
-
-        visit(self.tree)
-        return found
+    def _branches(self) -> Branch:
+        return branch_of(self.tree)
 
     def most_pods(self) -> int:
         """All pods there are, with fan-outs that only the run will tell counted once."""
 
-        def count(node: Node) -> int:
+        def count(node: Tree) -> int:
             match node:
                 case Leaf():
                     return node.pods
@@ -170,20 +177,20 @@ class Crowd:
         return max(1, count(self.tree))
 
 
-def largest_cap(crowd: Crowd, holds: Callable[[Crowd], bool]) -> int | None:
+def largest_cap(concurrency: Concurrency, holds: Callable[[Concurrency], bool]) -> int | None:
     """The largest number of pods alive at once with which something still holds; `None` when it never does.
 
     It is taken not to hold without a cap, and to hold below every cap with which it holds. No cap is proposed that is
     smaller than a gang, since the gang could not start.
     """
-    low, high = max(crowd.pods.values(), default=1), crowd.most_pods()
-    if not holds(crowd.capped(low)):
+    low, high = concurrency.largest_gang, concurrency.most_pods()
+    if not holds(concurrency.capped(low)):
         return None
-    while low < high and high < MOST_PODS and holds(crowd.capped(high)):
+    while low < high and high < MOST_PODS and holds(concurrency.capped(high)):
         low, high = high, 2 * high  # fan-outs of unknown size: there are more pods than could be counted
     while high - low > 1:
         middle = (low + high) // 2
-        if holds(crowd.capped(middle)):
+        if holds(concurrency.capped(middle)):
             low = middle
         else:
             high = middle

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from gpuflow.graph import Dag, Leaf, Loop, Node, Unknown
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.graph.antichain import heaviest
 
 
@@ -27,7 +27,7 @@ class Binding(Exception):
 NOTHING = Moment(0, 0, ())
 
 
-def heaviest_moment(tree: Node, weights: Mapping[str, int]) -> Moment | None:
+def heaviest_moment(tree: Tree, weights: Mapping[str, int]) -> Moment | None:
     """The heaviest moment when steps weigh this; `None` when it takes more to find out."""
     try:
         return _moment(tree, weights)
@@ -35,7 +35,7 @@ def heaviest_moment(tree: Node, weights: Mapping[str, int]) -> Moment | None:
         return None
 
 
-def _moment(node: Node, weights: Mapping[str, int]) -> Moment:
+def _moment(node: Tree, weights: Mapping[str, int]) -> Moment:
     match node:
         case Leaf():
             weight = weights.get(node.name, 0)
@@ -63,7 +63,7 @@ def _repeated(loop: Loop, body: Moment) -> Moment:
     return Moment(body.weight * times, body.pods * times, body.steps) if times else NOTHING
 
 
-def bounded_moment(tree: Node, weights: Mapping[str, int], pods: Mapping[str, int], cap: int) -> int | None:
+def bounded_moment(tree: Tree, weights: Mapping[str, int], pods: Mapping[str, int], cap: int) -> int | None:
     """A bound on the heaviest moment with at most `cap` pods alive: that without the cap, or the heaviest pods alone.
 
     Exact where all pods weigh the same. `None` where it is not known how many pods there may be.

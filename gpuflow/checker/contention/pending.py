@@ -1,7 +1,7 @@
-"""Others who wait for the same places, and may take them before a step of the pipeline does.
+"""Pending pods and workloads of others, which may take places before a step of the pipeline does.
 
-What waits in the snapshot is not somebody growing: it is there already. Each takes one place at most, now or when those
-leave who hold it; so it can keep a step waiting, and never for ever.
+Pending pods and workloads are in the snapshot already, so they count although no other workload grows. Each takes one
+place at most, now or when it becomes free: it can keep a step waiting, but not forever.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ MOST_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Rival:
+class PendingRequest:
     """One who waits, and what it will take."""
 
     name: str
     amounts: Amounts
 
 
-class Rivals:
+class PendingRequests:
     """All who may take places in the same bins; there is one at least."""
 
-    def __init__(self, members: Iterable[Rival]) -> None:
+    def __init__(self, members: Iterable[PendingRequest]) -> None:
         self.members = tuple(members)
         self._alike = Counter(tuple(sorted(each.amounts.items())) for each in self.members)
-        self.kinds: list[Amounts] = [dict(items) for items in self._alike]
+        self.distinct: list[Amounts] = [dict(items) for items in self._alike]
 
     def total(self, key: str) -> int:
         """What they weigh together."""
         counts = self._alike.values()
-        return sum(kind.get(key, 0) * count for kind, count in zip(self.kinds, counts, strict=True))
+        return sum(amounts.get(key, 0) * count for amounts, count in zip(self.distinct, counts, strict=True))
 
     def largest(self, keys: Iterable[str]) -> dict[str, int]:
         """The most that one of them takes of each."""
-        return {key: max(kind.get(key, 0) for kind in self.kinds) for key in keys}
+        return {key: max(amounts.get(key, 0) for amounts in self.distinct) for key in keys}
 
-    def asking(self, keys: Iterable[str]) -> tuple[Rival, ...]:
+    def asking(self, keys: Iterable[str]) -> tuple[PendingRequest, ...]:
         """Those who ask for some of these resources, the largest first."""
         wanted = tuple(keys)
         found = [each for each in self.members if any(each.amounts.get(key, 0) for key in wanted)]
         return tuple(sorted(found, key=lambda each: ([-each.amounts.get(key, 0) for key in wanted], each.name)))
 
 
-def named(rivals: Iterable[Rival], noun: str) -> str:
+def named(pending: Iterable[PendingRequest], noun: str) -> str:
     """That they wait: `pod others/p waits`, or `pods others/p, others/q, others/r and 7 more wait`."""
-    names = list(dict.fromkeys(each.name for each in rivals))
+    names = list(dict.fromkeys(each.name for each in pending))
     if len(names) == 1:
         return f"{noun} {names[0]} waits"
     shown, more = names[:MOST_NAMES], len(names) - MOST_NAMES

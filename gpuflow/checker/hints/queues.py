@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Final
 
 from gpuflow.catalog.labels import PRODUCT_KEY
 from gpuflow.checker.kueue import Assignment, Kueue
-from gpuflow.checker.kueue.prechecks import NAMESPACE_MISMATCH
 from gpuflow.checker.kueue.queues import ClusterQueue
+from gpuflow.checker.kueue.reasons import AboveCapacity, AffinityMismatch, Inadmissible, Uncovered, UntoleratedTaint
 from gpuflow.errors import did_you_mean
-
-_UNCOVERED: Final = re.compile(r"resource (?P<resource>\S+) unavailable in ClusterQueue")
-_TOO_MUCH: Final = re.compile(
-    r"insufficient quota for (?P<resource>\S+) in flavor (?P<flavor>[^,]+), "
-    r"[^,]*? > maximum capacity \((?P<most>[^)]+)\)"
-)
-_TAINT: Final = re.compile(r"untolerated taint \{(?P<taint>[^ }]*) [^}]*\} in flavor (?P<flavor>[^,\s]+)")
-_AFFINITY: Final = re.compile(r"flavor \S+ doesn't match node affinity")
 
 
 def queue_hint(
@@ -33,24 +23,23 @@ def queue_hint(
         return _missing(kueue, namespace, local_queue)
     if found.verdict == "blocked":
         return _blocked(found, queue)
-    words = found.because or found.message
-    return "\n".join([*_uncovered(words, queue, kueue, asked), *_mismatched(words, queue, kueue)]) or None
+    return "\n".join([*_uncovered(found, queue, kueue, asked), *_mismatched(found, queue, kueue)]) or None
 
 
 def _missing(kueue: Kueue, namespace: str, local_queue: str) -> str:
     here = sorted(name for home, name in kueue.local_queues if home == namespace)
     if local_queue in here:
         owner = kueue.local_queues[namespace, local_queue].cluster_queue
-        return f"LocalQueue {local_queue} leads to ClusterQueue {owner}, which the snapshot does not hold"
+        return f"LocalQueue {local_queue} points to ClusterQueue {owner}, which is not in the snapshot"
     if not here:
-        return f"namespace {namespace} has no LocalQueue in the snapshot: make one, or leave queue out of the step"
+        return f"namespace {namespace} has no LocalQueue in the snapshot: create one, or remove queue from the step"
     return did_you_mean(local_queue, here) or f"namespace {namespace} has the queues {', '.join(here)}"
 
 
 def _blocked(found: Assignment, queue: ClusterQueue) -> str | None:
-    if found.message.startswith("LocalQueue") or queue.is_stopped:
-        return "its owner has stopped it (stopPolicy), and nothing is admitted until that is undone; use another queue"
-    if found.message == NAMESPACE_MISMATCH:
+    if found.blocked is Inadmissible.LOCAL_QUEUE_STOPPED or queue.is_stopped:
+        return "it is stopped (stopPolicy) and admits nothing until its owner resumes it; use another queue"
+    if found.blocked is Inadmissible.NAMESPACE:
         return (
             f"ClusterQueue {queue.name} is not for this namespace: label the namespace as its namespaceSelector asks, "
             "or use another queue"
@@ -58,8 +47,8 @@ def _blocked(found: Assignment, queue: ClusterQueue) -> str | None:
     return found.because
 
 
-def _uncovered(words: str, queue: ClusterQueue, kueue: Kueue, asked: Collection[str]) -> Iterator[str]:
-    named = {match["resource"] for match in _UNCOVERED.finditer(words)}
+def _uncovered(found: Assignment, queue: ClusterQueue, kueue: Kueue, asked: Collection[str]) -> Iterator[str]:
+    named = {each.resource for each in found.reasons if isinstance(each, Uncovered)}
     if not named:
         return
     covered: set[str] = set().union(*(group.covered for group in queue.groups))
@@ -74,17 +63,20 @@ def _uncovered(words: str, queue: ClusterQueue, kueue: Kueue, asked: Collection[
         yield f"have its owner add {names} to coveredResources, or to excludeResourcePrefixes in Kueue's configuration"
 
 
-def _mismatched(words: str, queue: ClusterQueue, kueue: Kueue) -> Iterator[str]:
+def _mismatched(found: Assignment, queue: ClusterQueue, kueue: Kueue) -> Iterator[str]:
     most: dict[str, dict[str, str]] = {}
-    for match in _TOO_MUCH.finditer(words):
-        most.setdefault(match["resource"], {})[match["flavor"]] = match["most"]
+    taints: set[tuple[str, str]] = set()
+    for each in found.reasons:
+        if isinstance(each, AboveCapacity):
+            most.setdefault(each.resource, {})[each.flavor] = each.capacity
+        elif isinstance(each, UntoleratedTaint):
+            taints.add((each.flavor, each.key))
     for resource, amounts in sorted(most.items()):
         largest = ", ".join(f"{amount} in flavor {flavor}" for flavor, amount in sorted(amounts.items()))
-        yield f"{resource}: the most that the queue can ever give is {largest}; ask for less, or use another queue"
-    taints = sorted({(match["flavor"], match["taint"]) for match in _TAINT.finditer(words)})
-    for flavor, taint in taints:
+        yield f"{resource}: the queue can give at most {largest}; ask for less, or use another queue"
+    for flavor, taint in sorted(taints):
         yield f"flavor {flavor}: tolerate {taint} (gpu.tolerations of the site, or kubernetes.tolerations of the step)"
-    if _AFFINITY.search(words):
+    if any(isinstance(each, AffinityMismatch) for each in found.reasons):
         flavors = [kueue.flavors[name] for name in dict.fromkeys(queue.flavors) if name in kueue.flavors]
         yield f"the queue's flavors are for {'; '.join(f'{each.name}: {_nodes(each.labels)}' for each in flavors)}"
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Verdict = Literal["fit", "preempt", "wait", "never", "blocked"]
+from gpuflow.checker.kueue.reasons import FlavorReason, Inadmissible, QuotaReason
+
+AssignmentStatus = Literal["fit", "preempt", "wait", "never", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Assignment:
     `preempt`, since quota alone does not decide.
     """
 
-    verdict: Verdict
+    verdict: AssignmentStatus
     message: str
     pod_sets: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For each pod set the flavor of each resource, none where flavors could not be assigned. Pod sets after one
@@ -33,11 +35,19 @@ class Assignment:
     cluster_queue: str | None = None
     targets: tuple[str, ...] = ()
     """The workloads to be preempted, as `namespace/name`."""
-    final_verdict: Verdict | None = None
+    final_verdict: AssignmentStatus | None = None
     """The verdict once the scans that go on in later cycles have ended; they can differ from the first."""
     because: str | None = None
     """For `never`, what Kueue would say if nothing else held quota; for an inactive ClusterQueue, why it is."""
     unmodelled: tuple[str, ...] = ()
+    reasons: tuple[FlavorReason, ...] = ()
+    """What stands against the flavors, as `message` lists it; for `never`, on an empty cluster, as `because` does."""
+    blocked: Inadmissible | None = None
+    """For `blocked`, why."""
+
+    def names(self, resource: str) -> bool:
+        """Whether a resource is among the reasons."""
+        return any(isinstance(each, QuotaReason) and each.resource == resource for each in self.reasons)
 
     @property
     def fits(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpuflow.checker.kueue.queues import read_choice
-from gpuflow.kubernetes.admission.pod import Manifest, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list, read_texts
 
 IGNORE_UNDECLARED = "IgnoreUndeclared"
@@ -82,7 +82,7 @@ def _read_transformations(value: object, where: str) -> dict[str, Transformation
     return found
 
 
-def _unmodelled(manifest: Manifest) -> list[str]:
+def _unmodelled(manifest: Body) -> list[str]:
     notes = []
     if _is_on(manifest, "admissionFairSharing"):
         notes.append("admissionFairSharing orders queues and victims by past usage")
@@ -100,7 +100,7 @@ def _unmodelled(manifest: Manifest) -> list[str]:
     return notes
 
 
-def _is_on(manifest: Manifest, section: str) -> bool:
+def _is_on(manifest: Body, section: str) -> bool:
     """Whether a section is there; v1beta1 can also write it out and switch it off."""
     if manifest.get(section) is None:
         return False

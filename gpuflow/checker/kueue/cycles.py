@@ -1,4 +1,7 @@
-"""Scheduling cycles: what Kueue's scheduler does with a workload at the head of its queue."""
+"""Scheduling cycles: what Kueue's scheduler does with a workload at the head of its queue.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler.Scheduler.getInitialAssignments and fits, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, plus
-from gpuflow.checker.kueue.preemption import Asking, find_targets
-from gpuflow.checker.kueue.proposal import Demand, Mode, Progress, Proposal
+from gpuflow.checker.kueue.preemption import Preemptor, find_targets
+from gpuflow.checker.kueue.proposal import PodSetResources, PreemptionMode, Progress, Proposal
 from gpuflow.checker.kueue.queues import ClusterQueue
+from gpuflow.checker.kueue.reasons import FlavorReason
 from gpuflow.checker.kueue.search import Search
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.workloads import Holder
@@ -18,12 +22,12 @@ MOST_CYCLES = 1000
 NO_LONGER_FITS = "Workload no longer fits after processing another workload"
 
 
-class Case(NamedTuple):
+class Head(NamedTuple):
     """A workload with what it asks for, and the queue it stands in."""
 
-    asking: Asking
+    asking: Preemptor
     queue: ClusterQueue
-    demands: Sequence[Demand]
+    demands: Sequence[PodSetResources]
     ignores_undeclared: bool
 
 
@@ -36,6 +40,8 @@ class Cycle(NamedTuple):
     targets: tuple[Holder, ...]
     progress: Progress
     lacked_quota: bool
+    reasons: tuple[FlavorReason, ...] = ()
+    """What the message lists."""
 
     @property
     def goes_on(self) -> bool:
@@ -43,13 +49,13 @@ class Cycle(NamedTuple):
         return any(index != -1 for indices in self.progress for index in indices.values())
 
 
-def run_cycles(case: Case, snapshot: Snapshot) -> list[Cycle]:
+def run_cycles(head: Head, snapshot: Snapshot) -> list[Cycle]:
     """Attempts until nothing is left to try, or until they repeat themselves."""
     cycles: list[Cycle] = []
     seen: set[tuple[frozenset[tuple[str, int]], ...]] = set()
     progress: Progress = ()
     while len(cycles) < MOST_CYCLES:
-        cycles.append(_attempt(case, snapshot, progress))
+        cycles.append(_attempt(head, snapshot, progress))
         progress = cycles[-1].progress
         state = tuple(frozenset(indices.items()) for indices in progress)
         if not cycles[-1].goes_on or state in seen:
@@ -58,42 +64,44 @@ def run_cycles(case: Case, snapshot: Snapshot) -> list[Cycle]:
     return cycles
 
 
-def _attempt(case: Case, snapshot: Snapshot, progress: Progress) -> Cycle:
-    search = Search(case.asking, snapshot, case.queue, progress, case.ignores_undeclared)
-    proposal, targets = _propose(case, snapshot, search)
-    message = proposal.message()
+def _attempt(head: Head, snapshot: Snapshot, progress: Progress) -> Cycle:
+    search = Search(head.asking, snapshot, head.queue, progress, head.ignores_undeclared)
+    proposal, targets = _propose(head, snapshot, search)
+    message, reasons = proposal.message(), proposal.reasons
     outcome: Literal["fit", "preempt", "pending"] = "pending"
     progress = proposal.progress
-    if proposal.mode is Mode.FIT or targets:
-        if not _still_fits(proposal, targets, snapshot, case):
-            message = NO_LONGER_FITS
+    if proposal.mode is PreemptionMode.FIT or targets:
+        if not _still_fits(proposal, targets, snapshot, head):
+            message, reasons = NO_LONGER_FITS, ()
         elif targets:
             outcome, progress = "preempt", ()
             message += f". Pending the preemption of {len(targets)} workload(s)"
         else:
             outcome, progress = "fit", ()
-            message = f"Quota reserved in ClusterQueue {case.queue.name}"
-    return Cycle(outcome, message, proposal, tuple(targets), progress, search.lacked_quota)
+            message = f"Quota reserved in ClusterQueue {head.queue.name}"
+    return Cycle(outcome, message, proposal, tuple(targets), progress, search.lacked_quota, reasons)
 
 
-def _propose(case: Case, snapshot: Snapshot, search: Search) -> tuple[Proposal, list[Holder]]:
+def _propose(head: Head, snapshot: Snapshot, search: Search) -> tuple[Proposal, list[Holder]]:
     """Flavors for all pods; if that cannot be now, for as many as the workload can do with."""
-    full, targets = _try(case.demands, case, snapshot, search)
-    if full.mode is Mode.FIT or targets:
+    full, targets = _try(head.demands, head, snapshot, search)
+    if full.mode is PreemptionMode.FIT or targets:
         return full, targets
-    partial = _partial(case, snapshot, search)
+    partial = _partial(head, snapshot, search)
     return partial or (full, [])
 
 
-def _try(demands: Sequence[Demand], case: Case, snapshot: Snapshot, search: Search) -> tuple[Proposal, list[Holder]]:
+def _try(
+    demands: Sequence[PodSetResources], head: Head, snapshot: Snapshot, search: Search
+) -> tuple[Proposal, list[Holder]]:
     proposal = search.run(demands)
-    if proposal.mode in (Mode.FIT, Mode.NO_FIT):
+    if proposal.mode in (PreemptionMode.FIT, PreemptionMode.NO_FIT):
         return proposal, []
     wanted = _requested(proposal, demands)
-    return proposal, find_targets(case.asking, snapshot, proposal.needed, wanted)
+    return proposal, find_targets(head.asking, snapshot, proposal.needed, wanted)
 
 
-def _requested(proposal: Proposal, demands: Sequence[Demand]) -> dict[FlavorResource, int]:
+def _requested(proposal: Proposal, demands: Sequence[PodSetResources]) -> dict[FlavorResource, int]:
     """What victims are sought for: the pods' own requests. The resource `pods` is not among them."""
     wanted: dict[FlavorResource, int] = {}
     for found, demand in zip(proposal.found, demands, strict=True):
@@ -105,9 +113,9 @@ def _requested(proposal: Proposal, demands: Sequence[Demand]) -> dict[FlavorReso
     return wanted
 
 
-def _partial(case: Case, snapshot: Snapshot, search: Search) -> tuple[Proposal, list[Holder]] | None:
+def _partial(head: Head, snapshot: Snapshot, search: Search) -> tuple[Proposal, list[Holder]] | None:
     """The most pods that fit or can be made to fit, between the least counts and all, by bisection."""
-    spare = [demand.pod_set.pods - demand.pod_set.fewest for demand in case.demands]
+    spare = [demand.pod_set.pods - demand.pod_set.fewest for demand in head.demands]
     total = sum(spare)
     if total <= 0:
         return None
@@ -118,19 +126,19 @@ def _partial(case: Case, snapshot: Snapshot, search: Search) -> tuple[Proposal, 
         middle = (low + high) // 2
         demands = [
             demand.scaled_to(demand.pod_set.pods - less * middle // total)
-            for demand, less in zip(case.demands, spare, strict=True)
+            for demand, less in zip(head.demands, spare, strict=True)
         ]
-        proposal, targets = _try(demands, case, snapshot, search)
-        if proposal.mode is Mode.FIT or targets:
+        proposal, targets = _try(demands, head, snapshot, search)
+        if proposal.mode is PreemptionMode.FIT or targets:
             good, good_at, high = (proposal, targets), middle, middle
         else:
             low = middle + 1
     return good if good_at == low else None
 
 
-def _still_fits(proposal: Proposal, targets: Sequence[Holder], snapshot: Snapshot, case: Case) -> bool:
+def _still_fits(proposal: Proposal, targets: Sequence[Holder], snapshot: Snapshot, head: Head) -> bool:
     """The last look before anything is done: all flavors together, with the victims gone."""
-    node = snapshot.nodes[case.queue.name]
+    node = snapshot.nodes[head.queue.name]
     for target in targets:
         snapshot.remove(target)
     fits = all(max(0, node.available(key)) >= amount for key, amount in proposal.usage.items())

@@ -1,4 +1,7 @@
-"""What Kueue makes of a workload: `assign_flavors`, and `Kueue` for asking about many."""
+"""What Kueue makes of a workload: `assign_flavors`, and `Kueue` for asking about many.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler.Scheduler.nominate, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,15 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.checker.kueue.amounts import amount_text, clamp
-from gpuflow.checker.kueue.answer import Assignment, Verdict
+from gpuflow.checker.kueue.answer import Assignment, AssignmentStatus
 from gpuflow.checker.kueue.configuration import read_configuration
-from gpuflow.checker.kueue.cycles import MOST_CYCLES, Case, Cycle, run_cycles
+from gpuflow.checker.kueue.cycles import MOST_CYCLES, Cycle, Head, run_cycles
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.prechecks import Known, admissibility_refusal, inactive_reason, own_refusal, queue_refusal
-from gpuflow.checker.kueue.preemption import Asking
-from gpuflow.checker.kueue.proposal import Demand, Found
+from gpuflow.checker.kueue.preemption import Preemptor
+from gpuflow.checker.kueue.proposal import Found, PodSetResources
 from gpuflow.checker.kueue.queues import ClusterQueue, by_name, read_cluster_queue, read_cohort, read_local_queue
+from gpuflow.checker.kueue.reasons import Inadmissible, Refusal
 from gpuflow.checker.kueue.requests import LimitSummary, adjusted, pod_amounts, summarize
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.topology import asks_topology
@@ -22,7 +26,7 @@ from gpuflow.checker.kueue.tree import cyclic_cohorts
 from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_holder, read_workload
 from gpuflow.kubernetes.admission.classes import RuntimeClass, read_runtime_class
 from gpuflow.kubernetes.admission.limit_range import LimitRange, read_limit_range
-from gpuflow.kubernetes.admission.pod import Manifest, read_object
+from gpuflow.kubernetes.admission.pod import Body, read_object
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.resources import read_map, read_maps
 
@@ -31,20 +35,25 @@ MOST_BYTES = 32 * 1024
 REPLACED_SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
+def check_decides(name: str) -> str:
+    """What is not modelled of an AdmissionCheck."""
+    return f"AdmissionCheck {name} decides after quota is reserved"
+
+
 def assign_flavors(
     workload: Mapping[str, Any],
     *,
-    flavors: Iterable[Manifest],
-    cluster_queues: Iterable[Manifest],
-    local_queues: Iterable[Manifest],
-    cohorts: Iterable[Manifest] = (),
-    admitted: Iterable[Manifest] = (),
-    namespaces: Iterable[Manifest] = (),
-    limit_ranges: Iterable[Manifest | LimitRange] = (),
-    runtime_classes: Iterable[Manifest | RuntimeClass] | None = None,
-    admission_checks: Iterable[Manifest] | None = None,
-    topologies: Iterable[Manifest] | None = None,
-    configuration: Manifest | None = None,
+    flavors: Iterable[Body],
+    cluster_queues: Iterable[Body],
+    local_queues: Iterable[Body],
+    cohorts: Iterable[Body] = (),
+    admitted: Iterable[Body] = (),
+    namespaces: Iterable[Body] = (),
+    limit_ranges: Iterable[Body | LimitRange] = (),
+    runtime_classes: Iterable[Body | RuntimeClass] | None = None,
+    admission_checks: Iterable[Body] | None = None,
+    topologies: Iterable[Body] | None = None,
+    configuration: Body | None = None,
 ) -> Assignment:
     """What Kueue 0.19 would do with this Workload in its next scheduling cycle, alone at the head of its queue.
 
@@ -75,17 +84,17 @@ class Kueue:
     def __init__(
         self,
         *,
-        flavors: Iterable[Manifest],
-        cluster_queues: Iterable[Manifest],
-        local_queues: Iterable[Manifest],
-        cohorts: Iterable[Manifest] = (),
-        admitted: Iterable[Manifest] = (),
-        namespaces: Iterable[Manifest] = (),
-        limit_ranges: Iterable[Manifest | LimitRange] = (),
-        runtime_classes: Iterable[Manifest | RuntimeClass] | None = None,
-        admission_checks: Iterable[Manifest] | None = None,
-        topologies: Iterable[Manifest] | None = None,
-        configuration: Manifest | None = None,
+        flavors: Iterable[Body],
+        cluster_queues: Iterable[Body],
+        local_queues: Iterable[Body],
+        cohorts: Iterable[Body] = (),
+        admitted: Iterable[Body] = (),
+        namespaces: Iterable[Body] = (),
+        limit_ranges: Iterable[Body | LimitRange] = (),
+        runtime_classes: Iterable[Body | RuntimeClass] | None = None,
+        admission_checks: Iterable[Body] | None = None,
+        topologies: Iterable[Body] | None = None,
+        configuration: Body | None = None,
     ) -> None:
         self.configuration = read_configuration(configuration)
         self.flavors = {flavor.name: flavor for flavor in map(read_flavor, flavors)}
@@ -111,11 +120,11 @@ class Kueue:
     def assign(self, manifest: Mapping[str, Any]) -> Assignment:
         """What Kueue would make of this workload, as `assign_flavors` says."""
         workload = read_workload(manifest)
-        case = self.enter(workload)
-        if isinstance(case, Assignment):
-            return case
+        head = self.enter(workload)
+        if isinstance(head, Assignment):
+            return head
         own = (workload.namespace, workload.name)
-        return self.judge(workload, case, self._without(own) if own in self.holders else self.snapshot)
+        return self.decide(workload, head, self._without(own) if own in self.holders else self.snapshot)
 
     def queue_of(self, workload: Workload) -> ClusterQueue | None:
         """The ClusterQueue in which the workload stands, if its way there is open."""
@@ -124,41 +133,42 @@ class Kueue:
             return None
         return self.queues[local_queue.cluster_queue]
 
-    def enter(self, workload: Workload) -> Case | Assignment:
+    def enter(self, workload: Workload) -> Head | Assignment:
         """The workload at the scheduler's door, or why it does not get there."""
         local_queue = self.local_queues.get((workload.namespace, workload.queue))
         queue = self.queues.get(local_queue.cluster_queue) if local_queue else None
         refusal = own_refusal(workload) or queue_refusal(workload.queue, local_queue, queue)
-        if refusal or queue is None:
-            return Assignment("blocked", refusal or "", cluster_queue=queue and queue.name)
+        if refusal:
+            return _blocked(refusal, queue)
+        assert queue is not None  # else there is a refusal
         inactive = inactive_reason(queue, self.known)
         if inactive:
             message = f"ClusterQueue {queue.name} is inactive"
-            return Assignment("blocked", message, cluster_queue=queue.name, because=inactive)
+            return _blocked(Refusal(Inadmissible.CLUSTER_QUEUE_INACTIVE, message), queue, inactive)
         limits = self._limit_summary(workload.namespace)
         classes = self.runtime_classes or {}
         templates = tuple(adjusted(pod_set.template, limits, classes) for pod_set in workload.pod_sets)
         refusal = admissibility_refusal(workload, queue, self._labels(workload.namespace), templates, limits)
         if refusal:
-            return Assignment("blocked", refusal, cluster_queue=queue.name)
+            return _blocked(refusal, queue)
         demands = []
         for pod_set, template in zip(workload.pod_sets, templates, strict=True):
             pods = workload.count_after_reclaim(pod_set.name, pod_set.pods)
             amounts = {name: clamp(each * pods) for name, each in pod_amounts(template, self.configuration).items()}
-            demands.append(Demand(pod_set._replace(template=template), pods, amounts))
+            demands.append(PodSetResources(pod_set._replace(template=template), pods, amounts))
         queued_at = workload.queued_at(by_eviction=self.configuration.orders_by_eviction) or NOT_YET
-        asking = Asking(queue.name, workload.priority, queued_at, queue.preemption)
-        return Case(asking, queue, demands, self.configuration.ignores_undeclared)
+        asking = Preemptor(queue.name, workload.priority, queued_at, queue.preemption)
+        return Head(asking, queue, demands, self.configuration.ignores_undeclared)
 
-    def judge(self, workload: Workload, case: Case, snapshot: Snapshot) -> Assignment:
+    def decide(self, workload: Workload, head: Head, snapshot: Snapshot) -> Assignment:
         """What the scheduler does with it, and whether it ever could when it does nothing."""
-        cycles = run_cycles(case, snapshot)
+        cycles = run_cycles(head, snapshot)
         first, last = cycles[0], cycles[-1]
-        alone = run_cycles(case, self.empty) if "pending" in (first.outcome, last.outcome) else []
+        alone = run_cycles(head, self.empty) if "pending" in (first.outcome, last.outcome) else []
         is_open = len(alone) == MOST_CYCLES
         is_possible = is_open or (bool(alone) and alone[-1].outcome == "fit")
         verdict, final = _verdict(first, is_possible), _verdict(last, is_possible)
-        unmodelled = tuple(self._unmodelled(workload, case.queue, first))
+        unmodelled = tuple(self._unmodelled(workload, head.queue, first))
         if is_open:
             unmodelled += (f"after {MOST_CYCLES} cycles the scans of flavors still go on",)
         if unmodelled:
@@ -173,11 +183,12 @@ class Kueue:
             },
             {name: _usage(each) for name, each in found.items()},
             {name: each.demand.pods for name, each in found.items()},
-            case.queue.name,
+            head.queue.name,
             tuple(sorted("/".join(target.key) for target in first.targets)),
             final,
             _truncated(alone[0].message) if verdict == "never" else None,
             unmodelled,
+            alone[0].reasons if verdict == "never" else first.reasons,
         )
 
     @cached_property
@@ -225,7 +236,7 @@ class Kueue:
         assigned = {choice.flavor for found in cycle.proposal.found for choice in found.choices.values()}
         for check in queue.checks:
             if self.known.admission_checks is None or not check.flavors or check.flavors & assigned:
-                yield f"AdmissionCheck {check.name} decides after quota is reserved"
+                yield check_decides(check.name)
 
     def _topology_notes(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
         known = (self.flavors[name] for name in queue.flavors)
@@ -237,13 +248,18 @@ class Kueue:
             yield f"ClusterQueue {queue.name} is active only if {', '.join(sorted(set(topologies.values())))} exists"
 
 
-def _verdict(cycle: Cycle, is_possible: bool) -> Verdict:
+def _blocked(refusal: Refusal, queue: ClusterQueue | None, because: str | None = None) -> Assignment:
+    name = queue and queue.name
+    return Assignment("blocked", refusal.sentence(), cluster_queue=name, because=because, blocked=refusal.reason)
+
+
+def _verdict(cycle: Cycle, is_possible: bool) -> AssignmentStatus:
     if cycle.outcome != "pending":
         return cycle.outcome
     return "wait" if is_possible else "never"
 
 
-def _cautious(verdict: Verdict) -> Verdict:
+def _cautious(verdict: AssignmentStatus) -> AssignmentStatus:
     return "wait" if verdict in ("fit", "preempt") else verdict
 
 

@@ -1,4 +1,7 @@
-"""StrictFIFO: the first workload of a queue that cannot be admitted holds up all behind it."""
+"""StrictFIFO: the first workload of a queue that cannot be admitted holds up all behind it.
+
+Mirrors sigs.k8s.io/kueue/pkg/cache/queue.queueOrderingFunc, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from gpuflow.checker.kueue.amounts import FlavorResource
 from gpuflow.checker.kueue.answer import Assignment
 from gpuflow.checker.kueue.cycles import run_cycles
 from gpuflow.checker.kueue.decision import Kueue
-from gpuflow.checker.kueue.prechecks import NAMESPACE_MISMATCH, own_refusal
+from gpuflow.checker.kueue.prechecks import own_refusal
+from gpuflow.checker.kueue.reasons import Inadmissible
 from gpuflow.checker.kueue.workloads import NOT_YET, Workload, read_workload
 
 EVER: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
@@ -35,21 +39,21 @@ def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[M
     if queue is None or not queue.is_strict:
         return None
     others = (each for each in map(read_workload, pending) if kueue.queue_of(each) is queue and not own_refusal(each))
-    # Of one whose age is not known it can only be said that it was there before.
+    # Of one whose age is not known, all that is certain is that it was there before.
     places = {_place(each, kueue, since=EVER): each for each in others}
     node = kueue.snapshot.nodes[queue.name]
     admitted: list[Mapping[FlavorResource, int]] = []
     try:
         for _, each in sorted(item for item in places.items() if item[0] < _place(asked, kueue, since=NOT_YET)):
-            case = kueue.enter(each)
-            if isinstance(case, Assignment):
-                if case.message == NAMESPACE_MISMATCH:
+            head = kueue.enter(each)
+            if isinstance(head, Assignment):
+                if head.blocked is Inadmissible.NAMESPACE:
                     continue  # The one refusal that does not keep a workload at the head.
-                return Ahead(each.namespace, each.name, case)
-            answer = kueue.judge(each, case, kueue.snapshot)
+                return Ahead(each.namespace, each.name, head)
+            answer = kueue.decide(each, head, kueue.snapshot)
             if not answer.fits:
                 return Ahead(each.namespace, each.name, answer)
-            admitted.append(run_cycles(case, kueue.snapshot)[0].proposal.usage)
+            admitted.append(run_cycles(head, kueue.snapshot)[0].proposal.usage)
             node.add(admitted[-1])
     finally:
         for usage in admitted:

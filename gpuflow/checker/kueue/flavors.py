@@ -1,4 +1,7 @@
-"""ResourceFlavor: which pods the nodes behind a flavor would take."""
+"""ResourceFlavor: which pods the nodes behind a flavor would take.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.FlavorAssigner.checkFlavorForPodSets, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.affinity import NodeAffinity, read_node_affinity
-from gpuflow.kubernetes.admission.pod import Manifest, read_object, read_text
+from gpuflow.checker.kueue.reasons import AffinityMismatch, UntoleratedTaint
+from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.quantity import MAX_INT64
 from gpuflow.resources import read_map, read_maps
@@ -17,7 +21,7 @@ BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 DECIMAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
 
 
-class Taint(NamedTuple):
+class FlavorTaint(NamedTuple):
     key: str
     value: str
     effect: str
@@ -29,13 +33,13 @@ class Taint(NamedTuple):
         return f"{{{self.key} {self.value} {self.effect} {added}}}"
 
 
-class Toleration(NamedTuple):
+class FlavorToleration(NamedTuple):
     key: str
     operator: str
     value: str
     effect: str
 
-    def tolerates(self, taint: Taint) -> bool:
+    def tolerates(self, taint: FlavorTaint) -> bool:
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         if self.operator in ("", "Equal"):
@@ -51,25 +55,25 @@ class Toleration(NamedTuple):
 class Flavor(NamedTuple):
     name: str
     labels: Mapping[str, str]
-    taints: tuple[Taint, ...]
-    tolerations: tuple[Toleration, ...]
+    taints: tuple[FlavorTaint, ...]
+    tolerations: tuple[FlavorToleration, ...]
     topology: str | None
 
-    def mismatch(self, constraints: Constraints) -> str | None:
-        """Why pods with these constraints cannot run on nodes of this flavor, in Kueue's words."""
+    def mismatch(self, constraints: FlavorConstraints) -> UntoleratedTaint | AffinityMismatch | None:
+        """Why pods with these constraints cannot run on nodes of this flavor."""
         tolerations = (*constraints.tolerations, *self.tolerations)
         for taint in self.taints:
             if taint.effect in BLOCKING_EFFECTS and not any(each.tolerates(taint) for each in tolerations):
-                return f"untolerated taint {taint} in flavor {self.name}"
+                return UntoleratedTaint(self.name, taint.key, str(taint))
         if not constraints.affinity.matches_flavor(self.labels):
-            return f"flavor {self.name} doesn't match node affinity"
+            return AffinityMismatch(self.name)
         return None
 
 
-class Constraints(NamedTuple):
+class FlavorConstraints(NamedTuple):
     """What a pod demands of its node, as far as a flavor can tell."""
 
-    tolerations: tuple[Toleration, ...]
+    tolerations: tuple[FlavorToleration, ...]
     affinity: NodeAffinity
 
 
@@ -90,13 +94,13 @@ def read_flavor(manifest: object) -> Flavor:
     )
 
 
-def read_constraints(spec: Mapping[str, Any], where: str) -> Constraints:
-    return Constraints(
+def read_constraints(spec: Mapping[str, Any], where: str) -> FlavorConstraints:
+    return FlavorConstraints(
         _read_tolerations(spec.get("tolerations"), f"{where}.tolerations"), read_node_affinity(spec, where)
     )
 
 
-def read_name(manifest: Manifest, kind: str) -> str:
+def read_name(manifest: Body, kind: str) -> str:
     name = read_text(read_map(manifest.get("metadata"), f"{kind} metadata"), "name", f"{kind} metadata")
     if not name:
         raise ValueError(f"a {kind} without metadata.name")
@@ -116,19 +120,19 @@ def read_time(value: object, where: str) -> datetime | None:
     raise ValueError(f"{where}: {value!r} is not a time such as 2026-01-01T00:00:00Z")
 
 
-def _read_taint(taint: Manifest, where: str) -> Taint:
+def _read_taint(taint: Body, where: str) -> FlavorTaint:
     key, value, effect = (read_text(taint, field, where) or "" for field in ("key", "value", "effect"))
-    return Taint(key, value, effect, read_time(taint.get("timeAdded"), f"{where}.timeAdded"))
+    return FlavorTaint(key, value, effect, read_time(taint.get("timeAdded"), f"{where}.timeAdded"))
 
 
-def _read_tolerations(value: object, where: str) -> tuple[Toleration, ...]:
+def _read_tolerations(value: object, where: str) -> tuple[FlavorToleration, ...]:
     return tuple(_read_each(read_maps(value, where), where))
 
 
-def _read_each(tolerations: Iterable[Manifest], where: str) -> Iterable[Toleration]:
+def _read_each(tolerations: Iterable[Body], where: str) -> Iterable[FlavorToleration]:
     for index, each in enumerate(tolerations):
-        fields = (read_text(each, field, f"{where}[{index}]") or "" for field in Toleration._fields)
-        yield Toleration(*fields)
+        fields = (read_text(each, field, f"{where}[{index}]") or "" for field in FlavorToleration._fields)
+        yield FlavorToleration(*fields)
 
 
 def _decimal(text: str) -> int | None:

@@ -1,4 +1,8 @@
-"""What stops a workload before its quota is looked at."""
+"""What stops a workload before its quota is looked at.
+
+Mirrors sigs.k8s.io/kueue/pkg/workload.ValidateAdmissibility and pkg/cache/scheduler.clusterQueue.inactiveReason,
+Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from typing import NamedTuple
 
 from gpuflow.checker.kueue.flavors import Flavor
 from gpuflow.checker.kueue.queues import ClusterQueue, LocalQueue
-from gpuflow.checker.kueue.requests import LimitSummary, Template, limit_range_faults, request_faults
+from gpuflow.checker.kueue.reasons import Inadmissible, Refusal
+from gpuflow.checker.kueue.requests import LimitSummary, PodTemplate, limit_range_faults, request_faults
 from gpuflow.checker.kueue.workloads import Workload
 
 GATE = "kueue.x-k8s.io/admission-gated-by"
@@ -25,24 +30,24 @@ class Known(NamedTuple):
     topologies: Collection[str] | None
 
 
-def own_refusal(workload: Workload) -> str | None:
+def own_refusal(workload: Workload) -> Refusal | None:
     """Why the workload is not queued at all, by what it says itself."""
     if any("resourceClaimName" in pod_set.claims for pod_set in workload.pod_sets):
-        return CLAIMS_REFUSED
+        return Refusal(Inadmissible.CLAIMS, CLAIMS_REFUSED)
     if not workload.is_active:
-        return "The workload is deactivated"
+        return Refusal(Inadmissible.DEACTIVATED, "The workload is deactivated")
     gate = workload.annotations.get(GATE)
-    return f"Admission is gated by: {gate}" if gate else None
+    return Refusal(Inadmissible.GATED, f"Admission is gated by: {gate}") if gate else None
 
 
-def queue_refusal(name: str, queue: LocalQueue | None, cluster_queue: ClusterQueue | None) -> str | None:
+def queue_refusal(name: str, queue: LocalQueue | None, cluster_queue: ClusterQueue | None) -> Refusal | None:
     """Why its LocalQueue leads nowhere."""
     if queue is None:
-        return f"LocalQueue {name} doesn't exist"
+        return Refusal(Inadmissible.NO_LOCAL_QUEUE, f"LocalQueue {name} doesn't exist")
     if queue.is_stopped:
-        return f"LocalQueue {name} is inactive"
+        return Refusal(Inadmissible.LOCAL_QUEUE_STOPPED, f"LocalQueue {name} is inactive")
     if cluster_queue is None:
-        return f"ClusterQueue {queue.cluster_queue} doesn't exist"
+        return Refusal(Inadmissible.NO_CLUSTER_QUEUE, f"ClusterQueue {queue.cluster_queue} doesn't exist")
     return None
 
 
@@ -78,21 +83,22 @@ def admissibility_refusal(
     workload: Workload,
     queue: ClusterQueue,
     labels: Mapping[str, str],
-    templates: tuple[Template, ...],
+    templates: tuple[PodTemplate, ...],
     limits: LimitSummary,
-) -> str | None:
+) -> Refusal | None:
     """Why the scheduler refuses it before it looks for flavors."""
     if workload.check_states & {"Retry", "Rejected"}:
-        return "The workload has failed admission checks"
+        return Refusal(Inadmissible.FAILED_CHECKS, "The workload has failed admission checks")
     if queue.selector is None or not queue.selector.matches(labels):
-        return NAMESPACE_MISMATCH
+        return Refusal(Inadmissible.NAMESPACE, NAMESPACE_MISMATCH)
     places = [(template, f"spec.podSets[{index}].template.spec") for index, template in enumerate(templates)]
     faults = [fault for template, where in places for fault in request_faults(template, where)]
     if faults:
-        return f"resources validation failed: {_aggregate(faults)}"
+        return Refusal(Inadmissible.RESOURCES, f"resources validation failed: {_aggregate(faults)}")
     faults = [fault for template, where in places for fault in limit_range_faults(template, limits, where)]
     if faults:
-        return f"resources didn't satisfy LimitRange constraints: {_aggregate(faults)}"
+        text = f"resources didn't satisfy LimitRange constraints: {_aggregate(faults)}"
+        return Refusal(Inadmissible.LIMIT_RANGE, text)
     return None
 
 

@@ -1,6 +1,8 @@
 """Whom a workload would preempt: the search for victims without fair sharing.
 
 Victims are taken away one by one until the workload fits, then given back, last first, as far as it still fits.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/preemption.Preemptor.classicalPreemptions, Kueue v0.19.2.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import NamedTuple
 from gpuflow.checker.kueue.amounts import FlavorResource, minus
 from gpuflow.checker.kueue.queues import NEVER, Preemption
 from gpuflow.checker.kueue.snapshot import Snapshot
-from gpuflow.checker.kueue.tree import Node
+from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.kueue.workloads import Holder
 
 
-class Asking(NamedTuple):
+class Preemptor(NamedTuple):
     """The workload that asks, as far as preemption cares."""
 
     cluster_queue: str
@@ -33,15 +35,15 @@ class Variant(Enum):
     WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
 
 
-class Candidate(NamedTuple):
+class PreemptionCandidate(NamedTuple):
     holder: Holder
     variant: Variant
-    below: Node | None
+    below: QuotaNode | None
     """The cohort that its ClusterQueue shares with the asking one."""
 
 
 def find_targets(
-    asking: Asking, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
+    asking: Preemptor, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
 ) -> list[Holder]:
     """The workloads to preempt so that `wanted` fits, with quota lacking in `needed`; empty when none will do."""
     own = snapshot.nodes[asking.cluster_queue]
@@ -66,7 +68,7 @@ def find_targets(
 
 
 def _attempts(
-    policy: Preemption, own: Node, needed: Collection[FlavorResource], has_hierarchy: bool, has_priority: bool
+    policy: Preemption, own: QuotaNode, needed: Collection[FlavorResource], has_hierarchy: bool, has_priority: bool
 ) -> tuple[bool, ...]:
     """Whether to try with borrowing, without, or both, and in which order."""
     may_not_borrow = policy.borrow == NEVER
@@ -77,33 +79,33 @@ def _attempts(
 
 
 def _candidates(
-    node: Node,
-    below: Node | None,
+    node: QuotaNode,
+    below: QuotaNode | None,
     variant: Variant | None,
-    asking: Asking,
+    asking: Preemptor,
     snapshot: Snapshot,
     needed: Collection[FlavorResource],
-) -> list[Candidate]:
+) -> list[PreemptionCandidate]:
     """Workloads of one ClusterQueue that may be preempted; without a given variant priorities decide it."""
     policy = asking.preemption.within_queue if variant is Variant.WITHIN_QUEUE else asking.preemption.reclaim
     return [
-        Candidate(holder, variant or _by_priority(holder, asking), below)
+        PreemptionCandidate(holder, variant or _by_priority(holder, asking), below)
         for holder in snapshot.holders.get(node.name, ())
         if not holder.uses.isdisjoint(needed) and _allows(policy, asking, holder)
     ]
 
 
 def _candidates_of_others(
-    asking: Asking, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
-) -> tuple[list[Candidate], list[Candidate]]:
+    asking: Preemptor, snapshot: Snapshot, needed: Collection[FlavorResource], wanted: Mapping[FlavorResource, int]
+) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
     """Those it may preempt because their quota is nearer to it, and those it may by priority."""
     own = snapshot.nodes[asking.cluster_queue]
-    hierarchy: list[Candidate] = []
-    priority: list[Candidate] = []
+    hierarchy: list[PreemptionCandidate] = []
+    priority: list[PreemptionCandidate] = []
     if asking.preemption.reclaim == NEVER:
         return hierarchy, priority
     has_advantage, left = _fits_in_quota(own, wanted)
-    seen: Node | None = None
+    seen: QuotaNode | None = None
     for root in own.path()[1:]:
         found = hierarchy if has_advantage else priority
         variant = Variant.HIERARCHY if has_advantage else None
@@ -115,9 +117,11 @@ def _candidates_of_others(
     return hierarchy, priority
 
 
-def _borrowing_queues(root: Node, seen: Node | None, own: Node, needed: Collection[FlavorResource]) -> list[Node]:
+def _borrowing_queues(
+    root: QuotaNode, seen: QuotaNode | None, own: QuotaNode, needed: Collection[FlavorResource]
+) -> list[QuotaNode]:
     """ClusterQueues below `root` that use more than their quota, outside subtrees that do not."""
-    found: list[Node] = []
+    found: list[QuotaNode] = []
     stack = [root]
     while stack:
         cohort = stack.pop()
@@ -126,13 +130,13 @@ def _borrowing_queues(root: Node, seen: Node | None, own: Node, needed: Collecti
     return found
 
 
-def _fits_in_quota(node: Node, requests: Mapping[FlavorResource, int]) -> tuple[bool, dict[FlavorResource, int]]:
+def _fits_in_quota(node: QuotaNode, requests: Mapping[FlavorResource, int]) -> tuple[bool, dict[FlavorResource, int]]:
     """Whether the requests fit below this node, and what of them its parent has to give."""
     fits = not any(node.borrows_with(key, amount) for key, amount in requests.items())
     return fits, {key: max(0, minus(amount, node.local_available(key))) for key, amount in requests.items()}
 
 
-def _allows(policy: str, asking: Asking, holder: Holder) -> bool:
+def _allows(policy: str, asking: Preemptor, holder: Holder) -> bool:
     if policy == "LowerPriority":
         return asking.priority > holder.priority
     if policy == "LowerOrNewerEqualPriority":
@@ -141,7 +145,7 @@ def _allows(policy: str, asking: Asking, holder: Holder) -> bool:
     return policy == "Any"
 
 
-def _by_priority(holder: Holder, asking: Asking) -> Variant:
+def _by_priority(holder: Holder, asking: Preemptor) -> Variant:
     policy = asking.preemption
     above_threshold = policy.borrow_threshold is not None and holder.priority > policy.borrow_threshold
     if policy.borrow == NEVER or holder.priority >= asking.priority or above_threshold:
@@ -149,7 +153,7 @@ def _by_priority(holder: Holder, asking: Asking) -> Variant:
     return Variant.WHILE_BORROWING
 
 
-def _ordered(*groups: list[Candidate]) -> list[Candidate]:
+def _ordered(*groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
     """Those already on their way out first; then group by group, lowest priority and latest admission first."""
     ranked = [
         sorted(
@@ -168,7 +172,11 @@ def _ordered(*groups: list[Candidate]) -> list[Candidate]:
 
 
 def _is_valid(
-    candidate: Candidate, asking: Asking, snapshot: Snapshot, needed: Collection[FlavorResource], may_borrow: bool
+    candidate: PreemptionCandidate,
+    asking: Preemptor,
+    snapshot: Snapshot,
+    needed: Collection[FlavorResource],
+    may_borrow: bool,
 ) -> bool:
     """Earlier victims may have brought a queue back within its quota: its workloads are safe then."""
     if candidate.variant is Variant.WITHIN_QUEUE:
@@ -183,7 +191,7 @@ def _is_valid(
     return True
 
 
-def _fits(own: Node, wanted: Mapping[FlavorResource, int], may_borrow: bool) -> bool:
+def _fits(own: QuotaNode, wanted: Mapping[FlavorResource, int], may_borrow: bool) -> bool:
     return not any(
         (not may_borrow and own.borrows_with(key, amount)) or amount > max(0, own.available(key))
         for key, amount in wanted.items()
@@ -191,7 +199,7 @@ def _fits(own: Node, wanted: Mapping[FlavorResource, int], may_borrow: bool) -> 
 
 
 def _give_back(
-    targets: list[Holder], snapshot: Snapshot, own: Node, wanted: Mapping[FlavorResource, int], may_borrow: bool
+    targets: list[Holder], snapshot: Snapshot, own: QuotaNode, wanted: Mapping[FlavorResource, int], may_borrow: bool
 ) -> None:
     for index in range(len(targets) - 2, -1, -1):
         snapshot.add(targets[index])

@@ -1,4 +1,8 @@
-"""What a search for flavors comes to: the flavors of each pod set, or what stands against them."""
+"""What a search for flavors comes to: the flavors of each pod set, or what stands against them.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.Assignment.Message and PodSetAssignment.RepresentativeMode,
+Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.reasons import FlavorReason
 from gpuflow.checker.kueue.workloads import PodSet, scaled
 
 Progress = tuple[Mapping[str, int], ...]
 """Per pod set and resource the flavor at which the last scan stopped, -1 when it saw them all."""
 
 
-class Mode(IntEnum):
+class PreemptionMode(IntEnum):
     """How a flavor could be had, best last."""
 
     NO_FIT = 0
@@ -23,25 +28,25 @@ class Mode(IntEnum):
     FIT = 4
 
 
-class Offer(NamedTuple):
+class GranularMode(NamedTuple):
     """How a flavor could be had, and how far up the tree its quota lies."""
 
-    mode: Mode
+    mode: PreemptionMode
     height: int
 
 
-BEST = Offer(Mode.FIT, 0)
-WORST = Offer(Mode.NO_FIT, 2**63 - 1)
+BEST = GranularMode(PreemptionMode.FIT, 0)
+WORST = GranularMode(PreemptionMode.NO_FIT, 2**63 - 1)
 
 
-class Demand(NamedTuple):
+class PodSetResources(NamedTuple):
     """A pod set with what all its pods together ask for."""
 
     pod_set: PodSet
     pods: int
     amounts: Mapping[str, int]
 
-    def scaled_to(self, pods: int) -> Demand:
+    def scaled_to(self, pods: int) -> PodSetResources:
         if self.pods in (0, pods):
             return self
         return self._replace(pods=pods, amounts=scaled(self.amounts, self.pods, pods))
@@ -51,24 +56,27 @@ class Choice(NamedTuple):
     """The flavor chosen for one resource."""
 
     flavor: str
-    mode: Mode
+    mode: PreemptionMode
     stopped_at: int
 
 
 class Found(NamedTuple):
     """What the search came to for one pod set."""
 
-    demand: Demand
+    demand: PodSetResources
     choices: Mapping[str, Choice]
-    reasons: tuple[str, ...]
+    reasons: tuple[FlavorReason, ...]
     error: str | None = None
 
+    def sentences(self) -> list[str]:
+        return [each.sentence() for each in self.reasons]
+
     @property
-    def mode(self) -> Mode:
+    def mode(self) -> PreemptionMode:
         if self.error is None and not self.reasons:
-            return Mode.FIT
+            return PreemptionMode.FIT
         if self.error is not None or not self.choices:
-            return Mode.NO_FIT
+            return PreemptionMode.NO_FIT
         return min(choice.mode for choice in self.choices.values())
 
 
@@ -79,8 +87,8 @@ class Proposal(NamedTuple):
     usage: Mapping[FlavorResource, int]
 
     @property
-    def mode(self) -> Mode:
-        return min((each.mode for each in self.found), default=Mode.NO_FIT)
+    def mode(self) -> PreemptionMode:
+        return min((each.mode for each in self.found), default=PreemptionMode.NO_FIT)
 
     @property
     def progress(self) -> Progress:
@@ -93,8 +101,15 @@ class Proposal(NamedTuple):
             (choice.flavor, resource)
             for each in self.found
             for resource, choice in each.choices.items()
-            if choice.mode is not Mode.FIT
+            if choice.mode is not PreemptionMode.FIT
         }
+
+    @property
+    def reasons(self) -> tuple[FlavorReason, ...]:
+        """What the message lists; nothing where an error hides it."""
+        if any(each.error is not None for each in self.found):
+            return ()
+        return tuple(dict.fromkeys(reason for each in self.found for reason in each.reasons))
 
     def message(self) -> str:
         parts = []
@@ -103,5 +118,5 @@ class Proposal(NamedTuple):
             if each.error is not None:
                 return f"failed to assign flavors to pod set {name}: {each.error}"
             if each.reasons:
-                parts.append(f"couldn't assign flavors to pod set {name}: {', '.join(sorted(each.reasons))}")
+                parts.append(f"couldn't assign flavors to pod set {name}: {', '.join(sorted(each.sentences()))}")
         return "; ".join(parts)

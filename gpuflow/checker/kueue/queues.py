@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from gpuflow.checker.kueue.amounts import FlavorResource, quota_amount
 from gpuflow.checker.kueue.flavors import read_name
-from gpuflow.kubernetes.admission.pod import Manifest, read_integer, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
 from gpuflow.kubernetes.labels import Selector, read_selector
 from gpuflow.resources import read_map, read_maps, read_quantity, read_texts
 
@@ -26,7 +26,7 @@ STOP = ("None", "Hold", "HoldAndDrain")
 STRATEGIES = ("BestEffortFIFO", "StrictFIFO")
 
 
-class Quota(NamedTuple):
+class FlavorQuota(NamedTuple):
     nominal: int
     borrowing: int | None
     lending: int | None
@@ -54,7 +54,7 @@ class Preemption(NamedTuple):
     borrow_threshold: int | None
 
 
-class Check(NamedTuple):
+class AdmissionCheckRule(NamedTuple):
     """An AdmissionCheck that a ClusterQueue names, for all flavors when it names none."""
 
     name: str
@@ -65,14 +65,14 @@ class ClusterQueue(NamedTuple):
     name: str
     cohort: str
     groups: tuple[ResourceGroup, ...]
-    quotas: Mapping[FlavorResource, Quota]
+    quotas: Mapping[FlavorResource, FlavorQuota]
     fungibility: Fungibility
     preemption: Preemption
     selector: Selector | None
     is_stopped: bool
     is_terminating: bool
     is_strict: bool
-    checks: tuple[Check, ...]
+    checks: tuple[AdmissionCheckRule, ...]
 
     def group_of(self, resource: str) -> ResourceGroup | None:
         return next((group for group in self.groups if resource in group.covered), None)
@@ -85,7 +85,7 @@ class ClusterQueue(NamedTuple):
 class Cohort(NamedTuple):
     name: str
     parent: str
-    quotas: Mapping[FlavorResource, Quota]
+    quotas: Mapping[FlavorResource, FlavorQuota]
 
 
 class LocalQueue(NamedTuple):
@@ -147,9 +147,9 @@ def by_name(objects: Iterable[Named], kind: str) -> dict[str, Named]:
     return found
 
 
-def _read_groups(value: object, where: str) -> tuple[tuple[ResourceGroup, ...], dict[FlavorResource, Quota]]:
+def _read_groups(value: object, where: str) -> tuple[tuple[ResourceGroup, ...], dict[FlavorResource, FlavorQuota]]:
     groups: list[ResourceGroup] = []
-    quotas: dict[FlavorResource, Quota] = {}
+    quotas: dict[FlavorResource, FlavorQuota] = {}
     for index, group in enumerate(read_maps(value, where)):
         at = f"{where}[{index}]"
         flavors = read_maps(group.get("flavors"), f"{at}.flavors")
@@ -164,16 +164,16 @@ def _read_groups(value: object, where: str) -> tuple[tuple[ResourceGroup, ...], 
     return tuple(groups), quotas
 
 
-def _read_quota(item: Manifest, resource: str, where: str) -> Quota:
+def _read_quota(item: Body, resource: str, where: str) -> FlavorQuota:
     nominal = _read_amount(item, "nominalQuota", resource, where)
     borrowing, lending = (
         None if item.get(field) is None else _read_amount(item, field, resource, where)
         for field in ("borrowingLimit", "lendingLimit")
     )
-    return Quota(nominal, borrowing, lending)
+    return FlavorQuota(nominal, borrowing, lending)
 
 
-def _read_amount(item: Manifest, field: str, resource: str, where: str) -> int:
+def _read_amount(item: Body, field: str, resource: str, where: str) -> int:
     try:
         quantity = read_quantity(item.get(field))
     except ValueError as error:
@@ -183,7 +183,7 @@ def _read_amount(item: Manifest, field: str, resource: str, where: str) -> int:
     return quota_amount(resource, quantity)
 
 
-def _read_fungibility(spec: Manifest, where: str) -> Fungibility:
+def _read_fungibility(spec: Body, where: str) -> Fungibility:
     where = f"{where}.flavorFungibility"
     borrow = read_choice(spec, "whenCanBorrow", where, SEARCH) or MAY_STOP
     preempt = read_choice(spec, "whenCanPreempt", where, SEARCH) or TRY_NEXT
@@ -194,7 +194,7 @@ def _read_fungibility(spec: Manifest, where: str) -> Fungibility:
     )
 
 
-def _read_preemption(spec: Manifest, where: str) -> Preemption:
+def _read_preemption(spec: Body, where: str) -> Preemption:
     borrow = read_map(spec.get("borrowWithinCohort"), f"{where}.borrowWithinCohort")
     return Preemption(
         read_choice(spec, "withinClusterQueue", where, WITHIN_QUEUE) or NEVER,
@@ -204,21 +204,24 @@ def _read_preemption(spec: Manifest, where: str) -> Preemption:
     )
 
 
-def _read_checks(spec: Manifest, where: str) -> tuple[Check, ...]:
-    every = [Check(name, frozenset()) for name in read_texts(spec.get("admissionChecks"), f"{where}.admissionChecks")]
+def _read_checks(spec: Body, where: str) -> tuple[AdmissionCheckRule, ...]:
+    every = [
+        AdmissionCheckRule(name, frozenset())
+        for name in read_texts(spec.get("admissionChecks"), f"{where}.admissionChecks")
+    ]
     where = f"{where}.admissionChecksStrategy"
     strategy = read_map(spec.get("admissionChecksStrategy"), where)
     for rule in read_maps(strategy.get("admissionChecks"), f"{where}.admissionChecks"):
         flavors = frozenset(read_texts(rule.get("onFlavors"), f"{where}.onFlavors"))
-        every.append(Check(read_text(rule, "name", where) or "", flavors))
+        every.append(AdmissionCheckRule(read_text(rule, "name", where) or "", flavors))
     return tuple(every)
 
 
-def _is_stopped(spec: Manifest, where: str) -> bool:
+def _is_stopped(spec: Body, where: str) -> bool:
     return (read_choice(spec, "stopPolicy", where, STOP) or "None") != "None"
 
 
-def read_choice(spec: Manifest, field: str, where: str, choices: tuple[str, ...]) -> str:
+def read_choice(spec: Body, field: str, where: str, choices: tuple[str, ...]) -> str:
     """One of the words that a field takes, or nothing."""
     value = read_text(spec, field, where) or ""
     if value and value not in choices:

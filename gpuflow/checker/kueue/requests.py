@@ -1,4 +1,7 @@
-"""What the pods of a pod set ask for: container resources, LimitRange defaults, overhead, transformations."""
+"""What the pods of a pod set ask for: container resources, LimitRange defaults, overhead, transformations.
+
+Mirrors sigs.k8s.io/kueue/pkg/workload.AdjustResources, totalRequestsFromPodSets and ValidateLimitRange, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Resources(NamedTuple):
     is_sidecar: bool = False
 
 
-class Template(NamedTuple):
+class PodTemplate(NamedTuple):
     """The resources of one pod of a pod set."""
 
     containers: tuple[Resources, ...]
@@ -44,7 +47,7 @@ class Template(NamedTuple):
         return combine_requests(total, self.level.requests if self.level else {}, self.overhead)
 
 
-class Bounds(NamedTuple):
+class LimitBounds(NamedTuple):
     minimum: dict[str, Quantity]
     maximum: dict[str, Quantity]
 
@@ -54,17 +57,17 @@ class LimitSummary(NamedTuple):
 
     default_requests: dict[str, Quantity]
     default_limits: dict[str, Quantity]
-    bounds: dict[str, Bounds]
+    bounds: dict[str, LimitBounds]
 
 
-def read_template(spec: Mapping[str, Any], where: str) -> Template:
+def read_template(spec: Mapping[str, Any], where: str) -> PodTemplate:
     def containers(field: str) -> tuple[Resources, ...]:
         return tuple(
             _read_resources(each, f"{where}.{field}[{index}]")
             for index, each in enumerate(read_maps(spec.get(field), f"{where}.{field}"))
         )
 
-    return Template(
+    return PodTemplate(
         containers("containers"),
         containers("initContainers"),
         None if spec.get("resources") is None else _read_resources(spec, where),
@@ -81,7 +84,7 @@ def summarize(limit_ranges: Iterable[LimitRange]) -> LimitSummary:
         for name, quantity in each.default_limits.items():
             summary.default_limits.setdefault(name, quantity)
         for item in each.bounds:
-            bounds = summary.bounds.setdefault(item.kind, Bounds({}, {}))
+            bounds = summary.bounds.setdefault(item.kind, LimitBounds({}, {}))
             for name, quantity in item.minimum.items():
                 bounds.minimum[name] = max(quantity, bounds.minimum.get(name, quantity))
             for name, quantity in item.maximum.items():
@@ -89,7 +92,7 @@ def summarize(limit_ranges: Iterable[LimitRange]) -> LimitSummary:
     return summary
 
 
-def adjusted(template: Template, limits: LimitSummary, runtime_classes: Mapping[str, RuntimeClass]) -> Template:
+def adjusted(template: PodTemplate, limits: LimitSummary, runtime_classes: Mapping[str, RuntimeClass]) -> PodTemplate:
     """The template as Kueue charges it: with overhead, LimitRange defaults, and limits for missing requests."""
     overhead = template.overhead
     runtime = runtime_classes.get(template.runtime_class or "")
@@ -110,7 +113,7 @@ def adjusted(template: Template, limits: LimitSummary, runtime_classes: Mapping[
     )
 
 
-def pod_amounts(template: Template, configuration: Configuration) -> dict[str, int]:
+def pod_amounts(template: PodTemplate, configuration: Configuration) -> dict[str, int]:
     """What one pod is charged, in the order in which Kueue visits resources."""
     requests = {
         name: quantity for name, quantity in template.requests().items() if not name.startswith(configuration.excluded)
@@ -141,7 +144,7 @@ def _transformed(requests: ResourceList, configuration: Configuration) -> dict[s
     return retained
 
 
-def request_faults(template: Template, where: str) -> Iterator[str]:
+def request_faults(template: PodTemplate, where: str) -> Iterator[str]:
     """Requests above limits, in Kueue's words."""
     named = [
         *((f"{where}.initContainers[{index}]", each) for index, each in enumerate(template.init_containers)),
@@ -152,7 +155,7 @@ def request_faults(template: Template, where: str) -> Iterator[str]:
         yield from _fault(field, _greater(resources.requests, resources.limits), ABOVE_LIMITS)
 
 
-def limit_range_faults(template: Template, limits: LimitSummary, where: str) -> Iterator[str]:
+def limit_range_faults(template: PodTemplate, limits: LimitSummary, where: str) -> Iterator[str]:
     """Bounds of LimitRanges that the template does not keep, in Kueue's words."""
     bounds = limits.bounds.get("Container")
     if bounds:

@@ -1,14 +1,28 @@
-"""The search for flavors: pod set by pod set, resource group by resource group, flavor by flavor."""
+"""The search for flavors: pod set by pod set, resource group by resource group, flavor by flavor.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.FlavorAssigner.findFlavorForPodSets, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
-from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp, in_visiting_order, minus, plus
-from gpuflow.checker.kueue.preemption import Asking, find_targets
-from gpuflow.checker.kueue.proposal import BEST, WORST, Choice, Demand, Found, Mode, Offer, Progress, Proposal
+from gpuflow.checker.kueue.amounts import FlavorResource, clamp, in_visiting_order, minus, plus
+from gpuflow.checker.kueue.preemption import Preemptor, find_targets
+from gpuflow.checker.kueue.proposal import (
+    BEST,
+    WORST,
+    Choice,
+    Found,
+    GranularMode,
+    PodSetResources,
+    PreemptionMode,
+    Progress,
+    Proposal,
+)
 from gpuflow.checker.kueue.queues import NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue, Fungibility, ResourceGroup
+from gpuflow.checker.kueue.reasons import AboveCapacity, FlavorNotFound, FlavorReason, NoUnusedQuota, Uncovered
 from gpuflow.checker.kueue.snapshot import Snapshot
 from gpuflow.checker.kueue.topology import topology_fault, topology_mismatch
 
@@ -18,7 +32,7 @@ class Search:
 
     def __init__(
         self,
-        asking: Asking,
+        asking: Preemptor,
         snapshot: Snapshot,
         queue: ClusterQueue,
         progress: Progress,
@@ -39,7 +53,7 @@ class Search:
         known = (self.snapshot.flavors[name] for name in self.queue.flavors if name in self.snapshot.flavors)
         return {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
 
-    def run(self, demands: Sequence[Demand]) -> Proposal:
+    def run(self, demands: Sequence[PodSetResources]) -> Proposal:
         found: list[Found] = []
         usage: dict[FlavorResource, int] = {}
         if self.queue.group_of("pods"):
@@ -60,7 +74,7 @@ class Search:
             if has_failed:
                 return Proposal(tuple(found), usage)
         proposal = Proposal(tuple(found), usage)
-        return proposal if proposal.mode is Mode.NO_FIT else self._placed(proposal)
+        return proposal if proposal.mode is PreemptionMode.NO_FIT else self._placed(proposal)
 
     def _placed(self, proposal: Proposal) -> Proposal:
         """The proposal, with what topology-aware scheduling has against it without looking at nodes."""
@@ -73,8 +87,8 @@ class Search:
         return proposal._replace(found=tuple(map(placed, proposal.found)))
 
     def _choose(
-        self, group: list[Demand], indices: list[int], usage: Mapping[FlavorResource, int]
-    ) -> tuple[dict[str, Choice], list[str]]:
+        self, group: list[PodSetResources], indices: list[int], usage: Mapping[FlavorResource, int]
+    ) -> tuple[dict[str, Choice], list[FlavorReason]]:
         """Flavors for all resources of a group of pod sets that share them, or none with the reasons."""
         total: dict[str, int] = {}
         for demand in group:
@@ -82,13 +96,13 @@ class Search:
                 total[name] = clamp(total.get(name, 0) + amount)
         total = in_visiting_order(total)
         choices: dict[str, Choice] = {}
-        reasons: list[str] = []
+        reasons: list[FlavorReason] = []
         for name, amount in total.items():
             resource_group = self.queue.group_of(name)
             if resource_group is None:
                 if amount == 0 or self.ignores_undeclared:
                     continue
-                return {}, [f"resource {name} unavailable in ClusterQueue"]
+                return {}, [Uncovered(name)]
             if name in choices:
                 continue
             covered = {each: total[each] for each in total if each in resource_group.covered}
@@ -96,23 +110,23 @@ class Search:
             if not best:
                 return {}, why
             choices |= best
-            if offer.mode is not Mode.FIT:
+            if offer.mode is not PreemptionMode.FIT:
                 reasons += why
         return choices, reasons
 
     def _scan(
         self,
-        group: list[Demand],
+        group: list[PodSetResources],
         first: int,
         resource: str,
         requests: Mapping[str, int],
         resource_group: ResourceGroup,
         usage: Mapping[FlavorResource, int],
-    ) -> tuple[dict[str, Choice], Offer, list[str]]:
+    ) -> tuple[dict[str, Choice], GranularMode, list[FlavorReason]]:
         """The best flavor of a resource group, going on where the last scan stopped."""
         best: dict[str, Choice] = {}
         best_offer = WORST
-        reasons: list[str] = []
+        reasons: list[FlavorReason] = []
         stopped_at = -1
         start = self.progress[first].get(resource, -1) + 1 if first < len(self.progress) else 0
         for index in range(start, len(resource_group.flavors)):
@@ -130,7 +144,7 @@ class Search:
                     reasons.append(reason)
                 if _is_better(offer, own, self.queue.fungibility):
                     offer = own
-                if offer.mode is not Mode.NO_FIT:
+                if offer.mode is not PreemptionMode.NO_FIT:
                     choices[name] = Choice(flavor, own.mode, -1)
             if not _goes_on(offer, self.queue.fungibility):
                 best, best_offer = choices, offer
@@ -141,41 +155,37 @@ class Search:
             stopped_at = -1
         return {name: each._replace(stopped_at=stopped_at) for name, each in best.items()}, best_offer, reasons
 
-    def _mismatch(self, name: str, group: list[Demand], resource_group: ResourceGroup) -> str | None:
+    def _mismatch(self, name: str, group: list[PodSetResources], resource_group: ResourceGroup) -> FlavorReason | None:
         flavor = self.snapshot.flavors.get(name)
         if flavor is None:
-            return f"flavor {name} not found"
+            return FlavorNotFound(name)
         for demand in group:
-            mismatch = topology_mismatch(demand.pod_set, flavor, self.queue, self.topologies, resource_group.covered)
-            mismatch = mismatch or flavor.mismatch(demand.pod_set.constraints)
-            if mismatch:
-                return mismatch
+            covered = resource_group.covered
+            mismatch = topology_mismatch(demand.pod_set, flavor, self.queue, self.topologies, covered)
+            reason = mismatch or flavor.mismatch(demand.pod_set.constraints)
+            if reason:
+                return reason
         return None
 
-    def _offer(self, flavor: str, resource: str, before: int, amount: int) -> tuple[Offer, str | None]:
+    def _offer(self, flavor: str, resource: str, before: int, amount: int) -> tuple[GranularMode, FlavorReason | None]:
         """How so much of a flavor could be had, on top of what pod sets before took, and what is against it."""
         key = flavor, resource
         total = plus(before, amount)
         most = self.node.potential(key)
         if total > most:
-            return Offer(Mode.NO_FIT, 0), (
-                f"insufficient quota for {resource} in flavor {flavor}, previously considered podsets requests "
-                f"({amount_text(resource, before)}) + current podset request "
-                f"({amount_text(resource, amount, is_quota=False)}) > maximum capacity ({amount_text(resource, most)})"
-            )
+            return GranularMode(PreemptionMode.NO_FIT, 0), AboveCapacity(resource, flavor, before, amount, most)
         height, may_reclaim = self.node.lowest_fit(key, total)
         available = max(0, self.node.available(key))
         if total <= available:
-            return Offer(Mode.FIT, height), None
+            return GranularMode(PreemptionMode.FIT, height), None
         self.lacked_quota = True
-        missing = amount_text(resource, minus(total, available))
-        reason = f"insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed"
+        reason = NoUnusedQuota(resource, flavor, minus(total, available))
         nominal = self.node.subtree.get(key, 0)
         if nominal >= total or may_reclaim or self.queue.preemption.borrow != NEVER:
             return self._preemption(key, total), reason
-        return Offer(Mode.NO_FIT, height), reason
+        return GranularMode(PreemptionMode.NO_FIT, height), reason
 
-    def _preemption(self, key: FlavorResource, total: int) -> Offer:
+    def _preemption(self, key: FlavorResource, total: int) -> GranularMode:
         """What preemption in this flavor and resource alone would come to."""
         targets = find_targets(self.asking, self.snapshot, {key}, {key: total})
         for target in targets:
@@ -184,12 +194,12 @@ class Search:
         for target in targets:
             self.snapshot.add(target)
         if not targets:
-            return Offer(Mode.NO_CANDIDATES, height)
+            return GranularMode(PreemptionMode.NO_CANDIDATES, height)
         is_within_queue = any(target.cluster_queue == self.queue.name for target in targets)
-        return Offer(Mode.PREEMPT if is_within_queue else Mode.RECLAIM, height)
+        return GranularMode(PreemptionMode.PREEMPT if is_within_queue else PreemptionMode.RECLAIM, height)
 
 
-def _groups(demands: Sequence[Demand]) -> list[list[int]]:
+def _groups(demands: Sequence[PodSetResources]) -> list[list[int]]:
     """The pod sets that must share their flavors, by a common topology group; most stand alone."""
     groups: dict[str, list[int]] = {}
     for index, demand in enumerate(demands):
@@ -198,20 +208,20 @@ def _groups(demands: Sequence[Demand]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _is_better(one: Offer, other: Offer, fungibility: Fungibility) -> bool:
-    if Mode.NO_FIT in (one.mode, other.mode):
-        return one.mode is not Mode.NO_FIT
-    if (one.mode is Mode.NO_CANDIDATES) is not (other.mode is Mode.NO_CANDIDATES):
-        return other.mode is Mode.NO_CANDIDATES
+def _is_better(one: GranularMode, other: GranularMode, fungibility: Fungibility) -> bool:
+    if PreemptionMode.NO_FIT in (one.mode, other.mode):
+        return one.mode is not PreemptionMode.NO_FIT
+    if (one.mode is PreemptionMode.NO_CANDIDATES) is not (other.mode is PreemptionMode.NO_CANDIDATES):
+        return other.mode is PreemptionMode.NO_CANDIDATES
     if fungibility.preference == PREEMPTION_FIRST:
         return (-one.height, one.mode) > (-other.height, other.mode)
     return (one.mode, -one.height) > (other.mode, -other.height)
 
 
-def _goes_on(offer: Offer, fungibility: Fungibility) -> bool:
+def _goes_on(offer: GranularMode, fungibility: Fungibility) -> bool:
     """Whether the search looks at the next flavor too."""
-    if offer.mode in (Mode.NO_FIT, Mode.NO_CANDIDATES):
+    if offer.mode in (PreemptionMode.NO_FIT, PreemptionMode.NO_CANDIDATES):
         return True
-    if offer.mode is not Mode.FIT and fungibility.when_can_preempt == TRY_NEXT:
+    if offer.mode is not PreemptionMode.FIT and fungibility.when_can_preempt == TRY_NEXT:
         return True
     return offer.height > 0 and fungibility.when_can_borrow == TRY_NEXT

@@ -1,4 +1,7 @@
-"""Topology-aware scheduling, as far as it can be judged without looking at nodes."""
+"""Topology-aware scheduling, as far as it can be checked without looking at nodes.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.checkPodSetAndFlavorMatchForTAS, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 from gpuflow.checker.kueue.flavors import Flavor
 from gpuflow.checker.kueue.queues import ClusterQueue
+from gpuflow.checker.kueue.reasons import TopologyMismatch
 from gpuflow.checker.kueue.workloads import PodSet
 
 
@@ -16,13 +20,13 @@ def asks_topology(pod_set: PodSet, queue: ClusterQueue, topologies: Mapping[str,
 
 def topology_mismatch(
     pod_set: PodSet, flavor: Flavor, queue: ClusterQueue, topologies: Mapping[str, str], covered: Collection[str]
-) -> str | None:
-    """Why a flavor is not for this pod set, in Kueue's words."""
+) -> TopologyMismatch | None:
+    """Why a flavor is not for this pod set."""
     if not asks_topology(pod_set, queue, topologies):
         if flavor.topology is not None:
-            return f'Flavor "{flavor.name}" supports only TopologyAwareScheduling'
+            return TopologyMismatch(flavor.name, is_topology_aware=True)
     elif pod_set.asks_topology and flavor.topology is None and not set(covered).isdisjoint(pod_set.template.requests()):
-        return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
+        return TopologyMismatch(flavor.name, is_topology_aware=False)
     return None
 
 

@@ -1,26 +1,29 @@
-"""The tree of quota: ClusterQueues are its leaves, cohorts lend between them what lending limits let out."""
+"""The tree of quota: ClusterQueues are its leaves, cohorts lend between them what lending limits let out.
+
+Mirrors sigs.k8s.io/kueue/pkg/cache/scheduler.available, potentialAvailable, addUsage and removeUsage, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
 from gpuflow.checker.kueue.amounts import FlavorResource, minus, plus
-from gpuflow.checker.kueue.queues import ClusterQueue, Cohort, Quota
+from gpuflow.checker.kueue.queues import ClusterQueue, Cohort, FlavorQuota
 
-NO_QUOTA = Quota(0, None, None)
+NO_QUOTA = FlavorQuota(0, None, None)
 
 
-class Node:
+class QuotaNode:
     """A ClusterQueue or a cohort: its own quota, that of everything below it, and what is used of it."""
 
     __slots__ = ("cohorts", "height", "name", "parent", "queues", "quotas", "subtree", "usage")
 
-    def __init__(self, name: str, quotas: Mapping[FlavorResource, Quota], parent: Node | None) -> None:
+    def __init__(self, name: str, quotas: Mapping[FlavorResource, FlavorQuota], parent: QuotaNode | None) -> None:
         self.name = name
         self.quotas = quotas
         self.parent = parent
-        self.cohorts: list[Node] = []
-        self.queues: list[Node] = []
+        self.cohorts: list[QuotaNode] = []
+        self.queues: list[QuotaNode] = []
         """ClusterQueues directly below that are active; the others still count in quota and usage."""
         self.height = 0
         self.subtree = {key: quota.nominal for key, quota in quotas.items()}
@@ -34,7 +37,7 @@ class Node:
     def local_available(self, key: FlavorResource) -> int:
         return max(0, minus(self.local(key), self.usage.get(key, 0)))
 
-    def path(self) -> list[Node]:
+    def path(self) -> list[QuotaNode]:
         """This node and everything above it, the root last."""
         path = [self]
         while (above := path[-1].parent) is not None:
@@ -121,19 +124,19 @@ def cyclic_cohorts(cohorts: Mapping[str, Cohort]) -> frozenset[str]:
 
 def build_tree(
     queues: Iterable[ClusterQueue], cohorts: Mapping[str, Cohort], active: Collection[str]
-) -> dict[str, Node]:
+) -> dict[str, QuotaNode]:
     """The nodes of the ClusterQueues, tied together above; those below a cycle of cohorts are left out."""
     cyclic = cyclic_cohorts(cohorts)
-    nodes: dict[str, Node] = {}
-    order: list[Node] = []
-    leaves: dict[str, Node] = {}
+    nodes: dict[str, QuotaNode] = {}
+    order: list[QuotaNode] = []
+    leaves: dict[str, QuotaNode] = {}
     for name in cohorts.keys() - cyclic:
         _cohort_node(name, cohorts, nodes, order)
     for queue in queues:
         if queue.cohort in cyclic:
             continue
         parent = _cohort_node(queue.cohort, cohorts, nodes, order) if queue.cohort else None
-        leaf = leaves[queue.name] = Node(queue.name, queue.quotas, parent)
+        leaf = leaves[queue.name] = QuotaNode(queue.name, queue.quotas, parent)
         if parent is not None:
             _lend(leaf)
             if queue.name in active:
@@ -146,14 +149,16 @@ def build_tree(
     return leaves
 
 
-def _lend(node: Node) -> None:
+def _lend(node: QuotaNode) -> None:
     assert node.parent is not None
     above = node.parent.subtree
     for key, amount in node.subtree.items():
         above[key] = plus(above.get(key, 0), minus(amount, node.local(key)))
 
 
-def _cohort_node(name: str, cohorts: Mapping[str, Cohort], nodes: dict[str, Node], order: list[Node]) -> Node:
+def _cohort_node(
+    name: str, cohorts: Mapping[str, Cohort], nodes: dict[str, QuotaNode], order: list[QuotaNode]
+) -> QuotaNode:
     """The node of a cohort, made with those above it when it is new; a cohort without an object has no quota."""
     way = []
     at = name
@@ -162,7 +167,7 @@ def _cohort_node(name: str, cohorts: Mapping[str, Cohort], nodes: dict[str, Node
         at = cohorts[at].parent if at in cohorts else ""
     parent = nodes.get(at)
     for below in reversed(way):
-        nodes[below] = Node(below, cohorts[below].quotas if below in cohorts else {}, parent)
+        nodes[below] = QuotaNode(below, cohorts[below].quotas if below in cohorts else {}, parent)
         if parent is not None:
             parent.cohorts.append(nodes[below])
         order.append(nodes[below])

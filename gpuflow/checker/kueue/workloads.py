@@ -1,4 +1,7 @@
-"""Workloads: the one that asks, and those that already hold quota."""
+"""Workloads: the one that asks, and those that already hold quota.
+
+Mirrors sigs.k8s.io/kueue/pkg/workload.Ordering.GetQueueOrderTimestamp and PodSetResources.ScaledTo, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from gpuflow.checker.kueue.amounts import FlavorResource, clamp, plus, request_amount
-from gpuflow.checker.kueue.flavors import Constraints, read_constraints, read_name, read_time
-from gpuflow.checker.kueue.requests import Template, read_template
-from gpuflow.kubernetes.admission.pod import Manifest, read_integer, read_object, read_text
+from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, read_name, read_time
+from gpuflow.checker.kueue.requests import PodTemplate, read_template
+from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.resources import read_map, read_maps, read_resource_list
 
@@ -28,7 +31,7 @@ EXPLICIT_TOPOLOGY = (
 )
 
 
-class Condition(NamedTuple):
+class WorkloadCondition(NamedTuple):
     is_true: bool
     reason: str
     since: datetime | None
@@ -39,8 +42,8 @@ class PodSet(NamedTuple):
     pods: int
     fewest: int
     """How many pods it can do with."""
-    template: Template
-    constraints: Constraints
+    template: PodTemplate
+    constraints: FlavorConstraints
     asks_topology: bool
     topology_group: str | None
     claims: frozenset[str]
@@ -56,7 +59,7 @@ class Workload(NamedTuple):
     created: datetime | None
     is_active: bool
     pod_sets: tuple[PodSet, ...]
-    conditions: Mapping[str, Condition]
+    conditions: Mapping[str, WorkloadCondition]
     reclaimable: Mapping[str, int]
     annotations: Mapping[str, str]
     check_states: frozenset[str]
@@ -95,7 +98,7 @@ def read_workload(manifest: object) -> Workload:
     return workload._replace(pod_sets=_read_pod_sets(spec.get("podSets"), f"Workload {workload.name}"))
 
 
-def _read_head(manifest: Manifest) -> Workload:
+def _read_head(manifest: Body) -> Workload:
     """Everything but the pod sets."""
     name = read_name(manifest, "Workload")
     where = f"Workload {name}"
@@ -158,7 +161,7 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
     )
 
 
-def _held(item: Manifest, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:
+def _held(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:
     """What one pod set holds, less what its early finishers have given back."""
     name = read_text(item, "name", where) or ""
     planned = counts.get(name, 0)
@@ -170,7 +173,7 @@ def _held(item: Manifest, workload: Workload, counts: Mapping[str, int], where: 
     return scaled(amounts, count, left) if left < count else amounts
 
 
-def _read_counts(manifest: Manifest, where: str) -> dict[str, int]:
+def _read_counts(manifest: Body, where: str) -> dict[str, int]:
     """How many pods each pod set was made with."""
     counts = {}
     for item in read_maps(read_map(manifest.get("spec"), where).get("podSets"), f"{where}.podSets"):
@@ -196,7 +199,7 @@ def _read_pod_sets(value: object, where: str) -> tuple[PodSet, ...]:
     return tuple(pod_sets.values())
 
 
-def _read_pod_set(item: Manifest, where: str) -> PodSet:
+def _read_pod_set(item: Body, where: str) -> PodSet:
     template = read_map(item.get("template"), f"{where}.template")
     spec = read_map(template.get("spec"), f"{where}.template.spec")
     pods, fewest = read_integer(item, "count", where), read_integer(item, "minCount", where)
@@ -223,16 +226,16 @@ def _claims(spec: Mapping[str, Any], where: str) -> frozenset[str]:
     return frozenset(kind for claim in claims for kind in kinds if claim.get(kind) is not None)
 
 
-def _is_active(spec: Manifest, where: str) -> bool:
+def _is_active(spec: Body, where: str) -> bool:
     active = spec.get("active")
     if active is not None and not isinstance(active, bool):
         raise ValueError(f"{where}.active: must be true or false, not {active!r}")
     return active is not False
 
 
-def _read_conditions(value: object, where: str) -> dict[str, Condition]:
+def _read_conditions(value: object, where: str) -> dict[str, WorkloadCondition]:
     return {
-        read_text(item, "type", f"{where}[{index}]") or "": Condition(
+        read_text(item, "type", f"{where}[{index}]") or "": WorkloadCondition(
             item.get("status") == "True",
             read_text(item, "reason", f"{where}[{index}]") or "",
             read_time(item.get("lastTransitionTime"), f"{where}[{index}].lastTransitionTime"),

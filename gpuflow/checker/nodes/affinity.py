@@ -1,4 +1,7 @@
-"""Required affinity and anti-affinity between pods."""
+"""Required affinity and anti-affinity between pods.
+
+Mirrors k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity.InterPodAffinity.Filter, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ NO_ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
 NO_EXISTING: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
 
 
-class Term(NamedTuple):
+class PodAffinityTerm(NamedTuple):
     selector: Selector | None
     topology_key: str
     namespaces: frozenset[str]
@@ -37,7 +40,7 @@ class Term(NamedTuple):
         """Whether the labels of namespaces decide; an empty selector takes all of them unseen."""
         return self.namespace_selector is not None and bool(self.namespace_selector.requirements)
 
-    def unrolled(self, namespaces: Namespaces) -> Term:
+    def unrolled(self, namespaces: Namespaces) -> PodAffinityTerm:
         """The term with the namespaces it selects named, as the scheduler has it for the pod in hand.
 
         The selector stays, and is asked with no labels: one such as `DoesNotExist` then means every namespace.
@@ -51,8 +54,8 @@ class Term(NamedTuple):
 class Affinity(NamedTuple):
     """The required terms of a pod."""
 
-    together: tuple[Term, ...]
-    apart: tuple[Term, ...]
+    together: tuple[PodAffinityTerm, ...]
+    apart: tuple[PodAffinityTerm, ...]
 
     def __bool__(self) -> bool:
         return bool(self.together or self.apart)
@@ -75,7 +78,9 @@ def read_affinity(spec: Mapping[str, Any], namespace: str, labels: Labels | None
     )
 
 
-def _read_terms(affinity: Mapping[str, Any], field: str, namespace: str, labels: Labels | None) -> tuple[Term, ...]:
+def _read_terms(
+    affinity: Mapping[str, Any], field: str, namespace: str, labels: Labels | None
+) -> tuple[PodAffinityTerm, ...]:
     where = f"spec.affinity.{field}"
     items = read_map(affinity.get(field), where).get(REQUIRED)
     where += f".{REQUIRED}"
@@ -84,7 +89,7 @@ def _read_terms(affinity: Mapping[str, Any], field: str, namespace: str, labels:
     )
 
 
-def _read_term(item: Mapping[str, Any], where: str, namespace: str, labels: Labels | None) -> Term:
+def _read_term(item: Mapping[str, Any], where: str, namespace: str, labels: Labels | None) -> PodAffinityTerm:
     selector = read_selector(item.get("labelSelector"), f"{where}.labelSelector")
     if selector is not None and labels is not None:
         for field, operator in (("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")):
@@ -93,10 +98,10 @@ def _read_term(item: Mapping[str, Any], where: str, namespace: str, labels: Labe
     namespace_selector = read_selector(item.get("namespaceSelector"), f"{where}.namespaceSelector")
     if not namespaces and namespace_selector is None:
         namespaces = frozenset({namespace})
-    return Term(selector, read_text(item, "topologyKey", where) or "", namespaces, namespace_selector)
+    return PodAffinityTerm(selector, read_text(item, "topologyKey", where) or "", namespaces, namespace_selector)
 
 
-class Neighbours(NamedTuple):
+class AffinityState(NamedTuple):
     """What the pods already bound mean for one pod, by topology domain."""
 
     affinity: Affinity

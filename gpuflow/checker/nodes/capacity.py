@@ -15,13 +15,14 @@ from typing import Any, Literal, NamedTuple
 
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.features import NO_FEATURES
+from gpuflow.checker.nodes.filters import placement_refusal
 from gpuflow.checker.nodes.fit import read_pending
-from gpuflow.checker.nodes.fleet import placement_refusal, read_fleet
-from gpuflow.checker.nodes.stock import Space, Stock, can_share, in_order, is_for, most_per_node, offer
-from gpuflow.checker.nodes.subjects import WaitingPod
+from gpuflow.checker.nodes.node_list import read_node_list
+from gpuflow.checker.nodes.node_pools import NodePools, Space, can_share, in_order, is_for, most_per_node, offer
+from gpuflow.checker.nodes.subjects import UnboundPod
 from gpuflow.quantity import Quantity
 
-Verdict = Literal["now", "wait", "never"]
+RoomStatus = Literal["now", "wait", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Capacity:
     new: dict[str, int]
     """On all the nodes that a node group may add, by the name of its template."""
 
-    def verdict(self, copies: int = 1) -> Verdict:
+    def verdict(self, copies: int = 1) -> RoomStatus:
         return _verdict(sum(self.now.values()), sum(self.empty.values()) + sum(self.new.values()), copies)
 
 
@@ -42,10 +43,10 @@ class Capacity:
 class Room:
     """Whether so many copies fit at the same time."""
 
-    verdict: Verdict
+    verdict: RoomStatus
     copies: int
     now: int
-    """How many fit beside what runs; not counted beyond `copies`."""
+    """How many fit next to what runs; not counted beyond `copies`."""
     empty: int
     """How many fit on the nodes there are, when nothing else runs on them."""
     new: int
@@ -54,7 +55,7 @@ class Room:
     """What the scheduler also weighs and this count could not."""
 
 
-class Offer(NamedTuple):
+class LargestOffer(NamedTuple):
     """The most of a resource that one node has to give, against what a pod asks of it."""
 
     asked: Quantity
@@ -70,11 +71,11 @@ class WayOut:
     """The nodes and node groups that are for the pod by labels, taints and names."""
     refusals: dict[str, int]
     """Why the other nodes are not, in the scheduler's words, with their number."""
-    offers: dict[str, Offer]
+    offers: dict[str, LargestOffer]
     """For each resource the pod asks for, the largest offer among the eligible."""
     closest: str | None
     """The eligible node that falls short in the fewest resources."""
-    shortfalls: dict[str, Offer]
+    shortfalls: dict[str, LargestOffer]
     """What the closest node has too little of."""
 
 
@@ -88,56 +89,61 @@ class Fragmentation:
     """Pods that would fit if all that is free were on one node."""
 
 
-def read_stock(
+def read_node_pools(
     nodes: Iterable[Mapping[str, Any]],
     pods: Iterable[Mapping[str, Any]] = (),
     namespaces: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
-) -> Stock:
+) -> NodePools:
     """Read nodes and bound pods once, to ask about many pods. `ValueError` names what cannot be read."""
-    return Stock(read_fleet(nodes, pods, namespaces))
+    return NodePools(read_node_list(nodes, pods, namespaces))
 
 
 def capacity(
     pod: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]], pods: Iterable[Mapping[str, Any]] = ()
 ) -> Capacity:
     """How many copies of a pod each node takes, from manifests."""
-    return capacity_in(read_stock(nodes, pods), read_pending(pod))
+    return capacity_in(read_node_pools(nodes, pods), read_pending(pod))
 
 
-def capacity_in(stock: Stock, pod: WaitingPod) -> Capacity:
-    pool, most = stock.pool(pod), most_per_node(pod)
+def capacity_in(node_pools: NodePools, pod: UnboundPod) -> Capacity:
+    pool, most = node_pools.pool(pod), most_per_node(pod)
 
     def held(spaces: Iterable[tuple[int, Space]]) -> dict[str, int]:
-        copies = {stock.fleet.hosts[index].node.name: space.holds(pod.requests, most) for index, space in spaces}
+        copies = {
+            node_pools.node_list.hosts[index].node.name: space.holds(pod.requests, most) for index, space in spaces
+        }
         return {name: count for name, count in sorted(copies.items()) if count}
 
     new = {node.name: (node.group_max or 0) * offer(node).holds(pod.requests, most) for node in pool.templates}
     return Capacity(
-        held((index, stock.free[index]) for index in stock.open_hosts(pod)),
-        held((index, stock.empty[index]) for index in pool.ever),
+        held((index, node_pools.free[index]) for index in node_pools.open_hosts(pod)),
+        held((index, node_pools.empty[index]) for index in pool.ever),
         {name: count for name, count in sorted(new.items()) if count},
     )
 
 
-def room(stock: Stock, pod: WaitingPod, copies: int = 1) -> Room:
+def room(node_pools: NodePools, pod: UnboundPod, copies: int = 1) -> Room:
     """Whether so many copies of a pod fit at once: a gang of identical pods, or what runs side by side."""
-    now = stock.count_now(pod, copies)
-    empty, new = stock.count_ever(pod)
-    return Room(_verdict(now, empty + new, copies), copies, min(now, copies), empty, new, _unknown(stock, copies, pod))
+    now = node_pools.count_now(pod, copies)
+    empty, new = node_pools.count_ever(pod)
+    return Room(
+        _verdict(now, empty + new, copies), copies, min(now, copies), empty, new, _unknown(node_pools, copies, pod)
+    )
 
 
-def led_room(stock: Stock, leader: WaitingPod, worker: WaitingPod, workers: int) -> Room:
-    """Whether a leader and its identical workers fit at once; the numbers count the workers beside the leader."""
-    leading, working = set(stock.open_hosts(leader)), set(stock.open_hosts(worker))
+def led_room(node_pools: NodePools, leader: UnboundPod, worker: UnboundPod, workers: int) -> Room:
+    """Whether a leader and its identical workers fit at once; the numbers count the workers."""
+    leading, working = set(node_pools.open_hosts(leader)), set(node_pools.open_hosts(worker))
     now = _led(
         leader,
         worker,
-        ((space, 1, index in leading, index in working) for index, space in enumerate(stock.free)),
+        ((space, 1, index in leading, index in working) for index, space in enumerate(node_pools.free)),
     )
-    leading, working = set(stock.pool(leader).ever), set(stock.pool(worker).ever)
-    there = [(space, 1, index in leading, index in working) for index, space in enumerate(stock.empty)]
+    leading, working = set(node_pools.pool(leader).ever), set(node_pools.pool(worker).ever)
+    there = [(space, 1, index in leading, index in working) for index, space in enumerate(node_pools.empty)]
     added = [
-        (offer(node), node.group_max or 0, is_for(leader, node), is_for(worker, node)) for node in stock.fleet.templates
+        (offer(node), node.group_max or 0, is_for(leader, node), is_for(worker, node))
+        for node in node_pools.node_list.templates
     ]
     empty, ever = _led(leader, worker, there), _led(leader, worker, [*there, *added])
     known = max(empty, 0)
@@ -147,11 +153,11 @@ def led_room(stock: Stock, leader: WaitingPod, worker: WaitingPod, workers: int)
         max(min(now, workers), 0),
         known,
         max(ever - known, 0),
-        _unknown(stock, workers + 1, leader, worker),
+        _unknown(node_pools, workers + 1, leader, worker),
     )
 
 
-def _led(leader: WaitingPod, worker: WaitingPod, places: Iterable[tuple[Space, int, bool, bool]]) -> int:
+def _led(leader: UnboundPod, worker: UnboundPod, places: Iterable[tuple[Space, int, bool, bool]]) -> int:
     """How many workers fit with the leader on the node where it takes least from them; -1: it fits on none."""
     most, shares = most_per_node(worker), can_share(leader, worker)
     total, loss = 0, None
@@ -159,32 +165,32 @@ def _led(leader: WaitingPod, worker: WaitingPod, places: Iterable[tuple[Space, i
         alone = space.holds(worker.requests, most) if may_work else 0
         total += nodes * alone
         if may_lead and nodes and space.holds(leader.requests):
-            beside = space.without(leader.requests).holds(worker.requests, most) if may_work and shares else 0
-            loss = alone - beside if loss is None else min(loss, alone - beside)
+            with_leader = space.without(leader.requests).holds(worker.requests, most) if may_work and shares else 0
+            loss = alone - with_leader if loss is None else min(loss, alone - with_leader)
     return -1 if loss is None else total - loss
 
 
-def fragmentation(stock: Stock, pod: WaitingPod, resource: str = "nvidia.com/gpu") -> Fragmentation:
+def fragmentation(node_pools: NodePools, pod: UnboundPod, resource: str = "nvidia.com/gpu") -> Fragmentation:
     """How the free amount of a resource lies over the nodes that are for a pod, in pieces of what the pod asks."""
     piece = pod.requests.get(resource, 0)
     if not piece:
         raise ValueError(f"pod: asks for no {resource}; it asks for {', '.join(in_order(pod.requests)) or 'nothing'}")
-    free = [max(stock.free[index].free.get(resource, 0), 0) for index in stock.pool(pod).now]
+    free = [max(node_pools.free[index].free.get(resource, 0), 0) for index in node_pools.pool(pod).now]
     return Fragmentation(sum(amount // piece for amount in free), sum(free) // piece)
 
 
-def way_out(stock: Stock, pod: WaitingPod) -> WayOut:
+def way_out(node_pools: NodePools, pod: UnboundPod) -> WayOut:
     """What the nodes that are for a pod have to offer, for one that is too much for each of them."""
-    pool = stock.pool(pod)
-    hosts = stock.fleet.hosts
-    offers = [(hosts[index].node.name, stock.empty[index].free) for index in pool.ever]
+    pool = node_pools.pool(pod)
+    hosts = node_pools.node_list.hosts
+    offers = [(hosts[index].node.name, node_pools.empty[index].free) for index in pool.ever]
     offers += [(node.name, node.allocatable) for node in pool.templates]
     names = in_order(pod.requests)
 
-    def offered(resource: str, node: str, amount: int) -> Offer:
-        return Offer(as_quantity(resource, pod.requests[resource]), as_quantity(resource, amount), node)
+    def offered(resource: str, node: str, amount: int) -> LargestOffer:
+        return LargestOffer(as_quantity(resource, pod.requests[resource]), as_quantity(resource, amount), node)
 
-    largest: dict[str, Offer] = {}
+    largest: dict[str, LargestOffer] = {}
     for resource in names if offers else ():
         node, free = max(offers, key=lambda each: each[1].get(resource, 0))
         largest[resource] = offered(resource, node, free.get(resource, 0))
@@ -203,14 +209,14 @@ def way_out(stock: Stock, pod: WaitingPod) -> WayOut:
     )
 
 
-def _verdict(now: int, ever: int, copies: int) -> Verdict:
+def _verdict(now: int, ever: int, copies: int) -> RoomStatus:
     if now >= copies:
         return "now"
     return "wait" if ever >= copies else "never"
 
 
-def _unknown(stock: Stock, copies: int, *pods: WaitingPod) -> tuple[str, ...]:
-    found = [each for pod in pods for each in stock.fleet.unknown(pod)]
+def _unknown(node_pools: NodePools, copies: int, *pods: UnboundPod) -> tuple[str, ...]:
+    found = [each for pod in pods for each in node_pools.node_list.unknown(pod)]
     if copies > 1 and any(pod.affinity for pod in pods):
         found.append("what the copies' affinity and anti-affinity leave to each other")
     if copies > 1 and any(pod.constraints for pod in pods):

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.checker.nodes import message
-from gpuflow.checker.nodes.fleet import CONFLICT, NOT_NAMED, Fleet, balances, host_refusals, neighbours, read_fleet
-from gpuflow.checker.nodes.subjects import WaitingPod, read_waiting
+from gpuflow.checker.nodes.filters import CONFLICT, NOT_NAMED, affinity_state, balances, host_refusals
+from gpuflow.checker.nodes.node_list import NodeList, read_node_list
+from gpuflow.checker.nodes.subjects import UnboundPod, read_unbound_pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class NodeFit:
     feasible: list[str]
     """The nodes that pass every filter, sorted."""
     reasons: dict[str, list[str]]
-    """For each other node, what the first filter that refused it said, sorted."""
+    """For each other node, the reasons of the first filter that refused it, sorted."""
     message: str | None
     """What the scheduler says of a pod that fits nowhere; `None` when it fits somewhere."""
     unknown: list[str]
@@ -40,35 +41,35 @@ def fit_nodes(
     when they are not known. Node-group templates are no nodes to the scheduler and are left out. `gates` names alpha
     features of the scheduler that are on. `ValueError` when a manifest cannot be read.
     """
-    return fit(read_pending(pod, gates), read_fleet(nodes, pods, namespaces))
+    return fit(read_pending(pod, gates), read_node_list(nodes, pods, namespaces))
 
 
-def read_pending(pod: object, gates: Collection[str] = ()) -> WaitingPod:
+def read_pending(pod: object, gates: Collection[str] = ()) -> UnboundPod:
     """Read a pod that waits; `ValueError` names the place that cannot be read."""
     try:
-        return read_waiting(pod, frozenset(gates))
+        return read_unbound_pod(pod, frozenset(gates))
     except ValueError as error:
         raise ValueError(f"pod: {error}") from None
 
 
-def fit(pod: WaitingPod, fleet: Fleet) -> NodeFit:
+def fit(pod: UnboundPod, node_list: NodeList) -> NodeFit:
     """`fit_nodes` for what is already read."""
-    unknown = list(fleet.unknown(pod))
-    if not fleet.hosts:
+    unknown = list(node_list.unknown(pod))
+    if not node_list.hosts:
         return NodeFit([], {}, message.NO_NODES, unknown)
     named = pod.placement.named
     if named is not None and not named:
-        reasons = {host.node.name: [CONFLICT] for host in fleet.hosts}
+        reasons = {host.node.name: [CONFLICT] for host in node_list.hosts}
         return NodeFit([], reasons, message.refusal(len(reasons), CONFLICT), unknown)
-    spread, company = balances(pod, fleet), neighbours(pod, fleet)
+    spread, affinity = balances(pod, node_list), affinity_state(pod, node_list)
     feasible, reasons = [], {}
-    for host in fleet.hosts:
+    for host in node_list.hosts:
         name = host.node.name
         if named is not None and name not in named:
             reasons[name] = [NOT_NAMED]
-        elif refusals := host_refusals(pod, host, spread, company):
+        elif refusals := host_refusals(pod, host, spread, affinity):
             reasons[name] = refusals
         else:
             feasible.append(name)
-    said = None if feasible else message.sentence(len(fleet.hosts), reasons.values())
-    return NodeFit(sorted(feasible), dict(sorted(reasons.items())), said, unknown)
+    sentence = None if feasible else message.sentence(len(node_list.hosts), reasons.values())
+    return NodeFit(sorted(feasible), dict(sorted(reasons.items())), sentence, unknown)

@@ -1,4 +1,7 @@
-"""Where a pod asks to run: its node name, node selector and required node affinity."""
+"""Where a pod asks to run: its node name, node selector and required node affinity.
+
+Mirrors k8s.io/component-helpers/scheduling/corev1/nodeaffinity.RequiredNodeAffinity.Match, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAME_FIELD: Final = "metadata.name"
 
 
-class Term(NamedTuple):
+class NodeSelectorTerm(NamedTuple):
     """One alternative of a node affinity: all of its expressions and fields must hold."""
 
     expressions: tuple[Requirement, ...]
@@ -44,13 +47,13 @@ class Term(NamedTuple):
 class Placement:
     """What a pod says about the nodes it wants."""
 
-    def __init__(self, node_name: str, selector: Labels, terms: tuple[Term, ...] | None) -> None:
+    def __init__(self, node_name: str, selector: Labels, terms: tuple[NodeSelectorTerm, ...] | None) -> None:
         self.node_name = node_name
         self.selector = selector
         self.terms = terms
 
     @cached_property
-    def _possible(self) -> tuple[Term, ...]:
+    def _possible(self) -> tuple[NodeSelectorTerm, ...]:
         return tuple(term for term in self.terms or () if term.is_possible)
 
     def matches(self, name: str, labels: Labels) -> bool:
@@ -102,8 +105,8 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
     )
 
 
-def _read_term(term: Mapping[str, Any], where: str) -> Term:
-    return Term(
+def _read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
         read_requirements(term.get("matchExpressions"), f"{where}.matchExpressions"),
         read_requirements(term.get("matchFields"), f"{where}.matchFields"),
     )

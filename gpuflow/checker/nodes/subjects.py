@@ -18,7 +18,7 @@ from gpuflow.kubernetes.admission.pod import read_object, read_pod, read_text
 from gpuflow.kubernetes.labels import Labels, read_labels
 from gpuflow.resources import read_map, read_maps
 
-Manifest = Mapping[str, Any]
+Body = Mapping[str, Any]
 
 FIXTURES: Final = ("DaemonSet", "Node")
 """The owners of pods that stay as long as their node does."""
@@ -53,7 +53,7 @@ class BoundPod(NamedTuple):
     disks: tuple[Disk, ...]
 
 
-class WaitingPod(NamedTuple):
+class UnboundPod(NamedTuple):
     namespace: str
     labels: Labels
     placement: Placement
@@ -89,7 +89,7 @@ def read_node(manifest: object) -> Node:
     )
 
 
-def _read_group_max(annotations: Manifest) -> int | None:
+def _read_group_max(annotations: Body) -> int | None:
     if GROUP_MAX not in annotations:
         return None
     most, least = _read_count(annotations, GROUP_MAX), _read_count(annotations, GROUP_MIN)
@@ -98,7 +98,7 @@ def _read_group_max(annotations: Manifest) -> int | None:
     return most
 
 
-def _read_count(annotations: Manifest, key: str) -> int:
+def _read_count(annotations: Body, key: str) -> int:
     text = annotations.get(key, "0")
     if not isinstance(text, str) or not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ValueError(f'metadata.annotations[{key}]: must be a number of nodes such as "8", not {text!r}')
@@ -128,7 +128,7 @@ def read_bound(manifest: object) -> BoundPod | None:
     )
 
 
-def read_unbound(manifest: object) -> WaitingPod | None:
+def read_schedulable_pod(manifest: object) -> UnboundPod | None:
     """A pod that the scheduler may bind at any moment; `None` for one that is bound, over, going, or held by a gate."""
     manifest = read_object(manifest, "Pod")
     metadata, spec = read_map(manifest.get("metadata"), "metadata"), read_map(manifest.get("spec"), "spec")
@@ -136,19 +136,19 @@ def read_unbound(manifest: object) -> WaitingPod | None:
     if over or read_text(spec, "nodeName", "spec") or metadata.get("deletionTimestamp") is not None:
         return None
     gated = read_maps(spec.get("schedulingGates"), "spec.schedulingGates")
-    return None if gated else read_waiting(manifest)
+    return None if gated else read_unbound_pod(manifest)
 
 
-def _owners(metadata: Manifest) -> list[Manifest]:
+def _owners(metadata: Body) -> list[Body]:
     return read_maps(metadata.get("ownerReferences"), "metadata.ownerReferences")
 
 
-def read_waiting(manifest: object, gates: frozenset[str] = frozenset()) -> WaitingPod:
+def read_unbound_pod(manifest: object, gates: frozenset[str] = frozenset()) -> UnboundPod:
     pod = read_pod(manifest)
     spec = pod.spec
     namespace = pod.metadata.get("namespace") or "default"
     labels = read_labels(pod.metadata.get("labels"), "metadata.labels")
-    return WaitingPod(
+    return UnboundPod(
         namespace,
         labels,
         read_placement(spec),
@@ -163,7 +163,7 @@ def read_waiting(manifest: object, gates: frozenset[str] = frozenset()) -> Waiti
     )
 
 
-def _unknown(spec: Manifest) -> Iterator[str]:
+def _unknown(spec: Body) -> Iterator[str]:
     for gate in read_maps(spec.get("schedulingGates"), "spec.schedulingGates"):
         yield f'when scheduling gate "{gate.get("name")}" is lifted'
     for claim in read_maps(spec.get("resourceClaims"), "spec.resourceClaims"):

@@ -1,4 +1,7 @@
-"""Taints that keep pods off a node, and the tolerations that get past them."""
+"""Taints that keep pods off a node, and the tolerations that get past them.
+
+Mirrors k8s.io/component-helpers/scheduling/corev1.FindMatchingUntoleratedTaint, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ PASSING: Final = frozenset(
 """Taints that come and go with the condition of a node and say nothing about whom it is for."""
 
 
-class Toleration(NamedTuple):
+class PodToleration(NamedTuple):
     key: str
     operator: str
     value: str
@@ -65,7 +68,7 @@ class Toleration(NamedTuple):
 
 
 class Tolerations(NamedTuple):
-    items: tuple[Toleration, ...]
+    items: tuple[PodToleration, ...]
     comparing: bool
 
     def cover(self, taint: Taint) -> bool:
@@ -90,7 +93,9 @@ def read_tolerations(spec: Mapping[str, Any], comparing: bool) -> Tolerations:
     items = read_maps(spec.get("tolerations"), "spec.tolerations")
     return Tolerations(
         tuple(
-            Toleration(*(read_text(item, field, f"spec.tolerations[{index}]") or "" for field in Toleration._fields))
+            PodToleration(
+                *(read_text(item, field, f"spec.tolerations[{index}]") or "" for field in PodToleration._fields)
+            )
             for index, item in enumerate(items)
         ),
         comparing,

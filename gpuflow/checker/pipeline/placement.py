@@ -4,45 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuflow.checker.contention.concurrency import Crowd
-from gpuflow.checker.outcome import Outcome, joined
-from gpuflow.checker.pipeline.nodes.findings import housing, read_nodes
-from gpuflow.checker.pipeline.nodes.pending import read_waiters
-from gpuflow.checker.pipeline.nodes.verdicts import Seating
-from gpuflow.checker.pipeline.pod_groups import kinds_of
-from gpuflow.checker.pipeline.queues.findings import queueing
-from gpuflow.checker.pipeline.queues.oversubscribed import oversold_waiters
-from gpuflow.checker.pipeline.queues.requests import DIRECT
+from gpuflow.checker.contention.concurrency import Concurrency
+from gpuflow.checker.outcome import Outcome, merge
+from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
+from gpuflow.checker.pipeline.nodes.findings import node_outcome
+from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
+from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
+from gpuflow.checker.pipeline.pod_groups import pod_groups
+from gpuflow.checker.pipeline.queues.findings import queue_outcome
+from gpuflow.checker.pipeline.queues.oversubscribed import oversubscribed_pods
+from gpuflow.checker.pipeline.queues.requests import UNQUEUED
 from gpuflow.checker.pipeline.queues.setup import read_setup
-from gpuflow.checker.pipeline.queues.verdicts import Standings
-from gpuflow.checker.quota.namespace import Judged, Surroundings
-from gpuflow.checker.quota.volume_claims import open_claims
+from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
+from gpuflow.checker.quota.volume_claims import claims_for_any_node
 from gpuflow.checker.rules.later_attempts import nodes_avoided
+from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.checker.snapshot.unmodelled_kinds import makers_of_nodes
-from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
 
 
-def placing(
-    demand: Demand, cluster: Cluster, namespace: str, around: Surroundings, judged: Sequence[Judged], runs: int
+def placement_outcome(
+    demand: Demand,
+    prepared: PreparedCluster,
+    policy: NamespacePolicy,
+    admissions: Sequence[StepAdmission],
+    runs: int,
 ) -> Outcome:
     """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither."""
-    stock, setup = read_nodes(cluster), read_setup(cluster, namespace)
-    if stock is None and setup is None:
+    cluster, namespace = prepared.cluster, prepared.namespace
+    node_pools, setup = prepared.node_pools, read_setup(cluster, namespace)
+    if node_pools is None and setup is None:
         return Outcome()
-    waiters = [] if stock is None else read_waiters(cluster)
-    shunning = stock is not None and any(pod.affinity.apart for host in stock.fleet.hosts for pod in host.pods)
-    shunning = shunning or any(each.pod.affinity.apart for each in waiters)
-    kinds = kinds_of(demand, around, judged, namespace, by_labels=shunning)
-    crowd = Crowd(demand)
-    standings = None if setup is None else Standings(setup, kinds, crowd, runs)
-    parts = [] if standings is None else [queueing(demand, standings)]
-    if stock is not None:
-        sent = [(kind, (DIRECT,) if standings is None else standings.routes(kind)) for kind in kinds]
-        share = None if standings is None else standings.share
-        claims, avoided = open_claims(cluster, namespace), nodes_avoided(demand)
-        if standings is not None:
-            waiters += oversold_waiters(standings.kueue, standings.line.candidates, stock)
-        seating = Seating(stock, sent, crowd, runs, claims, share, waiters, avoided)
-        parts.append(housing(demand, seating, sent, makers_of_nodes(cluster)))
-    return joined(parts)
+    pending_pods = [] if node_pools is None else read_pending_pods(cluster)
+    repelling = node_pools is not None and any(
+        pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
+    )
+    repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
+    groups = pod_groups(demand, policy, admissions, namespace, by_labels=repelling)
+    concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
+    queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)
+    parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts)]
+    if node_pools is not None:
+        sent = [
+            (pod_group, (UNQUEUED,) if queue_verdicts is None else queue_verdicts.assignments(pod_group))
+            for pod_group in groups
+        ]
+        share = None if queue_verdicts is None else queue_verdicts.share
+        claims, avoided = claims_for_any_node(cluster, namespace), nodes_avoided(demand)
+        if queue_verdicts is not None:
+            pending_pods += oversubscribed_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools)
+        node_verdicts = NodeVerdicts(node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided)
+        parts.append(node_outcome(demand, node_verdicts, sent, makers))
+    parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
+    return merge(parts)

@@ -1,4 +1,4 @@
-"""The kinds of pods a pipeline makes: pods that are alike to the scheduler and to queues are judged once."""
+"""Pods of a pipeline that are identical to the scheduler and to queues: each group is checked once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuflow.checker.quota.namespace import Judged, Surroundings, judged_driver
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
 from gpuflow.demands import Demand
-from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 
-Manifest = Mapping[str, Any]
+Body = Mapping[str, Any]
 KUEUE: Final = "kueue.x-k8s.io/"
 CONTAINERS: Final = ("containers", "initContainers")
 TELLING: Final = ("resources", "ports", "restartPolicy", "restartPolicyRules")
@@ -25,16 +25,16 @@ SILENT: Final = ("emptyDir", "configMap", "secret", "projected", "downwardAPI")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Kind:
+class PodGroup:
     """Pods of some steps that nothing outside can tell apart."""
 
-    pod: Manifest
+    pod: Body
     """As the API server stores it."""
     steps: tuple[str, ...]
     pods: int
     """How many make one copy of a step: more than one is a gang."""
     is_driver: bool = False
-    """It is the engine's own pod that runs before the step's, never beside it."""
+    """It is the engine's own pod that runs before the step's, never at the same time."""
 
     @property
     def is_one(self) -> bool:
@@ -47,30 +47,32 @@ class Kind:
         return labels
 
 
-def kinds_of(
-    demand: Demand, around: Surroundings, judged: Sequence[Judged], namespace: str, *, by_labels: bool
-) -> list[Kind]:
+def pod_groups(
+    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], namespace: str, *, by_labels: bool
+) -> list[PodGroup]:
     """The kinds among the steps' pods, in the order of the steps, and the engine's driver.
 
     `by_labels`: labels count too, because somebody in the cluster looks at them.
     """
-    found: dict[str, tuple[Manifest, list[str], int]] = {}
-    for one in judged:
+    found: dict[str, tuple[Body, list[str], int]] = {}
+    for one in admissions:
         pod = _at_home(one.ever.pod, namespace)
         key = f"{one.step.pods} {_identity(pod, by_labels)}"
         found.setdefault(key, (pod, [], one.step.pods))[1].append(one.step.name)
-    kinds = [Kind(pod, tuple(steps), pods) for pod, steps, pods in found.values()]
-    driver = judged_driver(demand, around)
+    groups = [PodGroup(pod, tuple(steps), pods) for pod, steps, pods in found.values()]
+    driver = driver_admission(demand, policy)
     if driver is not None:
-        kinds.append(Kind(_at_home(driver.pod, namespace), tuple(one.step.name for one in judged), 1, is_driver=True))
-    return kinds
+        groups.append(
+            PodGroup(_at_home(driver.pod, namespace), tuple(one.step.name for one in admissions), 1, is_driver=True)
+        )
+    return groups
 
 
-def _at_home(pod: Manifest, namespace: str) -> Manifest:
+def _at_home(pod: Body, namespace: str) -> Body:
     return {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
 
 
-def _identity(pod: Manifest, by_labels: bool) -> str:
+def _identity(pod: Body, by_labels: bool) -> str:
     """Everything that decides where the pod goes and what it is charged, as text."""
     spec = {key: value for key, value in pod["spec"].items() if key not in UNHEARD}
     for field in CONTAINERS:
@@ -79,8 +81,11 @@ def _identity(pod: Manifest, by_labels: bool) -> str:
         ]
     spec["volumes"] = [volume for volume in spec.get("volumes") or () if not any(key in volume for key in SILENT)]
     metadata = pod["metadata"]
-    labels, company = metadata.get("labels", {}), spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"}
-    if not (by_labels or company or spec.get("topologySpreadConstraints")):
+    labels, pod_affinity = (
+        metadata.get("labels", {}),
+        spec.get("affinity", {}).keys() & {"podAffinity", "podAntiAffinity"},
+    )
+    if not (by_labels or pod_affinity or spec.get("topologySpreadConstraints")):
         labels = {key: labels[key] for key in (QUEUE_LABEL, QUEUE_PRIORITY_LABEL) if key in labels}
     wishes = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(KUEUE)}
     return repr((labels, wishes, spec))

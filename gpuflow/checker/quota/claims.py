@@ -1,4 +1,4 @@
-"""The claims of a run before the API server: what quotas charge for them, and which are refused for ever."""
+"""The claims of a run before the API server: what quotas charge for them, and which are always refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission import Quota, usage_of_claim
+from gpuflow.kubernetes.admission.clauses import join_clauses, sentences
 from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
 from gpuflow.quantity import Quantity
 from gpuflow.resources import read_map
-from gpuflow.spec.pipeline import Pipeline
 
 DEFAULT_MARKS: Final = (
     "storageclass.kubernetes.io/is-default-class",
@@ -24,14 +24,13 @@ Claims = Mapping[str, Mapping[str, Any]]
 """Manifests of claims, by the names the pipeline gives them."""
 
 
-def run_claims(pipeline: Pipeline, classes: Sequence[Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
+def run_claims(demand: Demand, classes: Sequence[Mapping[str, Any]] | None) -> Claims:
     """The claims of one run as they are stored: one that names no storage class gets the cluster's default."""
     default = default_class(classes or ())
     found = {}
-    for name, claim in pipeline.claims.items():
-        wanted = claim.storage_class if claim.storage_class is not None else default
-        spec: dict[str, Any] = {"resources": {"requests": {"storage": str(claim.size)}}}
-        found[name] = {"spec": spec if wanted is None else {**spec, "storageClassName": wanted}}
+    for claim in demand.claims:
+        given = {} if claim.storage_class is not None or default is None else {"storageClassName": default}
+        found[claim.name] = {**claim.manifest, "spec": {**claim.manifest["spec"], **given}}
     return found
 
 
@@ -75,15 +74,16 @@ def refused_claims(
     demand: Demand, claims: Claims, quotas: Iterable[Quota], limit_ranges: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
     """Claims that the namespace refuses even when it is empty: no step that mounts one ever starts."""
-    for name, claim in claims.items():
+    for own in demand.claims:
+        name = own.name
         for limit_range in map(read_limit_range, limit_ranges):
-            broken = broken_claim_bounds(claim, limit_range)
+            broken = broken_claim_bounds(claims[name], limit_range)
             if broken:
-                words = broken[0] if len(broken) == 1 else f"[{', '.join(broken)}]"
+                words = join_clauses(sentences(broken))
                 yield Finding(
                     "GF502",
-                    f'claim "{name}" can never be made: LimitRange {limit_range.name} refuses its size',
-                    demand.pipeline.where("claims", name, "size"),
+                    f'claim "{name}" can never be created: LimitRange {limit_range.name} refuses its size',
+                    own.size_where,
                     "stay within the namespace's LimitRange, or have it changed",
                     kubernetes=f'persistentvolumeclaims "{name}" is forbidden: {words}',
                 )
@@ -94,7 +94,7 @@ def refused_claims(
                 who = f'claim "{next(iter(claims))}" asks' if len(claims) == 1 else "the claims of one run ask"
                 yield Finding(
                     "GF501",
-                    f"{who} for {charges[key]} of {key}, and quota {quota.name} allows {quota.hard[key]} at most",
+                    f"{who} for {charges[key]} of {key}, and quota {quota.name} allows at most {quota.hard[key]}",
                     where_of_claims(demand),
                     "ask for less in claims, or have the quota raised",
                 )
@@ -102,14 +102,14 @@ def refused_claims(
 
 def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Iterator[Finding]:
     """Quotas that count by storage class, where the snapshot does not say which class a claim gets."""
-    nameless = [name for name, claim in demand.pipeline.claims.items() if claim.storage_class is None]
+    nameless = [claim.name for claim in demand.claims if claim.storage_class is None]
     for quota in filter(counts_claims, quotas) if nameless else ():
         keys = [key for key in sorted(quota.hard) if BY_CLASS in key]
         if keys:
             yield Finding(
                 "GF573",
-                f'claim "{nameless[0]}" names no storage class and the snapshot has none: whether {keys[0]} of quota '
-                f"{quota.name} counts it is not known",
+                f'claim "{nameless[0]}" names no storage class and the snapshot has none: it is not known whether '
+                f"{keys[0]} of quota {quota.name} counts it",
                 Where(source),
                 "give the claim a storage_class, or add the cluster's StorageClasses to the snapshot",
                 severity="warning",
@@ -119,5 +119,4 @@ def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Ite
 
 def where_of_claims(demand: Demand) -> Where:
     """Where the first claim of the pipeline is written."""
-    first = next(iter(demand.pipeline.claims), None)
-    return Where() if first is None else demand.pipeline.where("claims", first, key=True)
+    return demand.claims[0].where if demand.claims else Where()

@@ -36,7 +36,9 @@ def standard_fault(key: str) -> str | None:
     return f"is not a key of a quota; {did_you_mean(key, STANDARD) or 'see gpuflow explain GF403'}"
 
 
-def dead_keys(quotas: Iterable[tuple[Manifest, Quota]], cluster: Cluster, asked: Iterable[str]) -> Iterator[Finding]:
+def ineffective_keys(
+    quotas: Iterable[tuple[Manifest, Quota]], cluster: Cluster, asked: Iterable[str]
+) -> Iterator[Finding]:
     """Quota keys that look like limits and do nothing. `asked` are the resources that the steps ask for."""
     known = {*DEVICES, *asked, *_offered(cluster)}
     for item, quota in quotas:

@@ -7,41 +7,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims, where_of_claims
-from gpuflow.checker.report import Scope, Verdict
+from gpuflow.checker.report import LimitLine, Verdict
 from gpuflow.checker.wording import asking
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of, tree_of
+from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
+from gpuflow.demands.model import summed
+from gpuflow.demands.peaks import Usage, tree_of
+from gpuflow.engines import RunObject, facts_of
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
-from gpuflow.pod.injected import driver_pod, engine_of
+from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
 from gpuflow.quantity import Quantity
 
 COUNTED_PODS: Final = "count/pods"
-WORKFLOWS: Final = "count/workflows.argoproj.io"
-"""The quota key of the object that Argo makes for a run."""
-RESULTS: Final = "count/workflowtaskresults.argoproj.io"
-"""That of the objects in which Argo's pods report how they ended, one each."""
-ON_ARGO: Final = ("argo", "kubeflow")
-
 
 Charges = Mapping[str, Mapping[str, Quantity]]
-"""What a pod of each step costs, by quota key."""
+"""What one copy of each step costs, all its pods together, by quota key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class StepAdmission:
     """One step before the API server: now, and with nothing else in the namespace."""
 
     step: StepDemand
     now: Admission
     ever: Admission
+    shape: bytes
+    """Equal for pods that the API server cannot tell apart."""
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class NamespacePolicy:
     """What the API server looks at when a pod is created in a namespace."""
 
     quotas: tuple[tuple[Manifest, Quota], ...]
@@ -51,23 +49,23 @@ class Surroundings:
     namespace: Mapping[str, Any]
     storage_classes: list[Mapping[str, Any]] | None = None
 
-    def judge(self, steps: Iterable[StepDemand]) -> list[Judged]:
+    def admit_steps(self, steps: Iterable[StepDemand]) -> list[StepAdmission]:
         """Ask the API server's rules about every step's pod; of pods that differ in their commands only, about one."""
-        known: dict[bytes, Judged] = {}
+        known: dict[bytes, StepAdmission] = {}
         found = []
         for step in steps:
-            metadata = {"name": step.name.replace(".", "-"), **step.pod["metadata"]}
+            metadata = {"name": step.object_name, **step.pod["metadata"]}
             first = known.get(shape := _shape(step.pod))
             if first is not None and first.now.allowed and first.ever.allowed:
-                found.append(Judged(step, first.now.of_twin(metadata), first.ever.of_twin(metadata)))
+                found.append(StepAdmission(step, first.now.of_twin(metadata), first.ever.of_twin(metadata), shape))
                 continue
-            one = self._judge(step, {"metadata": metadata, "spec": step.pod["spec"]})
+            one = self._admit_step(step, {"metadata": metadata, "spec": step.pod["spec"]}, shape)
             known[shape] = one
             found.append(one)
         return found
 
-    def _judge(self, step: StepDemand, pod: Mapping[str, Any]) -> Judged:
-        return Judged(step, self._admit(pod, [quota for _, quota in self.quotas]), self.admit_alone(pod))
+    def _admit_step(self, step: StepDemand, pod: Mapping[str, Any], shape: bytes) -> StepAdmission:
+        return StepAdmission(step, self._admit(pod, [quota for _, quota in self.quotas]), self.admit_alone(pod), shape)
 
     def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
         """What the API server says to a pod when nothing else runs in the namespace."""
@@ -84,13 +82,13 @@ class Surroundings:
         )
 
 
-def surroundings(cluster: Cluster, namespace: str) -> Surroundings:
+def namespace_policy(cluster: Cluster, namespace: str) -> NamespacePolicy:
     """The namespace's own objects and the cluster's classes; a manifest that cannot be read is an error."""
     quotas = tuple((item, _read(item)) for item in cluster.of("ResourceQuota", namespace))
     labels = next(
         (item.body for item in cluster.of("Namespace") if item.name == namespace), {"metadata": {"name": namespace}}
     )
-    return Surroundings(
+    return NamespacePolicy(
         quotas,
         tuple(item.body for item in sorted(cluster.of("LimitRange", namespace), key=lambda each: each.name)),
         cluster.bodies("PriorityClass"),
@@ -123,17 +121,17 @@ def emptied(quota: Quota) -> Quota:
     return quota._replace(used=dict.fromkeys(quota.hard, Quantity.zero))
 
 
-def scopes(
-    demand: Demand, around: Surroundings, judged: Sequence[Judged], runs: int
-) -> Iterator[tuple[Scope, Bound, Manifest]]:
+def limit_lines(
+    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int
+) -> Iterator[tuple[LimitLine, Bound, Manifest]]:
     """Each line of each quota that the pipeline touches."""
-    claims = charges_of_claims(run_claims(demand.pipeline, around.storage_classes))
-    driver = judged_driver(demand, around)
+    claims = charges_of_claims(run_claims(demand, policy.storage_classes))
+    driver, made = driver_admission(demand, policy), _run_objects(demand)
     counted: dict[tuple[object, ...], Counted] = {}
-    for item, quota in around.quotas:
+    for item, quota in policy.quotas:
         if quota.scopes not in counted:
-            alike = [other for _, other in around.quotas if other.scopes == quota.scopes]
-            counted[quota.scopes] = _count(demand, alike, judged, driver)
+            alike = [other for _, other in policy.quotas if other.scopes == quota.scopes]
+            counted[quota.scopes] = _count(demand, alike, admissions, driver)
         own = counted[quota.scopes]
         peaks = {key: bound for key, bound in own.peaks.items() if _is_counted(key, quota)}
         if counts_claims(quota):
@@ -144,9 +142,10 @@ def scopes(
             bound = peaks.get(_counted(key))
             if bound is not None and (bound.value is None or bound.value):
                 # A gang runs whole or not at all, and a run needs all its claims.
-                wholes = (charge.get(_counted(key), Quantity.zero) * pods for charge, pods in own.kinds)
+                wholes = (charge.get(_counted(key), Quantity.zero) for charge in own.distinct)
                 alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
-                yield _scope(quota, key, bound, None if key in claims else own.tree, runs, alone), bound, item
+                tree = None if key in claims else own.tree
+                yield _limit_line(quota, key, bound, tree, runs, None if key in made else alone), bound, item
 
 
 class Counted(NamedTuple):
@@ -155,30 +154,36 @@ class Counted(NamedTuple):
     charges: Charges
     before: Mapping[str, Quantity]
     """What the engine's driver costs, before a step."""
-    kinds: list[tuple[Mapping[str, Quantity], int]]
-    """The charges that differ, with the pods of a step."""
+    distinct: list[Mapping[str, Quantity]]
+    """The charges that differ."""
     tree: Any
     peaks: Mapping[str, Bound]
 
 
-def _count(demand: Demand, quotas: Sequence[Quota], judged: Sequence[Judged], driver: Admission | None) -> Counted:
+def _count(
+    demand: Demand, quotas: Sequence[Quota], admissions: Sequence[StepAdmission], driver: Admission | None
+) -> Counted:
     """Several quotas of a namespace often have keys in common: each key is asked about once."""
     before = {} if driver is None else _charges(driver, quotas)
-    known: dict[int, dict[str, Quantity]] = {}  # steps whose pods are alike share one answer
-    charges = {}
-    for one in judged:
-        shared = id(one.ever.used) if one.ever.allowed else id(one)
-        if shared not in known:
-            known[shared] = _dearest(_charges(one.ever, quotas), before)
-        charges[one.step.name] = known[shared]
-    kinds = {(id(charges[one.step.name]), one.step.pods): charges[one.step.name] for one in judged}
+    known: dict[tuple[bytes | str, int], Usage] = {}  # steps whose pods are alike share one answer
+    charges: dict[str, Usage] = {}
+    for one in admissions:
+        key = (one.shape if one.ever.allowed else one.step.name, one.step.pods)
+        if key not in known:
+            known[key] = summed([(_step_charge(_charges(one.ever, quotas), before), one.step.pods)])
+        charges[one.step.name] = known[key]
     return Counted(
         charges,
         before,
-        [(charge, pods) for (_, pods), charge in kinds.items()],
-        tree_of(demand.pipeline, demand.steps, charges),
-        peaks_of(demand.pipeline, demand.steps, charges),
+        [*known.values(), *_mixed_gangs(demand, charges)],
+        tree_of(demand.graph, charges),
+        peaks_of(demand.graph, charges, demand.conditional),
     )
+
+
+def _mixed_gangs(demand: Demand, charges: Charges) -> Iterator[Usage]:
+    """What gangs cost whose pods differ: they run whole or not at all."""
+    return (summed((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
 
 
 def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
@@ -194,8 +199,8 @@ def _counted(key: str) -> str:
     return f"requests.{key}" if key in ALIASES else key
 
 
-def _dearest(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) -> dict[str, Quantity]:
-    """What a step costs at its dearest: the engine's driver ends before the step's own pod starts."""
+def _step_charge(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """The larger of what the engine's driver and the step's own pod cost: the one ends before the other starts."""
     both = {key: max(own.get(key, Quantity.zero), before.get(key, Quantity.zero)) for key in {**own, **before}}
     return {_counted(key): amount for key, amount in both.items()}
 
@@ -206,43 +211,43 @@ def _objects(demand: Demand, charges: Charges, before: Mapping[str, Quantity], q
     Scopes are about pods: a quota that has some counts the pods within them and no other objects.
     """
     counted = [step for step in demand.steps if charges[step.name].get(COUNTED_PODS)]
-    found = {COUNTED_PODS: _pods_left(demand, counted, COUNTED_PODS in before)}
-    if not quota.scopes and demand.engine in ON_ARGO:
-        found[RESULTS] = _pods_left(demand, demand.steps, bool(before))
-        found[WORKFLOWS] = Bound("exact", Quantity.from_units(1))
+    found = {COUNTED_PODS: _pods_left(counted, COUNTED_PODS in before)}
+    for key, made in _run_objects(demand).items() if not quota.scopes else ():
+        one = Bound("exact", Quantity.from_units(1))
+        found[key] = one if made.per == "run" else _pods_left(demand.steps, bool(before))
     return {key: bound for key, bound in found.items() if bound is not None}
 
 
-def _pods_left(demand: Demand, counted: Sequence[StepDemand], driven: bool) -> Bound | None:
+def _run_objects(demand: Demand) -> dict[str, RunObject]:
+    """What the engine creates beside pods, by quota key."""
+    return {each.quota_key: each for each in facts_of(demand.engine).objects_per_run}
+
+
+def _pods_left(counted: Sequence[StepDemand], driven: bool) -> Bound | None:
     """All pods that a run leaves behind. `driven`: each step has a driver, and so has the run."""
-    steps = demand.pipeline.steps | demand.pipeline.exit
     tries = int(driven)
     for step in counted:
-        policy = demand.pipeline.effective(step.name).retry if step.name in steps else None
-        if step.copies is None or "." in step.name:
+        if step.copies is None:
             why = f"how many pods {step.name} leaves behind is only known when it has run"
             return Bound("unknown", None, why, (step.name,))
-        tries += step.copies * step.pods * (1 + (policy.failures + policy.interruptions if policy else 0))
-        tries += step.copies * driven
+        tries += step.copies * (step.pods * step.tries + driven)
     if not tries:
         return None
     because = "every try of every step, because finished pods count until they are deleted"
     return Bound("at-most", Quantity.from_units(tries), because, tuple(step.name for step in counted))
 
 
-def charge_of(one: Judged, quota: Quota) -> dict[str, Quantity]:
+def charge_of(one: StepAdmission, quota: Quota) -> dict[str, Quantity]:
     """What the step's pod costs this quota: its totals after the pod when it was empty before."""
     return _charge(one.ever, quota)
 
 
-def judged_driver(demand: Demand, around: Surroundings) -> Admission | None:
+def driver_admission(demand: Demand, policy: NamespacePolicy) -> Admission | None:
     """What the API server says to the pod that the engine runs before every step, when nothing else is there."""
-    pod = driver_pod(engine_of(demand.site, demand.engine))
-    if pod is None or not demand.steps:
+    if demand.driver is None or not demand.steps:
         return None
-    deadline = demand.pipeline.deadline
-    spec = {**pod["spec"], **({} if deadline is None else {"activeDeadlineSeconds": deadline.seconds})}
-    return around.admit_alone({"metadata": {"name": f"{demand.pipeline.name}-driver"}, "spec": spec})
+    pod = demand.driver.pod
+    return policy.admit_alone({"metadata": {"name": f"{demand.name}-driver"}, "spec": pod["spec"]})
 
 
 def _charge(answer: Admission, quota: Quota) -> dict[str, Quantity]:
@@ -254,11 +259,12 @@ def _quoted(witness: Sequence[str]) -> str:
     return f'"{witness[0]}"' if witness else "the fan-out"
 
 
-def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity) -> Scope:
+def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity | None) -> LimitLine:
+    """One line; `alone` is what it must hold at least, None for an object of the engine's own."""
     hard, used = quota.hard[key], quota.used.get(key)
     peak = None if bound.value is None else bound.value * runs
     verdict: Verdict
-    if alone > hard or (key in (WORKFLOWS, RESULTS) and not hard):
+    if (not hard) if alone is None else alone > hard:
         verdict = "never"
     elif peak is None or used is None:
         verdict = "unknown"
@@ -267,38 +273,47 @@ def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Qu
     safe = None
     if verdict != "always" and used is not None and runs == 1 and tree is not None and not key.startswith("count/"):
         safe = safe_parallel(tree, _counted(key), (hard - used).milli)
-    return Scope("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
+    return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)
 
 
 def quota_findings(
-    demand: Demand, scope: Scope, bound: Bound, item: Manifest, judged: Sequence[Judged], safe: int | None
+    demand: Demand,
+    scope: LimitLine,
+    bound: Bound,
+    item: Manifest,
+    admissions: Sequence[StepAdmission],
+    safe: int | None,
 ) -> Iterator[Finding]:
     """Why a line is not *always*, with the server's own words where a single pod already meets them.
 
     `safe` is the parallelism with which no line of the whole report waits.
     """
-    if scope.verdict == "always" or (scope.verdict == "never" and scope.resource not in (WORKFLOWS, RESULTS)):
+    made = _run_objects(demand).get(scope.resource)
+    if scope.verdict == "always" or (scope.verdict == "never" and made is None):
         return  # the step that is too much for a line is named on its own
-    refused = (one.now.message or "" for one in judged if not one.now.allowed)
-    own = f"quota: {scope.name},"
-    words = next((message for message in refused if own in message and scope.resource in message), None)
+    words = next(
+        (
+            one.now.message
+            for one in admissions
+            for reason in one.now.reasons
+            if isinstance(reason, Exceeded | UsageUnknown)
+            and reason.quota == scope.name
+            and reason.names(scope.resource)
+        ),
+        None,
+    )
     if scope.used is None:
         yield Finding(
             "GF576",
-            f"quota {scope.name} does not say yet how much of {scope.resource} is in use: what it leaves is not known",
+            f"quota {scope.name} does not report yet how much of {scope.resource} is in use: what it leaves is unknown",
             item.at("status", "used"),
             "take the snapshot again when Kubernetes has caught up",
             severity="warning",
             kubernetes=words,
         )
         return
-    first = scope.witness[0].split(".")[0] if scope.witness else None
     where = (
-        demand.pipeline.where("steps" if first in demand.pipeline.steps else "exit", first or "", key=True)
-        if first
-        else Where()
-        if scope.resource == WORKFLOWS
-        else where_of_claims(demand)
+        demand.where(scope.witness[0]) if scope.witness else Where() if made is not None else where_of_claims(demand)
     )
     left = max(scope.hard - scope.used, Quantity.zero)
     if scope.peak is None:
@@ -313,8 +328,9 @@ def quota_findings(
     if scope.witness:
         together = asking(scope.witness)
     else:
-        together = "the run's own Workflow asks" if scope.resource == WORKFLOWS else "the claims of the run ask"
-    hint = waiting(demand.engine, "objects" if scope.resource in (COUNTED_PODS, RESULTS) else "quota")
+        together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
+    left_behind = scope.resource == COUNTED_PODS or (made is not None and made.per == "pod")
+    hint = facts_of(demand.engine).waits["objects" if left_behind else "quota"]
     if safe is not None:
         hint += f"\nalways admitted with parallel: {safe}"
     elif scope.safe_parallelism is not None:

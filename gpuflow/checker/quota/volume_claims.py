@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpuflow.checker.quota.claims import is_default
-from gpuflow.checker.quota.namespace import Judged
+from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, did_you_mean
-from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.resources import read_map, read_maps
 
 SHARED_MODES: Final = {"ReadWriteMany", "ReadOnlyMany"}
@@ -23,10 +22,12 @@ ZONE_LABELS: Final = (
 """Labels by which the scheduler keeps a volume's pods in its zone."""
 
 
-def pending_claims(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
-    """A finding for each volume that keeps its pod pending for ever, as far as the snapshot can tell."""
+def pending_claims(
+    demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
+) -> Iterator[Finding]:
+    """A finding for each volume that keeps its pod pending forever, as far as the snapshot can tell."""
     yield from _unfilled(demand, cluster)
-    yield from _missing(demand, cluster, namespace, judged)
+    yield from _missing(demand, cluster, namespace, admissions)
 
 
 def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
@@ -36,14 +37,14 @@ def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
         return
     names = sorted(_name(body) for body in classes)
     ready = {_class_of(volume.body) for volume in cluster.of("PersistentVolume")}
-    for name, claim in demand.pipeline.claims.items():
-        wanted = claim.storage_class
+    for claim in demand.claims:
+        name, wanted = claim.name, claim.storage_class
         if wanted is None and not any(map(is_default, classes)) and "" not in ready:
             yield Finding(
                 "GF561",
-                f'claim "{name}" names no storage class, and the cluster has no default one: it stays pending',
-                demand.pipeline.where("claims", name, key=True),
-                f"give it storage_class: {' or '.join(names)}" if names else "have a StorageClass made",
+                f'claim "{name}" names no storage class, and the cluster has no default: it stays pending',
+                claim.where,
+                f"give it storage_class: {' or '.join(names)}" if names else "create a StorageClass",
                 kubernetes="no persistent volumes available for this claim and no storage class is set",
             )
         elif wanted and wanted not in names and wanted not in ready:
@@ -51,38 +52,39 @@ def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
             yield Finding(
                 "GF561",
                 f'claim "{name}" asks for storage class {wanted}, which does not exist: it stays pending',
-                demand.pipeline.where("claims", name, "storage_class"),
+                claim.class_where,
                 known,
                 kubernetes=f'storageclass.storage.k8s.io "{wanted}" not found',
             )
 
 
-def _missing(demand: Demand, cluster: Cluster, namespace: str, judged: Sequence[Judged]) -> Iterator[Finding]:
+def _missing(
+    demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
+) -> Iterator[Finding]:
     """Claims that steps mount and that the namespace does not have."""
     claims = cluster.bodies("PersistentVolumeClaim", namespace)
     if claims is None:
         return
     names = sorted(_name(body) for body in claims)
-    own = {run_claim_volume(name) for name in demand.pipeline.claims}
+    own = {claim.volume for claim in demand.claims}
     wanted: dict[str, list[str]] = {}
-    for one in judged:
+    for one in admissions:
         for volume in read_maps(one.step.pod["spec"].get("volumes"), "spec.volumes"):
             claim = read_map(volume.get("persistentVolumeClaim"), "persistentVolumeClaim").get("claimName")
             if claim is not None and volume["name"] not in own and claim not in names:
                 wanted.setdefault(claim, []).append(one.step.name)
     for claim, steps in wanted.items():
-        top = steps[0].split(".")[0]
         who = f'step "{steps[0]}" mounts' if len(steps) == 1 else f"steps {', '.join(steps)} mount"
         yield Finding(
             "GF561",
             f"{who} the claim {claim}, which does not exist in {namespace}: the pod stays pending",
-            demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True),
-            did_you_mean(claim, names) or "make the claim first",
+            demand.where(steps[0]),
+            did_you_mean(claim, names) or "create the claim first",
             kubernetes=f'persistentvolumeclaim "{claim}" not found',
         )
 
 
-def open_claims(cluster: Cluster, namespace: str) -> frozenset[str]:
+def claims_for_any_node(cluster: Cluster, namespace: str) -> frozenset[str]:
     """The claims that any node can mount, for any number of pods: bound to a shared volume that is tied to no place."""
     volumes = {item.name: item.body for item in cluster.of("PersistentVolume")}
     found = set()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuflow.checker.report import Scope
+from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding
-from gpuflow.pod.build import QUEUE_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL
 
 
-def counted_waiting(demand: Demand, lines: Sequence[Scope]) -> Iterator[Finding]:
+def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Iterator[Finding]:
     """A deadline while something may wait: it runs on in the queue, on every engine.
 
     A step's own timeout is the pod's activeDeadlineSeconds, which the kubelet counts from the start of the pod.
     """
-    deadline = demand.pipeline.deadline
+    deadline = demand.deadline
     queued = [step.name for step in demand.steps if QUEUE_LABEL in step.pod["metadata"].get("labels", {})]
     short = [scope for scope in lines if scope.verdict == "may-queue"]
     if deadline is None or not (queued or short):
@@ -25,21 +25,20 @@ def counted_waiting(demand: Demand, lines: Sequence[Scope]) -> Iterator[Finding]
     who = f"{listed(held)} may have to wait" if held else f"{listed(queued)} may wait in a queue"
     yield Finding(
         "GF552",
-        f"the deadline of {deadline} runs on while {who}",
-        demand.pipeline.where("deadline"),
-        "leave room for waiting in the deadline, or bound the steps with timeout: that counts only while a pod runs",
+        f"the deadline of {deadline.text} keeps running while {who}",
+        deadline.where,
+        "allow for waiting in the deadline, or limit the steps with timeout, which counts only while a pod runs",
         severity="warning" if short else "note",
     )
 
 
 def overlapping(demand: Demand, runs: int) -> Iterator[Finding]:
     """Runs that the schedule lets overlap, checked as one."""
-    schedule = demand.pipeline.schedule
-    if schedule is not None and schedule.concurrency == "allow" and runs == 1:
+    if demand.overlap is not None and runs == 1:
         yield Finding(
             "GF553",
-            f'runs may overlap (schedule "{schedule.cron}", concurrency: allow), and one run is counted here',
-            demand.pipeline.where("schedule"),
-            "--runs N counts N of them at once; concurrency: forbid keeps it at one",
+            f"runs may overlap ({demand.overlap.because}), and this check counts one run",
+            demand.overlap.where,
+            "--runs N counts N runs at once; concurrency: forbid allows one only",
             severity="note",
         )

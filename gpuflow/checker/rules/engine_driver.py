@@ -1,24 +1,25 @@
-"""The pods that an engine runs beside the steps, before the API server: Kubeflow's driver."""
+"""Whether the API server admits the pods that an engine adds to a run: Kubeflow's driver."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from gpuflow.checker.hints.refusals import refusal_hint
-from gpuflow.checker.quota.namespace import Surroundings, judged_driver
+from gpuflow.checker.quota.namespace import NamespacePolicy, driver_admission
 from gpuflow.demands import Demand
+from gpuflow.engines import facts_of
 from gpuflow.errors import Finding, Where
 
 
-def refused_driver(demand: Demand, around: Surroundings) -> Iterator[Finding]:
+def refused_driver(demand: Demand, policy: NamespacePolicy) -> Iterator[Finding]:
     """A namespace that refuses the engine's own pods runs none of its steps."""
-    answer = judged_driver(demand, around)
+    answer = driver_admission(demand, policy)
     if answer is not None and not answer.allowed:
         yield Finding(
             "GF508",
-            f"the driver pod that {demand.engine.capitalize()} runs before every step can never be admitted",
-            Where(demand.pipeline.source.file),
-            refusal_hint(answer.message, demand.site, demand.engine)
+            f"the driver pod that {facts_of(demand.engine).title} runs before every step can never be admitted",
+            Where(demand.file),
+            refusal_hint(answer, demand)
             or f"have the namespace's limits changed, or correct engines.{demand.engine}.driver in the site",
             kubernetes=answer.message,
         )

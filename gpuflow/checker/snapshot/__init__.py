@@ -1,1 +1,1 @@
-"""What a snapshot of a cluster must hold before anything is judged, and what it does not show."""
+"""What a snapshot of a cluster must hold before it is checked, and what it does not show."""

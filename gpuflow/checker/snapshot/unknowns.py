@@ -9,11 +9,11 @@ from typing import Any
 from gpuflow.checker.kueue.queues import read_cohort
 from gpuflow.checker.kueue.tree import cyclic_cohorts
 from gpuflow.checker.nodes.subjects import GROUP_MAX
-from gpuflow.checker.quota.namespace import Judged
+from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.fields import strays
 from gpuflow.errors import Finding, Where, did_you_mean
-from gpuflow.pod.build import QUEUE_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
 
 LIVE = "take a snapshot of the live cluster: gpuflow snapshot"
@@ -22,12 +22,12 @@ CLASSES = {"PriorityClass": "priorityClassName", "RuntimeClass": "runtimeClassNa
 MOST_NAMES = 5
 
 
-def gaps(cluster: Cluster, namespace: str) -> Iterator[Finding]:
+def unknowns(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     """What keeps the verdict from being *always*: something of the cluster is not known."""
     if cluster.namespace not in (None, namespace):
         yield Finding(
             "GF533",
-            f'the snapshot was taken of namespace "{cluster.namespace}": it does not hold what limits "{namespace}"',
+            f'the snapshot is of namespace "{cluster.namespace}": it does not show what limits "{namespace}"',
             Where(cluster.source),
             f"take another with gpuflow snapshot --namespace {namespace}",
             severity="warning",
@@ -35,7 +35,7 @@ def gaps(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     for reason, kinds in cluster.closed().items():
         yield Finding(
             "GF571",
-            f"not known, because they could not be listed ({reason}): {', '.join(kinds)}",
+            f"unknown, because they could not be listed ({reason}): {', '.join(kinds)}",
             Where(cluster.source),
             "gpuflow snapshot --rbac prints the permissions that are needed",
             severity="warning",
@@ -47,28 +47,30 @@ def gaps(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     yield from _lost_workloads(cluster)
 
 
-def assumptions(cluster: Cluster, judged: Sequence[Judged]) -> Iterator[Finding]:
+def assumptions(cluster: Cluster, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """What is taken for granted where the snapshot says nothing, and what is worth knowing besides."""
     yield from _cycles(cluster)
     for kind, field in CLASSES.items():
-        names = sorted({name for one in judged if (name := one.step.pod["spec"].get(field))})
+        names = sorted({name for one in admissions if (name := one.step.pod["spec"].get(field))})
         if names and cluster.bodies(kind) is None:
             are = "is" if len(names) == 1 else "are"
-            message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} taken to exist"
+            message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} assumed to exist"
             yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
-    queued = sorted({name for one in judged if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))})
+    queued = sorted(
+        {name for one in admissions if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))}
+    )
     if queued and not cluster.of("LocalQueue") and not cluster.of("ClusterQueue"):
-        message = f"the snapshot has no queues: how long pods wait in {', '.join(queued)} is not judged"
+        message = f"the snapshot has no queues: the wait in {', '.join(queued)} is not checked"
         yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
     nodes = [node for node in cluster.of("Node") if not _is_template(node)]
     if nodes and not cluster.of("Pod") and "Pod" not in cluster.listed:
-        yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are taken as empty")
+        yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are assumed to be empty")
     queues = cluster.of("ClusterQueue")
     bare = [queue for queue in (*queues, *cluster.of("LocalQueue")) if not queue.body.get("status")]
     if bare:
         used = "" if cluster.of("Workload") or "Workload" in cluster.listed else ", with nothing in use"
         verb = "has" if len(bare) == 1 else "have"
-        yield _assumed(bare, f"{_listed(bare)} {verb} no status: taken as active and as written{used}")
+        yield _assumed(bare, f"{_listed(bare)} {verb} no status: assumed active and as written{used}")
 
 
 def _assumed(items: list[Manifest], message: str) -> Finding:
@@ -119,7 +121,7 @@ def _empty_limits(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         limits = read_maps(read_map(item.body.get("spec"), "spec").get("limits"), "spec.limits")
         if not limits or not all(any(limit.get(field) for field in BOUNDS) for limit in limits):
             yield Finding(
-                "GF534", f"limit range {item.name} limits nothing", item.at("spec", "limits"), "is it misspelt?"
+                "GF534", f"limit range {item.name} limits nothing", item.at("spec", "limits"), "is the key misspelled?"
             )
 
 
@@ -133,9 +135,9 @@ def _silent_nodes(cluster: Cluster) -> Iterator[Finding]:
         if not status.get("allocatable") and not status.get("capacity"):
             yield Finding(
                 "GF572",
-                f"node {node.name} has no status.allocatable: it is counted as one that holds nothing",
+                f"node {node.name} has no status.allocatable: it counts as a node that holds nothing",
                 node.at("status"),
-                "take the manifest from the live cluster, or write down what the node offers",
+                "take the manifest from the live cluster, or add what the node offers",
                 severity="warning",
             )
 
@@ -151,12 +153,14 @@ def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
     )
     for queue in cluster.of("ClusterQueue"):
         status = read_map(queue.body.get("status"), "status")
-        said = max((n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0)
+        admitted = max(
+            (n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0
+        )
         waiting, shown = status.get("pendingWorkloads"), holders[queue.name]
-        words = f"has admitted {_workloads(said)}; the snapshot shows {shown}" if said > shown else None
+        words = f"has admitted {_workloads(admitted)}; the snapshot shows {shown}" if admitted > shown else None
         # A workload may have been admitted between the two lists, so that both kinds are compared together.
-        if words is None and isinstance(waiting, int) and said + waiting > shown + lining_up[queue.name]:
-            words = f"says that {_workloads(waiting, 'wait')}; the snapshot shows {lining_up[queue.name]}"
+        if words is None and isinstance(waiting, int) and admitted + waiting > shown + lining_up[queue.name]:
+            words = f"has {_workloads(waiting, 'pending')}; the snapshot shows {lining_up[queue.name]}"
         if words is not None:
             yield Finding(
                 "GF574",
@@ -171,9 +175,9 @@ def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
 COUNTS = ("admitted", "reserving")
 
 
-def _workloads(count: int, verb: str = "") -> str:
-    """`1 workload waits`, `2 workloads wait`."""
-    return f"{count} workload{'' if count == 1 else 's'} {verb}{'s' if verb and count == 1 else ''}".rstrip()
+def _workloads(count: int, which: str = "") -> str:
+    """`1 workload`, `2 pending workloads`."""
+    return f"{count} {f'{which} ' if which else ''}workload{'' if count == 1 else 's'}"
 
 
 def _queue_of(body: Any) -> str:

@@ -1,4 +1,4 @@
-"""Objects of a snapshot that may hold a pod back and that nothing here judges."""
+"""Objects of a snapshot that may hold a pod back and that the checker does not model."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.cluster.kinds import BYSTANDERS
+from gpuflow.cluster.kinds import HARMLESS
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import Selector, read_selector
 from gpuflow.resources import read_map, read_maps, read_texts
 
 ADMISSION: Final = "admissionregistration.k8s.io"
 WELL_KNOWN: Final = {
-    "kueue-mutating-webhook-configuration": "puts pods into queues, and that is judged",
+    "kueue-mutating-webhook-configuration": "puts pods into queues, which the checker models",
     "kueue-validating-webhook-configuration": "asks nothing more than that",
     "pod-identity-webhook": "EKS: adds a token and the variables that name it",
     "vpc-resource-mutating-webhook": "EKS: adds addresses to pods of Windows and of a SecurityGroupPolicy",
@@ -51,8 +51,8 @@ class Asked(NamedTuple):
     """The labels of each pod."""
 
 
-def strangers(
-    cluster: Cluster, namespace: str, judged: Collection[str], pods: Sequence[Mapping[str, str]]
+def unmodelled_kinds(
+    cluster: Cluster, namespace: str, modelled: Collection[str], pods: Sequence[Mapping[str, str]]
 ) -> list[str]:
     """The kinds, each once, of the objects that may refuse or delay a pod of the namespace unseen.
 
@@ -61,11 +61,11 @@ def strangers(
     """
     policies = {item.name for item in cluster.objects if item.group == ADMISSION and item.kind.endswith("Policy")}
     asked = Asked(_labels(cluster, namespace), pods)
-    passed = BYSTANDERS | NODE_MAKERS | ({DAEMONS} if _shows_daemons(cluster) else set())
+    passed = HARMLESS | NODE_MAKERS | ({DAEMONS} if _shows_daemons(cluster) else set())
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
         for item in cluster.objects
-        if not (item.is_known and item.kind in judged)
+        if not (item.is_known and item.kind in modelled)
         and (item.kind, item.group) not in passed
         and not _lets_pass(item)
         and not (item.group == ADMISSION and _leaves_pods_alone(item, policies, asked))

@@ -1,6 +1,6 @@
 """Manifests that cannot be read, or that Kubernetes itself would refuse: each a finding at the line of the value.
 
-Every object of a snapshot is read here once by the reader of its kind, before anything is judged. So a broken one is
+Every object of a snapshot is read here once by the reader of its kind, before anything is checked. So a broken one is
 named with all the others, whichever part of the check would have met it first.
 """
 
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from gpuflow import yaml_tree
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
-from gpuflow.checker.nodes.subjects import read_bound, read_node, read_unbound
+from gpuflow.checker.nodes.subjects import read_bound, read_node, read_schedulable_pod
 from gpuflow.checker.quota.ineffective_keys import standard_fault
 from gpuflow.checker.snapshot.required_fields import (
     require_positive,
@@ -34,7 +35,6 @@ from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.admission.security import LABEL, LEVELS
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.resources import read_map, read_maps, read_texts
-from gpuflow.spec import yaml_tree
 
 Body = Mapping[str, Any]
 
@@ -46,14 +46,11 @@ OPERATORS: Final = {"In", "NotIn", "Exists", "DoesNotExist"}
 LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
 
 
-def require_readable(cluster: Cluster) -> None:
+def validate(cluster: Cluster) -> None:
     """Raise `GpuflowError` with every manifest that cannot be what it says it is."""
-    if "is readable" in cluster.memory:
-        return
     findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item)]
     if findings:
         raise GpuflowError(findings)
-    cluster.memory["is readable"] = True
 
 
 def _faults(item: Manifest) -> Iterator[Finding]:
@@ -150,8 +147,8 @@ def _read_group_rules(body: Body) -> None:
             at = f"{where}[{index}].flavors[{number}].resources"
             names = [item.get("name") for item in read_maps(flavor.get("resources"), at)]
             if sorted(map(str, names)) != sorted(covered):
-                said = ", ".join(map(str, names)) or "nothing"
-                raise ValueError(f"{at}: must be of {', '.join(covered)}, which the group covers, not of {said}")
+                given = ", ".join(map(str, names)) or "nothing"
+                raise ValueError(f"{at}: must be of {', '.join(covered)}, which the group covers, not of {given}")
 
 
 def _read_status(body: Body) -> None:
@@ -189,7 +186,7 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "PriorityClass": (read_priority_class,),
     "RuntimeClass": (read_runtime_class, require_whole_runtime_class),
     "Node": (read_node, _read_node_rules, require_whole_taints("taints")),
-    "Pod": (require_whole_pod, read_bound, read_unbound),
+    "Pod": (require_whole_pod, read_bound, read_schedulable_pod),
     "PersistentVolumeClaim": (_read_claim, _read_annotations),
     "PersistentVolume": (_read_volume,),
     "StorageClass": (_read_annotations,),

@@ -8,10 +8,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from gpuflow.kubernetes.admission.clauses import FieldError
+from gpuflow.kubernetes.admission.limit_range import BoundViolation
 from gpuflow.kubernetes.admission.pod import Pod
+from gpuflow.kubernetes.admission.quota import QuotaRefusal
 from gpuflow.kubernetes.admission.stored import render
 from gpuflow.kubernetes.admission.usage import pod_usage
 from gpuflow.resources import ResourceList
+
+Reason = FieldError | BoundViolation | QuotaRefusal
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +26,7 @@ class Admission:
     `status` is 201, 403 or 422 and `message` its exact text, `None` when the pod is created. `stage` says who
     refused (`priority`, `runtimeclass`, `validation`, `limitrange`, `podsecurity` or `quota`), `created` when
     nobody did. `clauses` are the single complaints of a 422 or of a LimitRange, sorted. `assumed` names the
-    quotas whose manifest had no status: they were judged by `spec.hard`, as if nothing was used.
+    quotas whose manifest had no status: they were checked by `spec.hard`, as if nothing was used.
     """
 
     status: int
@@ -33,6 +38,10 @@ class Admission:
     _prepared: bool = field(repr=False)
     _totals: Callable[[], Mapping[str, ResourceList]] = field(repr=False)
     _others: Callable[[Admission], tuple[Admission, ...]] = field(repr=False)
+    reason: str | None = None
+    """The message without the pod's name: the same for all pods that are refused for the same."""
+    reasons: tuple[Reason, ...] = ()
+    """The refusal as values: of validation, of one LimitRange, or of one quota."""
 
     @property
     def allowed(self) -> bool:

@@ -1,4 +1,8 @@
-"""PriorityClass and RuntimeClass: what a name in the pod stands for."""
+"""PriorityClass and RuntimeClass: what a name in the pod stands for.
+
+Mirrors k8s.io/kubernetes/plugin/pkg/admission/priority.Plugin.Admit and
+plugin/pkg/admission/runtimeclass.RuntimeClass.Admit, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpuflow.kubernetes.admission.clauses import quoted
-from gpuflow.kubernetes.admission.pod import Manifest, Pod, read_integer, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, Pod, read_integer, read_object, read_text
 from gpuflow.kubernetes.admission.recall import read_stored
 from gpuflow.resources import ResourceList, read_map, read_maps
 
 
 class Refused(Exception):
-    """An admission plug-in said no. The text is its reason; `pod` is how far it had come with the pod."""
+    """An admission plug-in refused. The text is its reason; `pod` is how far it had come with the pod."""
 
     def __init__(self, reason: str, pod: Pod) -> None:
         super().__init__(reason)
@@ -38,10 +42,10 @@ class RuntimeClass(NamedTuple):
     has_overhead: bool
     overhead: ResourceList
     node_selector: Mapping[str, str]
-    tolerations: tuple[Manifest, ...]
+    tolerations: tuple[Body, ...]
 
 
-def read_priority_class(manifest: Manifest | PriorityClass) -> PriorityClass:
+def read_priority_class(manifest: Body | PriorityClass) -> PriorityClass:
     if isinstance(manifest, PriorityClass):
         return manifest
     name = _name(manifest, "PriorityClass")
@@ -54,7 +58,7 @@ def read_priority_class(manifest: Manifest | PriorityClass) -> PriorityClass:
     )
 
 
-def with_priority(pod: Pod, classes: Sequence[Manifest | PriorityClass]) -> Pod:
+def with_priority(pod: Pod, classes: Sequence[Body | PriorityClass]) -> Pod:
     """The pod with the number its priority class stands for, or the default class's when it names none."""
     if pod.priority_class:
         named = _find((*classes, *SYSTEM_CLASSES), pod.priority_class, "PriorityClass")
@@ -84,7 +88,7 @@ def with_priority(pod: Pod, classes: Sequence[Manifest | PriorityClass]) -> Pod:
     return pod
 
 
-def read_runtime_class(manifest: Manifest | RuntimeClass) -> RuntimeClass:
+def read_runtime_class(manifest: Body | RuntimeClass) -> RuntimeClass:
     if isinstance(manifest, RuntimeClass):
         return manifest
     name = _name(manifest, "RuntimeClass")
@@ -100,7 +104,7 @@ def read_runtime_class(manifest: Manifest | RuntimeClass) -> RuntimeClass:
     )
 
 
-def with_runtime(pod: Pod, classes: Sequence[Manifest | RuntimeClass]) -> Pod:
+def with_runtime(pod: Pod, classes: Sequence[Body | RuntimeClass]) -> Pod:
     """The pod with the overhead, node selector and tolerations of its runtime class."""
     if pod.runtime_class is None:
         return pod
@@ -119,7 +123,7 @@ def with_runtime(pod: Pod, classes: Sequence[Manifest | RuntimeClass]) -> Pod:
     return pod
 
 
-def check_overhead(pod: Pod, classes: Sequence[Manifest | RuntimeClass]) -> None:
+def check_overhead(pod: Pod, classes: Sequence[Body | RuntimeClass]) -> None:
     """A pod may not bring an overhead of its own."""
     if pod.overhead is None:
         return
@@ -140,10 +144,10 @@ def _merged_selector(pod: Pod, found: RuntimeClass) -> dict[str, str]:
     return selector
 
 
-def _merged_tolerations(pod: Pod, found: RuntimeClass) -> tuple[Manifest, ...]:
+def _merged_tolerations(pod: Pod, found: RuntimeClass) -> tuple[Body, ...]:
     """The pod's and the class's tolerations, without those that another one of them covers."""
     every = [*read_maps(pod.spec.get("tolerations"), "spec.tolerations"), *found.tolerations]
-    kept: list[Manifest] = []
+    kept: list[Body] = []
     for index, each in enumerate(every):
         later = (other for other in every[index + 1 :] if other != each)
         if not any(_covers(other, each) for other in (*kept, *later)):
@@ -151,7 +155,7 @@ def _merged_tolerations(pod: Pod, found: RuntimeClass) -> tuple[Manifest, ...]:
     return tuple(kept)
 
 
-def _covers(wide: Manifest, narrow: Manifest) -> bool:
+def _covers(wide: Body, narrow: Body) -> bool:
     """Whether `wide` tolerates every taint that `narrow` does."""
     if wide == narrow:
         return True
@@ -172,13 +176,13 @@ def _covers(wide: Manifest, narrow: Manifest) -> bool:
 Class = TypeVar("Class", PriorityClass, RuntimeClass)
 
 
-def _find(classes: Iterable[Manifest | Class], name: str, kind: str) -> Manifest | Class | None:
+def _find(classes: Iterable[Body | Class], name: str, kind: str) -> Body | Class | None:
     for each in classes:
         if (each.name if isinstance(each, PriorityClass | RuntimeClass) else _name(each, kind)) == name:
             return each
     return None
 
 
-def _name(manifest: Manifest, kind: str) -> str:
+def _name(manifest: Body, kind: str) -> str:
     metadata = read_map(read_object(manifest, kind).get("metadata"), f"{kind} metadata")
     return read_text(metadata, "name", f"{kind} metadata") or ""

@@ -2,13 +2,18 @@
 
 A 422 is a list of clauses `field: what is wrong`, a 403 is one sentence. Kubernetes prints several clauses of
 one refusal in the random order of Go maps; here they are deduplicated and sorted.
+
+Mirrors k8s.io/apimachinery/pkg/util/validation/field.Error.ErrorBody, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeVar
 
+INVALID: Final = "Invalid value"
+REQUIRED: Final = "Required value"
 SHORT_ESCAPES: Final = {
     '"': '\\"',
     "\\": "\\\\",
@@ -22,33 +27,65 @@ SHORT_ESCAPES: Final = {
 }
 
 
-def invalid(field: str, value: str, detail: str) -> str:
-    return f"{field}: Invalid value: {quoted(value)}: {detail}"
+class Sentence(Protocol):
+    """A reason that can be read out."""
+
+    def sentence(self) -> str: ...
 
 
-def invalid_number(field: str, value: int, detail: str) -> str:
-    return f"{field}: Invalid value: {value}: {detail}"
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One fault of a pod's manifest. Mirrors k8s.io/apimachinery/pkg/util/validation/field.Error."""
+
+    kind: str
+    field: str
+    value: str | None = None
+    """As it is printed: text in quotes, numbers without."""
+    detail: str = ""
+
+    def sentence(self) -> str:
+        return ": ".join(filter(None, (self.field, self.kind, self.value, self.detail)))
 
 
-def required(field: str, detail: str = "") -> str:
-    return f"{field}: Required value: {detail}" if detail else f"{field}: Required value"
+@dataclass(frozen=True, slots=True)
+class LimitRequired(FieldError):
+    """A resource that cannot be overcommitted has a request and no limit."""
 
 
-def forbidden(field: str, detail: str) -> str:
-    return f"{field}: Forbidden: {detail}"
+@dataclass(frozen=True, slots=True)
+class RequestAboveLimit(FieldError):
+    """A request is above the limit of the same resource."""
+
+    resource: str = ""
 
 
-def duplicate(field: str, value: str) -> str:
-    return f"{field}: Duplicate value: {quoted(value)}"
+def invalid(field: str, value: str, detail: str) -> FieldError:
+    return FieldError(INVALID, field, quoted(value), detail)
 
 
-def not_found(field: str, value: str, detail: str = "") -> str:
-    return f"{field}: Not found: {quoted(value)}" + (f": {detail}" if detail else "")
+def invalid_number(field: str, value: int, detail: str) -> FieldError:
+    return FieldError(INVALID, field, str(value), detail)
 
 
-def unsupported(field: str, value: str, choices: Iterable[str]) -> str:
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError(REQUIRED, field, None, detail)
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError("Forbidden", field, None, detail)
+
+
+def duplicate(field: str, value: str) -> FieldError:
+    return FieldError("Duplicate value", field, quoted(value))
+
+
+def not_found(field: str, value: str, detail: str = "") -> FieldError:
+    return FieldError("Not found", field, quoted(value), detail)
+
+
+def unsupported(field: str, value: str, choices: Iterable[str]) -> FieldError:
     listed = ", ".join(quoted(choice) for choice in choices)
-    return f"{field}: Unsupported value: {quoted(value)}: supported values: {listed}"
+    return FieldError("Unsupported value", field, quoted(value), f"supported values: {listed}")
 
 
 def quoted(text: str) -> str:
@@ -69,9 +106,18 @@ def _escaped(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def ordered(clauses: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(clauses)))
+Reason = TypeVar("Reason", bound=Sentence)
 
 
-def joined(clauses: tuple[str, ...]) -> str:
+def ordered(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """Each sentence once, sorted."""
+    by_sentence = {reason.sentence(): reason for reason in reasons}
+    return tuple(by_sentence[sentence] for sentence in sorted(by_sentence))
+
+
+def sentences(reasons: Iterable[Sentence]) -> tuple[str, ...]:
+    return tuple(reason.sentence() for reason in reasons)
+
+
+def join_clauses(clauses: tuple[str, ...]) -> str:
     return clauses[0] if len(clauses) == 1 else f"[{', '.join(clauses)}]"

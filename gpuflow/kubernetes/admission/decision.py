@@ -1,7 +1,7 @@
 """The way of a pod through admission, from the posted manifest to the answer.
 
 Decoding and defaulting; then LimitRange defaults, priority and runtime class change the pod; then it is
-validated as an object; then LimitRange bounds, Pod Security, overhead and, last, quota judge it. The first that
+validated as an object; then LimitRange bounds, Pod Security, overhead and, last, quota check it. The first that
 refuses is what the user sees.
 """
 
@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice, permutations
 from typing import Any, NamedTuple, TypeVar
 
-from gpuflow.kubernetes.admission.answer import Admission
+from gpuflow.kubernetes.admission.answer import Admission, Reason
 from gpuflow.kubernetes.admission.classes import (
     PriorityClass,
     Refused,
@@ -21,11 +21,11 @@ from gpuflow.kubernetes.admission.classes import (
     with_priority,
     with_runtime,
 )
-from gpuflow.kubernetes.admission.clauses import joined, quoted
+from gpuflow.kubernetes.admission.clauses import join_clauses, quoted, sentences
 from gpuflow.kubernetes.admission.limit_range import LimitRange, broken_bounds, read_limit_range, with_defaults
-from gpuflow.kubernetes.admission.pod import Manifest, Pod, read_object, read_pod, read_text
+from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_pod, read_text
 from gpuflow.kubernetes.admission.pod_rules import pod_faults
-from gpuflow.kubernetes.admission.quota import Quota, judge, new_totals, read_quota
+from gpuflow.kubernetes.admission.quota import Quota, evaluate, new_totals, read_quota
 from gpuflow.kubernetes.admission.security import PRIVILEGED, Policy, read_policy, violation
 from gpuflow.resources import read_map
 
@@ -33,13 +33,13 @@ MOST_ORDERS = 720
 """Orders of LimitRanges tried in search of other answers: all orders of six."""
 
 
-class Surroundings(NamedTuple):
+class AdmissionInputs(NamedTuple):
     """Everything in a namespace, and around it, that has a say in the admission of a pod."""
 
     quotas: tuple[Quota, ...]
     limit_ranges: tuple[LimitRange, ...]
-    priority_classes: tuple[Manifest | PriorityClass, ...] | None
-    runtime_classes: tuple[Manifest | RuntimeClass, ...] | None
+    priority_classes: tuple[Body | PriorityClass, ...] | None
+    runtime_classes: tuple[Body | RuntimeClass, ...] | None
     policy: Policy
     assumed: tuple[str, ...]
 
@@ -47,16 +47,16 @@ class Surroundings(NamedTuple):
 def admit(
     pod: Mapping[str, Any],
     *,
-    quotas: Iterable[Manifest | Quota] | None = (),
-    limit_ranges: Iterable[Manifest | LimitRange] | None = (),
-    priority_classes: Iterable[Manifest | PriorityClass] | None = None,
-    runtime_classes: Iterable[Manifest | RuntimeClass] | None = None,
-    namespace: Manifest | str | None = None,
+    quotas: Iterable[Body | Quota] | None = (),
+    limit_ranges: Iterable[Body | LimitRange] | None = (),
+    priority_classes: Iterable[Body | PriorityClass] | None = None,
+    runtime_classes: Iterable[Body | RuntimeClass] | None = None,
+    namespace: Body | str | None = None,
 ) -> Admission:
     """What the API server answers when this pod is created.
 
     Arguments are manifests as plain maps; quotas, LimitRanges and classes that were read before are taken as
-    they are, which is quicker for many pods. `None` for a kind means unknown: it is not judged, and with
+    they are, which is quicker for many pods. `None` for a kind means unknown: it is not checked, and with
     unknown runtime classes the pod's own overhead is taken as given. Quotas and LimitRanges that belong to
     another namespace than the pod are left out. `namespace` brings the Pod Security labels.
 
@@ -65,7 +65,7 @@ def admit(
     decoded = read_pod(pod)
     home = decoded.metadata.get("namespace") or _name_of(namespace)
     local_quotas = _local(map(read_quota, _listed(quotas, "quotas") or ()), home)
-    surroundings = Surroundings(
+    inputs = AdmissionInputs(
         local_quotas,
         _local(map(read_limit_range, _listed(limit_ranges, "limit_ranges") or ()), home),
         _listed(priority_classes, "priority_classes"),
@@ -74,9 +74,9 @@ def admit(
         tuple(each.name for each in local_quotas if each.assumed),
     )
     defaulted = decoded
-    for limit_range in surroundings.limit_ranges:
+    for limit_range in inputs.limit_ranges:
         defaulted = with_defaults(defaulted, limit_range)
-    return _judged(defaulted, surroundings, partial(_others, decoded, surroundings))[0]
+    return _decided(defaulted, inputs, partial(_others, decoded, inputs))[0]
 
 
 Item = TypeVar("Item")
@@ -97,14 +97,14 @@ def _local(rulers: Iterable[Ruler], home: str | None) -> tuple[Ruler, ...]:
     return tuple(each for each in rulers if not each.namespace or not home or each.namespace == home)
 
 
-def _name_of(namespace: Manifest | str | None) -> str | None:
+def _name_of(namespace: Body | str | None) -> str | None:
     if namespace is None or isinstance(namespace, str):
         return namespace
     metadata = read_map(read_object(namespace, "Namespace").get("metadata"), "Namespace metadata")
     return read_text(metadata, "name", "Namespace metadata")
 
 
-def _policy_of(namespace: Manifest | str | None) -> Policy:
+def _policy_of(namespace: Body | str | None) -> Policy:
     if namespace is None or isinstance(namespace, str):
         return PRIVILEGED
     metadata = read_map(read_object(namespace, "Namespace").get("metadata"), "Namespace metadata")
@@ -112,15 +112,15 @@ def _policy_of(namespace: Manifest | str | None) -> Policy:
     return read_policy(read_map(labels, "Namespace metadata.labels")) if labels else PRIVILEGED
 
 
-Others = Callable[[Admission], tuple[Admission, ...]]
+Alternatives = Callable[[Admission], tuple[Admission, ...]]
 
 
-def _others(decoded: Pod, surroundings: Surroundings, answer: Admission) -> tuple[Admission, ...]:
+def _others(decoded: Pod, inputs: AdmissionInputs, answer: Admission) -> tuple[Admission, ...]:
     """Every other answer that some order of LimitRanges and quotas leads to."""
-    others = partial(_others, decoded, surroundings)
+    others = partial(_others, decoded, inputs)
     found = [answer]
-    for pod in _defaulted(decoded, surroundings.limit_ranges):
-        for other in _judged(pod, surroundings, others):
+    for pod in _defaulted(decoded, inputs.limit_ranges):
+        for other in _decided(pod, inputs, others):
             if not any(other.is_same(known) for known in found):
                 found.append(other)
     return tuple(found[1:])
@@ -152,13 +152,14 @@ def _spelled(pod: Pod) -> Spelling:
     ]
 
 
-def _judged(pod: Pod, surroundings: Surroundings, others: Others) -> list[Admission]:
+def _decided(pod: Pod, inputs: AdmissionInputs, others: Alternatives) -> list[Admission]:
     """The answers for one defaulted pod: one, or as many as there are LimitRanges or quotas that refuse it."""
-    quotas, limit_ranges, priority_classes, runtime_classes, policy, assumed = surroundings
+    quotas, limit_ranges, priority_classes, runtime_classes, policy, assumed = inputs
 
-    def refused(stage: str, reason: str, clauses: tuple[str, ...] = (), *, prepared: bool = True) -> Admission:
+    def refused(stage: str, reason: str, reasons: tuple[Reason, ...] = (), *, prepared: bool = True) -> Admission:
         message = f"pods {quoted(pod.name or 'Unknown')} is forbidden: {reason}"
-        return Admission(403, stage, message, clauses, assumed, pod, prepared, dict, others)
+        clauses = sentences(reasons) if stage == "limitrange" else ()
+        return Admission(403, stage, message, clauses, assumed, pod, prepared, dict, others, reason, reasons)
 
     stage = "priority"
     try:
@@ -172,11 +173,13 @@ def _judged(pod: Pod, surroundings: Surroundings, others: Others) -> list[Admiss
         return [refused(stage, str(refusal), prepared=False)]
     faults = pod_faults(pod)
     if faults:
-        message = f"Pod {quoted(pod.name)} is invalid: {joined(faults)}"
-        return [Admission(422, "validation", message, faults, assumed, pod, True, dict, others)]
-    broken = [clauses for each in limit_ranges if (clauses := broken_bounds(pod, each))]
+        clauses = sentences(faults)
+        reason = join_clauses(clauses)
+        message = f"Pod {quoted(pod.name)} is invalid: {reason}"
+        return [Admission(422, "validation", message, clauses, assumed, pod, True, dict, others, reason, faults)]
+    broken = [violations for each in limit_ranges if (violations := broken_bounds(pod, each))]
     if broken:
-        return [refused("limitrange", joined(clauses), clauses) for clauses in broken]
+        return [refused("limitrange", join_clauses(sentences(each)), each) for each in broken]
     violated = violation(pod.metadata, pod.spec, policy)
     if violated:
         return [refused("podsecurity", violated)]
@@ -185,7 +188,7 @@ def _judged(pod: Pod, surroundings: Surroundings, others: Others) -> list[Admiss
             check_overhead(pod, runtime_classes)
     except Refused as refusal:
         return [refused("runtimeclass", str(refusal))]
-    verdict = judge(pod, quotas)
+    verdict = evaluate(pod, quotas)
     if verdict.refusals:
-        return [refused("quota", reason) for reason in verdict.refusals]
+        return [refused("quota", each.sentence(), (each,)) for each in verdict.refusals]
     return [Admission(201, "created", None, (), assumed, pod, True, partial(new_totals, verdict, quotas), others)]

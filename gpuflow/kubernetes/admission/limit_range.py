@@ -1,11 +1,15 @@
-"""LimitRange: defaults for containers that say nothing, and bounds that every container and pod must keep."""
+"""LimitRange: defaults for containers that say nothing, and bounds that every container and pod must keep.
+
+Mirrors k8s.io/kubernetes/plugin/pkg/admission/limitranger.PodMutateLimitFunc and PodValidateLimitFunc, Kubernetes
+v1.36.3.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from gpuflow.kubernetes.admission.clauses import ordered
-from gpuflow.kubernetes.admission.pod import Container, Manifest, Pod, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_object, read_text
 from gpuflow.kubernetes.admission.recall import read_stored, recalled
 from gpuflow.quantity import MAX_INT64, Quantity
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
@@ -30,13 +34,36 @@ class LimitRange(NamedTuple):
     bounds: tuple[Bounds, ...]
 
 
-def read_limit_range(manifest: Manifest | LimitRange) -> LimitRange:
+class BoundViolation(NamedTuple):
+    """What breaks one bound of a LimitRange."""
+
+    bound: Literal["minimum", "maximum", "ratio"]
+    resource: str
+    kind: str
+    """What the bound is for: Container, Pod or PersistentVolumeClaim."""
+    amount: Quantity
+    side: Literal["request", "limit"] | None
+    """Which of the two breaks it; `None` where both do, by their ratio."""
+    given: str | None = None
+    """What it says, or the ratio; `None` where it says nothing."""
+
+    def sentence(self) -> str:
+        if self.bound == "ratio":
+            fault = (
+                f"no {self.side} is specified or {self.side} is 0" if self.side else f"provided ratio is {self.given}"
+            )
+            return f"{self.resource} max limit to request ratio per {self.kind} is {self.amount.text}, but {fault}"
+        fault = f".  No {self.side} is specified" if self.given is None else f", but {self.side} is {self.given}"
+        return f"{self.bound} {self.resource} usage per {self.kind} is {self.amount.text}{fault}"
+
+
+def read_limit_range(manifest: Body | LimitRange) -> LimitRange:
     """A LimitRange as the server stores it: for containers `max` gives a default limit, and that or `min` a
     default request."""
     return manifest if isinstance(manifest, LimitRange) else recalled(_read_limit_range, manifest)
 
 
-def _read_limit_range(manifest: Manifest) -> LimitRange:
+def _read_limit_range(manifest: Body) -> LimitRange:
     metadata = read_map(read_object(manifest, "LimitRange").get("metadata"), "LimitRange metadata")
     name = read_text(metadata, "name", "LimitRange metadata") or ""
     where = f"LimitRange {name}: spec.limits"
@@ -94,9 +121,9 @@ def _fill(container: Container, kind: str, limit_range: LimitRange, notes: list[
     )
 
 
-def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[str, ...]:
-    """What the pod breaks of one LimitRange, in Kubernetes' words."""
-    broken: list[str] = []
+def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[BoundViolation, ...]:
+    """What the pod breaks of one LimitRange."""
+    broken: list[BoundViolation] = []
     for bounds in limit_range.bounds:
         if bounds.kind == "Container":
             for container in pod.every_container:
@@ -106,22 +133,21 @@ def broken_bounds(pod: Pod, limit_range: LimitRange) -> tuple[str, ...]:
     return ordered(broken) if broken else ()
 
 
-def broken_claim_bounds(claim: Manifest, limit_range: LimitRange) -> tuple[str, ...]:
+def broken_claim_bounds(claim: Body, limit_range: LimitRange) -> tuple[BoundViolation, ...]:
     """What a PersistentVolumeClaim breaks of one LimitRange: only its requests are looked at."""
     resources = read_map(read_map(claim.get("spec"), "spec").get("resources"), "spec.resources")
     requests = read_resource_list(resources.get("requests"), "spec.resources.requests")
-    broken: list[str] = []
+    broken: list[BoundViolation] = []
     for kind, minimum, maximum, _ in limit_range.bounds:
         if kind != "PersistentVolumeClaim":
             continue
         broken += _broken(Bounds(kind, minimum, {}, {}), requests, {})
         for name, bound in maximum.items():
             request = requests.get(name)
-            text = f"maximum {name} usage per {kind} is {bound.text}"
             if request is None:
-                broken.append(f"{text}.  No request is specified")
+                broken.append(BoundViolation("maximum", name, kind, bound, "request"))
             elif _less(bound, request):
-                broken.append(f"{text}, but request is {request.text}")
+                broken.append(BoundViolation("maximum", name, kind, bound, "request", request.text))
     return ordered(broken)
 
 
@@ -134,49 +160,44 @@ def _pod_total(pod: Pod, side: str) -> ResourceList:
     return {**total, **{name: level[name] for name in ("cpu", "memory") if name in level}}
 
 
-def _broken(bounds: Bounds, requests: ResourceList, limits: ResourceList) -> list[str]:
-    broken: list[str] = []
+def _broken(bounds: Bounds, requests: ResourceList, limits: ResourceList) -> list[BoundViolation]:
+    broken: list[BoundViolation] = []
     for name, bound in bounds.minimum.items():
         request, limit = requests.get(name), limits.get(name)
         if request is None:
-            fault = ".  No request is specified"
+            broken.append(BoundViolation("minimum", name, bounds.kind, bound, "request"))
         elif request.nano < bound.nano and _less(request, bound, limit):
-            fault = f", but request is {request.text}"
+            broken.append(BoundViolation("minimum", name, bounds.kind, bound, "request", request.text))
         elif limit is not None and limit.nano < bound.nano and _less(limit, bound, request):
-            fault = f", but limit is {limit.text}"
-        else:
-            continue
-        broken.append(f"minimum {name} usage per {bounds.kind} is {bound.text}{fault}")
+            broken.append(BoundViolation("minimum", name, bounds.kind, bound, "limit", limit.text))
     for name, bound in bounds.maximum.items():
         request, limit = requests.get(name), limits.get(name)
         if limit is None:
-            fault = ".  No limit is specified"
+            broken.append(BoundViolation("maximum", name, bounds.kind, bound, "limit"))
         elif bound.nano < limit.nano and _less(bound, limit, request):
-            fault = f", but limit is {limit.text}"
+            broken.append(BoundViolation("maximum", name, bounds.kind, bound, "limit", limit.text))
         elif request is not None and bound.nano < request.nano and _less(bound, request, limit):
-            fault = f", but request is {request.text}"
-        else:
-            continue
-        broken.append(f"maximum {name} usage per {bounds.kind} is {bound.text}{fault}")
+            broken.append(BoundViolation("maximum", name, bounds.kind, bound, "request", request.text))
     for name, bound in bounds.ratio.items():
-        fault = _broken_ratio(bound, requests.get(name), limits.get(name)) or ""
-        if fault:
-            broken.append(f"{name} max limit to request ratio per {bounds.kind} is {bound.text}, but {fault}")
+        violation = _broken_ratio(name, bounds.kind, bound, requests.get(name), limits.get(name))
+        if violation:
+            broken.append(violation)
     return broken
 
 
-def _broken_ratio(bound: Quantity, request: Quantity | None, limit: Quantity | None) -> str | None:
+def _broken_ratio(
+    name: str, kind: str, bound: Quantity, request: Quantity | None, limit: Quantity | None
+) -> BoundViolation | None:
     if not request:
-        return "no request is specified or request is 0"
+        return BoundViolation("ratio", name, kind, bound, "request")
     if not limit:
-        return "no limit is specified or limit is 0"
+        return BoundViolation("ratio", name, kind, bound, "limit")
     if _in_milli(request, limit, bound):
         ratio = float(limit.milli) / float(request.milli)
     else:
         ratio = float(limit.value) / float(request.value)
-    in_milli = _in_milli(bound)
-    exceeded = ratio * 1000 > float(bound.milli) if in_milli else ratio > float(bound.value)
-    return f"provided ratio is {ratio:f}" if exceeded else None
+    exceeded = ratio * 1000 > float(bound.milli) if _in_milli(bound) else ratio > float(bound.value)
+    return BoundViolation("ratio", name, kind, bound, None, f"{ratio:f}") if exceeded else None
 
 
 def _less(left: Quantity, right: Quantity, third: Quantity | None = None) -> bool:

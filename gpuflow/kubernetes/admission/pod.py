@@ -1,7 +1,9 @@
 """The pod on its way through the API server.
 
-Only what admission changes or judges is taken out of the manifest; the rest stays there untouched and is
+Only what admission changes or checks is taken out of the manifest; the rest stays there untouched and is
 shared, not copied, with the pod that comes out.
+
+Mirrors k8s.io/kubernetes/pkg/apis/core/v1.SetDefaults_Pod, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from gpuflow.resources import (
     read_resource_list,
 )
 
-Manifest = Mapping[str, Any]
+Body = Mapping[str, Any]
 
 
 class Container(NamedTuple):
@@ -31,7 +33,7 @@ class Container(NamedTuple):
     requests: ResourceList
     limits: ResourceList
     is_sidecar: bool
-    manifest: Manifest
+    manifest: Body
 
 
 class Requirements(NamedTuple):
@@ -47,9 +49,9 @@ NOTHING = Requirements(EMPTY, EMPTY)
 class PodFields(NamedTuple):
     """A pod after decoding and defaulting. `None` where the manifest says nothing, as far as that matters."""
 
-    manifest: Manifest
-    metadata: Manifest
-    spec: Manifest
+    manifest: Body
+    metadata: Body
+    spec: Body
     containers: tuple[Container, ...]
     init_containers: tuple[Container, ...]
     level: Requirements | None
@@ -60,7 +62,7 @@ class PodFields(NamedTuple):
     runtime_class: str | None
     active_deadline: int | None
     node_selector: Mapping[str, str] | None = None
-    tolerations: tuple[Manifest, ...] | None = None
+    tolerations: tuple[Body, ...] | None = None
     limit_ranger_note: str | None = None
 
 
@@ -147,7 +149,7 @@ def read_pod(manifest: object) -> Pod:
     )
 
 
-def read_object(manifest: object, kind: str) -> Manifest:
+def read_object(manifest: object, kind: str) -> Body:
     """A manifest of the given kind; one that does not name its kind is taken for it."""
     if type(manifest) is not dict and not isinstance(manifest, Mapping):
         raise ValueError(f"a {kind} must be a map, not {manifest!r}")
@@ -156,14 +158,14 @@ def read_object(manifest: object, kind: str) -> Manifest:
     return manifest
 
 
-def read_text(holder: Manifest, field: str, where: str) -> str | None:
+def read_text(holder: Body, field: str, where: str) -> str | None:
     value = holder.get(field)
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{where}.{field}: must be a string, not {value!r}")
     return value
 
 
-def read_integer(holder: Manifest, field: str, where: str) -> int | None:
+def read_integer(holder: Body, field: str, where: str) -> int | None:
     value = holder.get(field)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise ValueError(f"{where}.{field}: must be a whole number, not {value!r}")
@@ -173,7 +175,7 @@ def read_integer(holder: Manifest, field: str, where: str) -> int | None:
 Reader = Callable[[object, str], Requirements]
 
 
-def _read_containers(spec: Manifest, field: str, read: Reader) -> tuple[Container, ...]:
+def _read_containers(spec: Body, field: str, read: Reader) -> tuple[Container, ...]:
     listed = spec.get(field)
     if listed is None:
         return ()
@@ -185,7 +187,7 @@ def _read_containers(spec: Manifest, field: str, read: Reader) -> tuple[Containe
     )
 
 
-def _read_container(manifest: Manifest, where: str, read: Reader) -> Container:
+def _read_container(manifest: Body, where: str, read: Reader) -> Container:
     requests, limits = read(manifest.get("resources"), where)
     is_sidecar = read_text(manifest, "restartPolicy", where) == "Always"
     return Container(read_text(manifest, "name", where) or "", requests, limits, is_sidecar, manifest)
@@ -213,7 +215,7 @@ def _read_requirements(resources: object, where: str) -> Requirements:
     return Requirements({**requests, **limits, **requests}, limits)
 
 
-def _read_level(spec: Manifest) -> Requirements:
+def _read_level(spec: Body) -> Requirements:
     resources = read_map(spec["resources"], "spec.resources")
     return Requirements(
         read_resource_list(resources.get("requests"), "spec.resources.requests"),
@@ -224,7 +226,7 @@ def _read_level(spec: Manifest) -> Requirements:
 def default_level(
     containers: Iterable[Container], init_containers: Iterable[Container], level: Requirements
 ) -> Requirements:
-    """Fill the gaps of pod-level resources from the containers, and of its requests from its limits."""
+    """Fill in pod-level resources from the containers, and of its requests from its limits."""
     if not (level.requests or level.limits):
         return level
     limits = dict(level.limits)

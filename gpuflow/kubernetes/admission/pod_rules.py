@@ -1,7 +1,9 @@
 """Validation of the rest of a pod: names, images, labels, tolerations, policies and references.
 
 Covers what a pipeline step can get wrong. Fields that gpuflow never writes, such as probes or the inner parts
-of volume sources, are not judged.
+of volume sources, are not checked.
+
+Mirrors k8s.io/kubernetes/pkg/apis/core/validation.ValidatePodCreate, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gpuflow.kubernetes.admission.clauses import (
+    FieldError,
     duplicate,
     forbidden,
     invalid,
@@ -25,7 +28,7 @@ from gpuflow.kubernetes.admission.names import (
     label_value_faults,
     qualified_name_faults,
 )
-from gpuflow.kubernetes.admission.pod import Container, Manifest, Pod, read_integer, read_text
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
 from gpuflow.kubernetes.admission.resource_rules import pod_level_faults, requirement_faults
 from gpuflow.resources import read_map, read_maps
 
@@ -36,13 +39,13 @@ PROC_MOUNTS: Final = ("Default", "Unmasked")
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def pod_faults(pod: Pod) -> tuple[str, ...]:
+def pod_faults(pod: Pod) -> tuple[FieldError, ...]:
     """Every clause of the 422 that this pod would get; none when it is valid."""
     spec = pod.spec
     faults = [*_metadata_faults(pod.metadata)]
     volumes = _volumes(spec["volumes"], faults) if spec.get("volumes") is not None else set()
     claims = _resource_claims(spec["resourceClaims"], faults) if spec.get("resourceClaims") is not None else set()
-    _judge_containers(pod, volumes, claims, faults)
+    _check_containers(pod, volumes, claims, faults)
     if pod.level is not None:
         faults.extend(pod_level_faults(pod))
         wanted = read_map(spec.get("resources"), "spec.resources").get("claims")
@@ -56,7 +59,7 @@ def pod_faults(pod: Pod) -> tuple[str, ...]:
     return ordered(faults) if faults else ()
 
 
-def _metadata_faults(metadata: Manifest) -> Iterator[str]:
+def _metadata_faults(metadata: Body) -> Iterator[FieldError]:
     name, namespace = metadata.get("name"), metadata.get("namespace")
     if name:
         for fault in dns_subdomain_faults(name):
@@ -74,7 +77,7 @@ def _metadata_faults(metadata: Manifest) -> Iterator[str]:
                 yield invalid("metadata.annotations", key, fault)
 
 
-def _label_faults(labels: object, field: str) -> Iterator[str]:
+def _label_faults(labels: object, field: str) -> Iterator[FieldError]:
     for key, value in read_map(labels, field).items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
             raise ValueError(f"{field}: {key!r}: {value!r} must be a string and have a string as its key")
@@ -84,12 +87,12 @@ def _label_faults(labels: object, field: str) -> Iterator[str]:
             yield invalid(field, value or "", fault)
 
 
-def _named(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -> Iterator[str]:
+def _named(field: str, name: str, faults_of: Callable[[str], tuple[str, ...]]) -> Iterator[FieldError]:
     for fault in faults_of(name):
         yield invalid(field, name, fault)
 
 
-def _judge_containers(pod: Pod, volumes: set[str], claims: set[str], faults: list[str]) -> None:
+def _check_containers(pod: Pod, volumes: set[str], claims: set[str], faults: list[FieldError]) -> None:
     if not pod.containers:
         faults.append(required("spec.containers"))
     names: set[str] = set()
@@ -110,7 +113,7 @@ def _judge_containers(pod: Pod, volumes: set[str], claims: set[str], faults: lis
         faults.extend(_host_port_faults(pod.containers, pod.spec.get("hostNetwork") is True))
 
 
-def _host_port_faults(containers: Iterable[Container], on_host: bool) -> Iterator[str]:
+def _host_port_faults(containers: Iterable[Container], on_host: bool) -> Iterator[FieldError]:
     """A port of the node can be taken once; init containers may take it again, because they run before.
 
     On the network of its node every port of a pod is a port of the node, and no other number can be given to it.
@@ -132,8 +135,8 @@ def _host_port_faults(containers: Iterable[Container], on_host: bool) -> Iterato
 
 
 def _one_container_faults(
-    container: Container, where: str, spec: Manifest, volumes: set[str], claims: set[str]
-) -> Iterator[str]:
+    container: Container, where: str, spec: Body, volumes: set[str], claims: set[str]
+) -> Iterator[FieldError]:
     manifest = container.manifest
     image = read_text(manifest, "image", where)
     if not image:
@@ -157,7 +160,7 @@ def _one_container_faults(
                 yield required(f"{where}.env[{index}].name")
 
 
-def _security_faults(context: Manifest, where: str, spec: Manifest) -> Iterator[str]:
+def _security_faults(context: Body, where: str, spec: Body) -> Iterator[FieldError]:
     mount = read_text(context, "procMount", where)
     if mount is not None and mount not in PROC_MOUNTS:
         yield unsupported(f"{where}.procMount", mount, PROC_MOUNTS)
@@ -169,7 +172,7 @@ def _security_faults(context: Manifest, where: str, spec: Manifest) -> Iterator[
             yield invalid_number(f"{where}.{field}", number, f"must be between 0 and {MAX_INT32}, inclusive")
 
 
-def _mount_faults(mounts: Iterable[Manifest], where: str, volumes: set[str]) -> Iterator[str]:
+def _mount_faults(mounts: Iterable[Body], where: str, volumes: set[str]) -> Iterator[FieldError]:
     paths: set[str] = set()
     for index, mount in enumerate(mounts):
         name, path = mount.get("name"), mount.get("mountPath")
@@ -190,7 +193,7 @@ def _mount_faults(mounts: Iterable[Manifest], where: str, volumes: set[str]) -> 
         paths.add(path)
 
 
-def _claim_faults(wanted: object, field: str, claims: set[str]) -> Iterator[str]:
+def _claim_faults(wanted: object, field: str, claims: set[str]) -> Iterator[FieldError]:
     """A container names claims of the pod, each once, as a whole or by single requests."""
     seen: list[tuple[str, str]] = []
     for index, claim in enumerate(read_maps(wanted, field)):
@@ -214,7 +217,7 @@ def _claim_faults(wanted: object, field: str, claims: set[str]) -> Iterator[str]
             yield not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{listed}")
 
 
-def _volumes(listed: object, faults: list[str]) -> set[str]:
+def _volumes(listed: object, faults: list[FieldError]) -> set[str]:
     """The names of the good volumes; what is wrong with the others goes to `faults`."""
     names: set[str] = set()
     for index, volume in enumerate(read_maps(listed, "spec.volumes")):
@@ -230,7 +233,7 @@ def _volumes(listed: object, faults: list[str]) -> set[str]:
     return names
 
 
-def _resource_claims(listed: object, faults: list[str]) -> set[str]:
+def _resource_claims(listed: object, faults: list[FieldError]) -> set[str]:
     names: set[str] = set()
     for index, claim in enumerate(read_maps(listed, "spec.resourceClaims")):
         field = f"spec.resourceClaims[{index}].name"
@@ -245,7 +248,7 @@ def _resource_claims(listed: object, faults: list[str]) -> set[str]:
     return names
 
 
-def _spec_faults(pod: Pod) -> Iterator[str]:
+def _spec_faults(pod: Pod) -> Iterator[FieldError]:
     spec = pod.spec
     policy = read_text(spec, "restartPolicy", "spec")
     if policy and policy not in POD_RESTART_POLICIES:
@@ -278,7 +281,7 @@ def _spec_faults(pod: Pod) -> Iterator[str]:
         yield from _gate_faults(spec)
 
 
-def _gate_faults(spec: Manifest) -> Iterator[str]:
+def _gate_faults(spec: Body) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, gate in enumerate(read_maps(spec["schedulingGates"], "spec.schedulingGates")):
         field = f"spec.schedulingGates[{index}]"
@@ -299,7 +302,7 @@ SPEC_NAMES: Final[Mapping[str, Callable[[str], tuple[str, ...]]]] = {
 }
 
 
-def _toleration_faults(toleration: Manifest, field: str) -> Iterator[str]:
+def _toleration_faults(toleration: Body, field: str) -> Iterator[FieldError]:
     key = read_text(toleration, "key", field) or ""
     operator = read_text(toleration, "operator", field) or ""
     value = read_text(toleration, "value", field) or ""

@@ -1,4 +1,7 @@
-"""ResourceQuota: which quotas a pod counts against, and what each says."""
+"""ResourceQuota: which quotas a pod counts against, and what each says.
+
+Mirrors k8s.io/apiserver/pkg/admission/plugin/resourcequota.CheckRequest, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from gpuflow.kubernetes.admission.pod import Manifest, Pod, read_object, read_text
+from gpuflow.kubernetes.admission.pod import Body, Pod, read_object, read_text
 from gpuflow.kubernetes.admission.recall import read_stored, recalled
 from gpuflow.kubernetes.admission.stored import quality_of_service
 from gpuflow.kubernetes.admission.usage import is_tracked_for_pods, pod_usage
@@ -24,7 +27,7 @@ MUST_SPECIFY: Final = {
 """The keys for which a quota wants every container to say something, and where it must say it."""
 
 
-class Scope(NamedTuple):
+class QuotaScope(NamedTuple):
     name: str
     operator: str
     values: frozenset[str]
@@ -35,7 +38,7 @@ class Quota(NamedTuple):
 
     name: str
     namespace: str | None
-    scopes: tuple[Scope, ...]
+    scopes: tuple[QuotaScope, ...]
     hard: ResourceList
     used: ResourceList
     tracked: tuple[str, ...]
@@ -44,7 +47,7 @@ class Quota(NamedTuple):
     assumed: bool
 
 
-def read_quota(manifest: Manifest | Quota) -> Quota:
+def read_quota(manifest: Body | Quota) -> Quota:
     """A quota from its manifest.
 
     One without a status, as kept in Git, is taken to be enforced as written and unused so far.
@@ -52,7 +55,7 @@ def read_quota(manifest: Manifest | Quota) -> Quota:
     return manifest if isinstance(manifest, Quota) else recalled(_read_quota, manifest)
 
 
-def _read_quota(manifest: Manifest) -> Quota:
+def _read_quota(manifest: Body) -> Quota:
     metadata = read_map(read_object(manifest, "ResourceQuota").get("metadata"), "ResourceQuota metadata")
     name = read_text(metadata, "name", "ResourceQuota metadata") or ""
     where = f"ResourceQuota {name}"
@@ -85,29 +88,80 @@ def _tracked(keys: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[frozenset[st
     return tracked, (requests, limits)
 
 
-def _read_scopes(spec: Manifest, where: str) -> Iterable[Scope]:
+def _read_scopes(spec: Body, where: str) -> Iterable[QuotaScope]:
     for name in read_texts(spec.get("scopes"), f"{where}: spec.scopes"):
-        yield Scope(name, "Exists", frozenset())
+        yield QuotaScope(name, "Exists", frozenset())
     selector = read_map(spec.get("scopeSelector"), f"{where}: spec.scopeSelector")
     for expression in read_maps(selector.get("matchExpressions"), f"{where}: spec.scopeSelector"):
         values = frozenset(read_texts(expression.get("values"), f"{where}: spec.scopeSelector values"))
-        yield Scope(str(expression.get("scopeName")), str(expression.get("operator")), values)
+        yield QuotaScope(str(expression.get("scopeName")), str(expression.get("operator")), values)
 
 
-class Verdict(NamedTuple):
+class Exceeded(NamedTuple):
+    """A quota has too little left."""
+
+    quota: str
+    requested: Mapping[str, str]
+    used: Mapping[str, str]
+    limited: Mapping[str, str]
+
+    def names(self, key: str) -> bool:
+        return key in self.requested
+
+    def sentence(self) -> str:
+        requested, used, limited = (_pairs(each) for each in (self.requested, self.used, self.limited))
+        return f"exceeded quota: {self.quota}, requested: {requested}, used: {used}, limited: {limited}"
+
+
+class Unspecified(NamedTuple):
+    """Containers do not say what a quota counts."""
+
+    quota: str
+    missing: Mapping[str, tuple[str, ...]]
+    """The names of the containers, by quota key."""
+
+    def names(self, key: str) -> bool:
+        return key in self.missing
+
+    def sentence(self) -> str:
+        listed = "; ".join(f"{key} for: {','.join(names)}" for key, names in self.missing.items())
+        return f"failed quota: {self.quota}: must specify {listed}"
+
+
+class UsageUnknown(NamedTuple):
+    """A quota's status does not say yet what is in use."""
+
+    quota: str
+    keys: tuple[str, ...]
+
+    def names(self, key: str) -> bool:
+        return key in self.keys
+
+    def sentence(self) -> str:
+        return f"status unknown for quota: {self.quota}, resources: {','.join(self.keys)}"
+
+
+QuotaRefusal = Exceeded | Unspecified | UsageUnknown
+
+
+def _pairs(amounts: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={amount}" for key, amount in amounts.items())
+
+
+class QuotaDecision(NamedTuple):
     """What the quotas say: every refusal that may be the first one, or which of them are charged, and with what."""
 
-    refusals: tuple[str, ...]
+    refusals: tuple[QuotaRefusal, ...]
     charged: Sequence[Quota] = ()
     charge: Sequence[tuple[str, Quantity]] = ()
 
 
-def judge(pod: Pod, quotas: Sequence[Quota]) -> Verdict:
+def evaluate(pod: Pod, quotas: Sequence[Quota]) -> QuotaDecision:
     """Ask all quotas. Missing requests and unknown usage are looked for in all of them before any total is."""
     matching = [quota for quota in quotas if quota.tracked and (not quota.scopes or _in_scopes(pod, quota.scopes))]
-    refusals = [reason for quota in matching if (reason := _unready(pod, quota))]
+    refusals: list[QuotaRefusal] = [reason for quota in matching if (reason := _unready(pod, quota))]
     if refusals or not matching:
-        return Verdict(tuple(refusals))
+        return QuotaDecision(tuple(refusals))
     charge = [(key, quantity) for key, quantity in pod_usage(pod).items() if quantity.nano]
     for quota in matching:
         hard, used = quota.hard, quota.used
@@ -120,10 +174,10 @@ def judge(pod: Pod, quotas: Sequence[Quota]) -> Verdict:
                     over.append((key, quantity, limit))
         if over:
             refusals.append(_exceeded(quota, sorted(over)))
-    return Verdict(tuple(refusals), matching, charge)
+    return QuotaDecision(tuple(refusals), matching, charge)
 
 
-def new_totals(verdict: Verdict, quotas: Sequence[Quota]) -> dict[str, ResourceList]:
+def new_totals(verdict: QuotaDecision, quotas: Sequence[Quota]) -> dict[str, ResourceList]:
     """What each quota has used once the pod is there, whether it is charged or not."""
     totals = {quota.name: quota.used for quota in quotas}
     for quota in verdict.charged:
@@ -133,20 +187,21 @@ def new_totals(verdict: Verdict, quotas: Sequence[Quota]) -> dict[str, ResourceL
     return totals
 
 
-def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> str:
-    requested = ",".join(f"{key}={quantity.text}" for key, quantity, _ in over)
-    used = ",".join(f"{key}={quota.used[key].text}" for key, _, _ in over if key in quota.used)
-    limited = ",".join(f"{key}={limit.text}" for key, _, limit in over)
-    return f"exceeded quota: {quota.name}, requested: {requested}, used: {used}, limited: {limited}"
+def _exceeded(quota: Quota, over: Sequence[tuple[str, Quantity, Quantity]]) -> Exceeded:
+    return Exceeded(
+        quota.name,
+        {key: quantity.text for key, quantity, _ in over},
+        {key: quota.used[key].text for key, _, _ in over if key in quota.used},
+        {key: limit.text for key, _, limit in over},
+    )
 
 
-def _unready(pod: Pod, quota: Quota) -> str | None:
+def _unready(pod: Pod, quota: Quota) -> Unspecified | UsageUnknown | None:
     missing = _unspecified(pod, quota)
     if missing:
-        listed = "; ".join(f"{key} for: {','.join(sorted(names))}" for key, names in sorted(missing.items()))
-        return f"failed quota: {quota.name}: must specify {listed}"
+        return Unspecified(quota.name, {key: tuple(sorted(names)) for key, names in sorted(missing.items())})
     if not all(map(quota.used.__contains__, quota.tracked)):
-        return f"status unknown for quota: {quota.name}, resources: {','.join(quota.tracked)}"
+        return UsageUnknown(quota.name, quota.tracked)
     return None
 
 
@@ -168,11 +223,11 @@ def _unspecified(pod: Pod, quota: Quota) -> dict[str, set[str]]:
     return missing
 
 
-def _in_scopes(pod: Pod, scopes: tuple[Scope, ...]) -> bool:
+def _in_scopes(pod: Pod, scopes: tuple[QuotaScope, ...]) -> bool:
     return all(_in_scope(pod, scope) for scope in scopes)
 
 
-def _in_scope(pod: Pod, scope: Scope) -> bool:
+def _in_scope(pod: Pod, scope: QuotaScope) -> bool:
     match scope.name:
         case "Terminating":
             return _has_deadline(pod)
@@ -193,7 +248,7 @@ def _has_deadline(pod: Pod) -> bool:
     return pod.active_deadline is not None and pod.active_deadline >= 0
 
 
-def _matches_class(name: str, scope: Scope) -> bool:
+def _matches_class(name: str, scope: QuotaScope) -> bool:
     match scope.operator:
         case "In":
             return bool(name) and name in scope.values

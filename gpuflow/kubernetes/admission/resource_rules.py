@@ -1,4 +1,8 @@
-"""Validation of requests and limits: the 422 of a pod whose resources do not make sense."""
+"""Validation of requests and limits: the 422 of a pod whose resources do not make sense.
+
+Mirrors the part of k8s.io/kubernetes/pkg/apis/core/validation.ValidatePodCreate that checks resources, Kubernetes
+v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,17 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpuflow.kubernetes.admission.clauses import forbidden, invalid, required, unsupported
+from gpuflow.kubernetes.admission.clauses import (
+    INVALID,
+    REQUIRED,
+    FieldError,
+    LimitRequired,
+    RequestAboveLimit,
+    forbidden,
+    invalid,
+    quoted,
+    unsupported,
+)
 from gpuflow.kubernetes.admission.names import (
     allows_overcommit,
     container_resource_faults,
@@ -31,6 +45,7 @@ class Rule(NamedTuple):
     """Whether every whole amount of it is good."""
 
 
+NO_OVERCOMMIT: Final = "Limit must be set for non overcommitable resources"
 BASIC: Final = frozenset({"cpu", "memory"})
 """Allowed everywhere, in any amount that is not negative."""
 
@@ -63,7 +78,7 @@ def _page_size(name: str) -> int | None:
 
 def requirement_faults(
     requests: ResourceList, limits: ResourceList, field: str, rule_of: Callable[[str], Rule] = container_rule
-) -> Iterator[str]:
+) -> Iterator[FieldError]:
     """The faults of one pair of requests and limits at `field`."""
     hugepages = False
     for name, quantity in limits.items():
@@ -83,19 +98,19 @@ def requirement_faults(
             yield from _entry_faults(name, quantity, rule, f"{field}.requests[{name}]")
         if limit is None:
             if not rule.overcommit:
-                yield required(f"{field}.limits", "Limit must be set for non overcommitable resources")
+                yield LimitRequired(REQUIRED, f"{field}.limits", None, NO_OVERCOMMIT)
         elif not rule.overcommit:
             if quantity != limit:
                 detail = f"must be equal to {name} limit of {limit.text}"
                 yield invalid(f"{field}.requests", quantity.text, detail)
         elif quantity > limit:
             detail = f"must be less than or equal to {name} limit of {limit.text}"
-            yield invalid(f"{field}.requests", quantity.text, detail)
+            yield RequestAboveLimit(INVALID, f"{field}.requests", quoted(quantity.text), detail, name)
     if hugepages and BASIC.isdisjoint(limits) and BASIC.isdisjoint(requests):
         yield forbidden(field, "HugePages require cpu or memory")
 
 
-def _entry_faults(name: str, quantity: Quantity, rule: Rule, field: str) -> Iterator[str]:
+def _entry_faults(name: str, quantity: Quantity, rule: Rule, field: str) -> Iterator[FieldError]:
     for fault in rule.faults:
         yield invalid(field, name, fault)
     if not rule.supported:
@@ -108,7 +123,7 @@ def _entry_faults(name: str, quantity: Quantity, rule: Rule, field: str) -> Iter
         yield invalid(field, quantity.text, f"{quantity.text} is not positive integer multiple of {name}")
 
 
-def pod_level_faults(pod: Pod) -> Iterator[str]:
+def pod_level_faults(pod: Pod) -> Iterator[FieldError]:
     """Pod-level resources must make sense by themselves and leave room for the containers."""
     if pod.level is None:
         return

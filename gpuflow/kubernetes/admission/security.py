@@ -2,6 +2,8 @@
 
 `pod-security.kubernetes.io/enforce` names a level, `…/enforce-version` the Kubernetes version whose rules
 apply. Only `enforce` refuses; `warn` and `audit` never do.
+
+Mirrors k8s.io/pod-security-admission/policy.DefaultChecks, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.kubernetes.admission import security_contexts as contexts
 from gpuflow.kubernetes.admission import security_host as host
-from gpuflow.kubernetes.admission.pod import Manifest
+from gpuflow.kubernetes.admission.pod import Body
 from gpuflow.kubernetes.admission.security_view import Finding, View
 from gpuflow.resources import read_map
 
@@ -140,7 +142,7 @@ def read_policy(labels: Mapping[str, Any]) -> Policy:
     return Policy(level if level in LEVELS else "restricted", int(version[1]) if version else None)
 
 
-def violation(metadata: Manifest, spec: Manifest, policy: Policy) -> str | None:
+def violation(metadata: Body, spec: Body, policy: Policy) -> str | None:
     """What the pod violates, as the admission plug-in says it."""
     if policy.level == "privileged":
         return None

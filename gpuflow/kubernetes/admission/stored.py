@@ -1,10 +1,13 @@
-"""The pod as the server answers it: quality of service, and the manifest with what admission filled in."""
+"""The pod as the server answers it: quality of service, and the manifest with what admission filled in.
+
+Mirrors k8s.io/kubernetes/pkg/apis/core/v1/helper/qos.ComputePodQOS, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.kubernetes.admission.pod import Container, Manifest, Pod, default_level
+from gpuflow.kubernetes.admission.pod import Body, Container, Pod, default_level
 from gpuflow.resources import ResourceList
 
 LIMIT_RANGER_ANNOTATION = "kubernetes.io/limit-ranger"
@@ -101,7 +104,7 @@ def _render_container(container: Container) -> dict[str, Any]:
     return rendered
 
 
-def _render_resources(manifest: Manifest, requests: ResourceList, limits: ResourceList) -> dict[str, Any]:
+def _render_resources(manifest: Body, requests: ResourceList, limits: ResourceList) -> dict[str, Any]:
     rendered = {field: value for field, value in manifest.items() if field not in ("requests", "limits")}
     if limits:
         rendered["limits"] = _render_list(limits)

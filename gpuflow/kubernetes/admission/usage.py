@@ -1,4 +1,7 @@
-"""What objects cost against a ResourceQuota."""
+"""What objects cost against a ResourceQuota.
+
+Mirrors k8s.io/kubernetes/pkg/quota/v1/evaluator/core.PodUsageFunc, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from gpuflow.kubernetes.admission.names import is_extended, is_native
-from gpuflow.kubernetes.admission.pod import Manifest, Pod
+from gpuflow.kubernetes.admission.pod import Body, Pod
 from gpuflow.quantity import Quantity
 from gpuflow.resources import (
     ResourceList,
@@ -82,7 +85,7 @@ def usage_of_pod(pod: Mapping[str, Any]) -> dict[str, Quantity]:
     return {"count/pods": ONE, **compute_usage(requests, limits)}
 
 
-def usage_of_claim(claim: Manifest) -> dict[str, Quantity]:
+def usage_of_claim(claim: Body) -> dict[str, Quantity]:
     """What a PersistentVolumeClaim is charged, its storage class included."""
     spec = read_map(claim.get("spec"), "spec")
     usage = {"count/persistentvolumeclaims": ONE, "persistentvolumeclaims": ONE}
@@ -98,13 +101,13 @@ def usage_of_claim(claim: Manifest) -> dict[str, Quantity]:
     return usage
 
 
-def _storage_class(claim: Manifest, spec: Manifest) -> str:
+def _storage_class(claim: Body, spec: Body) -> str:
     annotations = read_map(read_map(claim.get("metadata"), "metadata").get("annotations"), "annotations")
     legacy = annotations.get("volume.beta.kubernetes.io/storage-class")
     return str(legacy if legacy is not None else spec.get("storageClassName") or "")
 
 
-def _storage(claim: Manifest, spec: Manifest) -> Quantity | None:
+def _storage(claim: Body, spec: Body) -> Quantity | None:
     """Whole bytes asked for, or allocated where an expansion that failed left more than that."""
     requests = read_map(read_map(spec.get("resources"), "spec.resources").get("requests"), "requests")
     if "storage" not in requests:
@@ -126,8 +129,8 @@ def usage_of_object(plural: str, group: str = "") -> dict[str, Quantity]:
     return usage
 
 
-def usage_of_resource_claim(claim: Manifest) -> dict[str, Quantity]:
-    """What a ResourceClaim is charged, per device class; alternatives count with the dearest of each class."""
+def usage_of_resource_claim(claim: Body) -> dict[str, Quantity]:
+    """What a ResourceClaim is charged, per device class; alternatives count with the most expensive of each class."""
     devices = read_map(read_map(claim.get("spec"), "spec").get("devices"), "spec.devices")
     usage = {"count/resourceclaims.resource.k8s.io": ONE}
     for request in read_maps(devices.get("requests"), "spec.devices.requests"):
@@ -141,7 +144,7 @@ def usage_of_resource_claim(claim: Manifest) -> dict[str, Quantity]:
     return usage
 
 
-def _device_counts(alternatives: Iterable[Manifest]) -> Iterator[tuple[str, int]]:
+def _device_counts(alternatives: Iterable[Body]) -> Iterator[tuple[str, int]]:
     for each in alternatives:
         everything = each.get("allocationMode") == "All"
         yield str(each.get("deviceClassName")), DEVICES_OF_ALL if everything else int(each.get("count") or 1)

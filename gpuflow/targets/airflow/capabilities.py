@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Cannot, Capabilities
+from gpuflow.targets.capabilities import Cannot, capabilities
+from gpuflow.targets.constructs import POD
 
 _CANNOT = {
     "schedule.catch_up": Cannot(
@@ -33,7 +33,19 @@ _CANNOT = {
     ),
 }
 
-CAPABILITIES: Capabilities = {construct: _CANNOT.get(construct, True) for construct in VOCABULARY}
+_CARRIED = (
+    "approval", "approval.timeout", "checkpoint", "claims", "deadline", "exit.always", "exit.failure", "exit.outputs",
+    "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
+    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "on_data", "outputs.artifact",
+    "outputs.default", "outputs.value", "parallel", "params", "params.enum", "params.range", "pipeline",
+    "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.backoff", "retry.failures",
+    "retry.final_exit_codes", "retry.interruptions", "retry.more_memory", "retry.other_node",
+    "retry.retryable_exit_codes", "schedule", "schedule.suspended", "schedule.timezone", "script",
+    "spot.fallback_after", "text.braces", "timeout", "volumes.new_claim", "when", "when.item",
+)  # fmt: skip
+
+# A task holds the whole pod.
+CAPABILITIES = capabilities(carried=(*POD, *_CARRIED), cannot=_CANNOT)
 
 _NEEDS_OPERATOR = "compile without --standalone, so that the DAG imports gpuflow.airflow"
 

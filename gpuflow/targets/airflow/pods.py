@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.pod import Engine, is_supervised, pod_for
+from gpuflow.pod.later_attempts import off_spot, on_demand_fields
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
-from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.policies import Spot
+from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.python import Call
 from gpuflow.targets.airflow.references import Marks, Scope, glued
 
@@ -17,7 +17,7 @@ from gpuflow.targets.airflow.references import Marks, Scope, glued
 def pod_data(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     """`metadata` and `spec` of a step's pod, with calls where the values of a run belong."""
     marks = Marks(scope)
-    engine = Engine("airflow", within=scope.within)
+    engine = Engine(FACTS.supervisor, FACTS.outputs_dir, scope.within)
     pod: dict[str, Any] = marks.replaced(pod_for(scope.pipeline, name, site, marks, engine))
     if (copies := scope.copies()) and is_supervised(scope.pipeline.effective(name), site):
         _tell_copies(pod["spec"]["containers"][0]["command"], copies)
@@ -50,13 +50,5 @@ def claim_stem(scope: Scope, claim: str) -> str:
 
 def on_demand(scope: Scope, name: str, site: Site) -> dict[str, Any]:
     """The fields of the pod's spec that are different when the step no longer runs on spot; None: not there."""
-    fixed = replace(scope, pipeline=_without_spot(scope.pipeline, name))
-    spot, plain = pod_data(scope, name, site)["spec"], pod_data(fixed, name, site)["spec"]
-    return {key: plain.get(key) for key in (*plain, *spot) if plain.get(key) != spot.get(key)}
-
-
-def _without_spot(pipeline: Pipeline, name: str) -> Pipeline:
-    section = "steps" if name in pipeline.steps else "exit"
-    steps = dict(getattr(pipeline, section))
-    steps[name] = steps[name].model_copy(update={"spot": Spot(mode="never")})
-    return pipeline.model_copy(update={section: steps})
+    fixed = replace(scope, pipeline=off_spot(scope.pipeline, name))
+    return on_demand_fields(pod_data(scope, name, site)["spec"], pod_data(fixed, name, site)["spec"])

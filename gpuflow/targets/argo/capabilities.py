@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Cannot, Capabilities, Weaker
+from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.targets.constructs import POD
 
-_GAPS: dict[str, Cannot | Weaker] = {
+_CANNOT = {
     "on_data": Cannot(
         "never", "Argo Workflows has no start by new data", "use an Argo Events sensor that submits the template"
     ),
@@ -40,7 +40,7 @@ _GAPS: dict[str, Cannot | Weaker] = {
     ),
 }
 
-_WEAKER: dict[str, Weaker] = {
+_WEAKER = {
     "for_each.dynamic_matrix": Weaker(
         "Argo reads the numbers of lists that it combines as floating point: whole numbers above 2^53 lose digits"
     ),
@@ -53,4 +53,15 @@ _WEAKER: dict[str, Weaker] = {
     ),
 }
 
-CAPABILITIES: Capabilities = {construct: _GAPS.get(construct, _WEAKER.get(construct, True)) for construct in VOCABULARY}
+_CARRIED = (
+    "approval", "cache", "checkpoint", "claims", "deadline", "exit.always", "exit.failure", "exit.outputs",
+    "exit.success", "for_each.list", "for_each.matrix", "for_each.output", "for_each.parallel", "for_each.param",
+    "for_each.range", "if_skipped.run", "outputs.artifact", "outputs.default", "outputs.value", "parallel", "params",
+    "params.enum", "pipeline", "retry.backoff", "retry.failures", "retry.final_exit_codes", "retry.interruptions",
+    "retry.other_node", "retry.retryable_exit_codes", "schedule", "schedule.replace", "schedule.suspended",
+    "schedule.timezone", "script", "spot.fallback_after", "text.braces", "timeout", "volumes.new_claim", "when",
+    "when.item",
+)  # fmt: skip
+
+# A template has most fields of a pod, and podSpecPatch takes the others.
+CAPABILITIES = capabilities(carried=(*POD, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

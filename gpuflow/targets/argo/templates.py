@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.errors import fail
+from gpuflow.errors import Finding
 from gpuflow.pod import Engine, pod_for
-from gpuflow.pod.supervision import OUTPUTS, counts_budgets, keeps_state
+from gpuflow.pod.later_attempts import falls_back, off_spot
+from gpuflow.pod.supervision import counts_budgets, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
@@ -17,13 +18,14 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
-from gpuflow.targets.argo.patches import falls_back, growing_memory, on_demand, pod_patch, without_spot
+from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.argo.semaphores import synchronization
 from gpuflow.targets.argo.spelling import BRACE, BRACE_ENV, PLAIN_TYPES, Inputs
 
-ENGINE = Engine("argo", OUTPUTS)
+ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir)
 NATIVE = (
     "affinity",
     "nodeSelector",
@@ -55,9 +57,8 @@ def step_template(
     inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
     pod = pod_for(pipeline, name, site, inputs, replace(ENGINE, within=within))
-    _refuse_stray_tags(pipeline, name, pod)
     spec = dict(pod["spec"])
-    later = _later(pipeline, name, site, pod["spec"])
+    later = later_fields(pipeline, name, site, pod["spec"])
     (main,) = spec.pop("containers")
     init = spec.pop("initContainers", [])
     volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
@@ -67,7 +68,7 @@ def step_template(
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
-        "outputs": _outputs(pipeline, name, step),
+        "outputs": _outputs(step),
         "metadata": pod["metadata"],
         "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
         "activeDeadlineSeconds": deadline,
@@ -88,13 +89,13 @@ def step_template(
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 
-def _later(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> dict[str, str]:
+def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> dict[str, str]:
     """What the pod of a later attempt has instead, by field of the pod's spec."""
     step = pipeline.effective(name)
     fields: dict[str, str] = {}
     if falls_back(step):
         assert step.spot is not None and step.spot.fallback_after is not None
-        plain = pod_for(without_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
+        plain = pod_for(off_spot(pipeline, name), name, site, Inputs(), ENGINE)["spec"]
         fields |= on_demand(step.spot.fallback_after, spec, plain)
     return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
@@ -108,18 +109,18 @@ def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     return {**container, "env": [BRACE_ENV, *container.get("env", [])]}
 
 
-def _refuse_stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> None:
+def stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> Iterator[Finding]:
     """Argo replaces tags in every field; outside commands and variables there is no way to hide them."""
     if b"{{" not in marshal.dumps(pod, 2):
         return
-    where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+    where = pipeline.where_step(name)
     for path, text in _strings(pod, ()):
         if "{{" in text and not {"command", "env"} & set(path):
-            raise fail(
+            yield Finding(
                 "GF306",
                 f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
-                where=where,
-                hint="only commands, arguments, scripts and variables can hold {{",
+                where,
+                "only commands, arguments, scripts and variables can hold {{",
             )
 
 
@@ -148,21 +149,13 @@ def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
     return any(volume["name"] == run_claim_volume(claim) for claim in pipeline.claims)
 
 
-def _outputs(pipeline: Pipeline, name: str, step: Step) -> dict[str, Any] | None:
+def _outputs(step: Step) -> dict[str, Any] | None:
     parameters = []
     for output_name, output in step.outputs.items():
         # Others read the URI of an artifact; the supervisor writes it beside the file or directory.
-        source: dict[str, Any] = {"path": f"{OUTPUTS}/{output_name}" + (".uri" if output.is_artifact else "")}
+        source: dict[str, Any] = {"path": f"{FACTS.outputs_dir}/{output_name}" + (".uri" if output.is_artifact else "")}
         if output.default is not None:
             source["default"] = text_of(output.default)
-            if "{{" in source["default"]:
-                raise fail(
-                    "GF306",
-                    f'step "{name}": Argo would replace the tag in the default of {output_name}: '
-                    f"{source['default'][:60]!r}",
-                    where=pipeline.where("steps", name, "outputs", output_name, "default"),
-                    hint="write the default without {{, or let the step write it",
-                )
         parameters.append({"name": output_name, "valueFrom": source})
     return {"parameters": parameters} if parameters else None
 
@@ -171,11 +164,4 @@ def approval_template(pipeline: Pipeline, name: str, title: str) -> dict[str, An
     """A node that waits until somebody resumes it."""
     step = pipeline.effective(name)
     assert step.approval is not None
-    if "{{" in step.approval.message:
-        raise fail(
-            "GF306",
-            f'step "{name}": Argo would replace the tag in what is asked: {step.approval.message[:60]!r}',
-            where=pipeline.where("steps", name, "approval"),
-            hint="ask without {{",
-        )
     return {"name": title, "annotations": {"gpuflow.dev/approval": step.approval.message}, "suspend": {}}

@@ -2,58 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from gpuflow.emit import emit
-from gpuflow.errors import Finding, Where, did_you_mean, fail
+from gpuflow.errors import Where, did_you_mean, fail
 from gpuflow.pod.build import LABEL
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.argo.capabilities import CAPABILITIES
+from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.models import KINDS, check_against_hera
-from gpuflow.targets.argo.notes import notes
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.semaphores import reason
 from gpuflow.targets.argo.sharing import shared
 from gpuflow.targets.argo.size import size_findings
 from gpuflow.targets.argo.versions import for_version
 from gpuflow.targets.cron import go_cron
-from gpuflow.targets.frame import Artifact, Capabilities, Request, header
+from gpuflow.targets.frame import Artifact, Request, header
 
 POLICIES = {"allow": "Allow", "forbid": "Forbid", "replace": "Replace"}
 TEMPLATES = ("WorkflowTemplate", "ClusterWorkflowTemplate")
 """Kinds whose own labels their runs do not get: each run is another object."""
 
 
-class Argo:
-    """Compiles to a WorkflowTemplate, or to a CronWorkflow when there is a schedule; --as asks for another kind."""
-
-    name = "argo"
-    capabilities: Capabilities = CAPABILITIES
-
-    def notes(self, request: Request) -> Iterable[Finding]:
-        yield from notes(request.pipeline, request.site)
-        kind = request.options.get("as")
-        if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
-            text = f"schedule: a {kind} has none, so nothing starts it by the clock"
-            where = request.pipeline.where("schedule")
-            yield Finding("GF305", text, where, "compile without --as for a CronWorkflow", "note")
-
-    def compile(self, request: Request) -> Artifact:
-        manifest = for_version(build(request), request.site)
-        fitted = [request.options["fit"]] if "fit" in request.options else []
-        waiting = reason(request.pipeline, request.site, request.options.get("semaphores"))
-        comment = "".join(f"# {line}\n" for line in (*header(request, self.name), *fitted, *waiting))
-        findings = size_findings(request.pipeline, manifest)
-        return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
+def compile_request(request: Request) -> Artifact:
+    """The manifest as YAML, with what a reader should know above it."""
+    manifest = for_version(build(request), request.site)
+    waiting = reason(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
+    comment = "".join(f"# {line}\n" for line in (*header(request), *waiting))
+    findings = size_findings(request.plan, manifest)
+    return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
 
 
 def build(request: Request) -> dict[str, Any]:
     """The manifest as plain data, exactly what Hera's own model of it says."""
     pipeline = request.pipeline
-    kind = request.options.get("as") or ("CronWorkflow" if pipeline.schedule else "WorkflowTemplate")
+    kind = request.options_as(ArgoOptions).kind or ("CronWorkflow" if pipeline.schedule else "WorkflowTemplate")
     if kind not in KINDS:
         raise fail(
             "GF903",
@@ -81,7 +66,7 @@ def build(request: Request) -> dict[str, Any]:
 
 def _workflow_spec(request: Request) -> dict[str, Any]:
     pipeline = request.pipeline
-    templates = Templates(request.site, request.options.get("semaphores"))
+    templates = Templates(request.site, request.options_as(ArgoOptions).semaphores)
     templates.dag(pipeline, MAIN, nested=False)
     if pipeline.exit:
         templates.exit(pipeline)
@@ -91,7 +76,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
-        "serviceAccountName": request.site.engines.argo.service_account,
+        "serviceAccountName": request.site.engine(FACTS.name).service_account,
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": shared(templates.found, (MAIN, EXIT)),
@@ -102,7 +87,6 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
 def _arguments(pipeline: Pipeline) -> dict[str, Any] | None:
     parameters = []
     for name, param in pipeline.params.items():
-        _refuse_open_tags(pipeline, name)
         entry: dict[str, Any] = {"name": name}
         if not param.required:
             entry["value"] = text_of(param.default)
@@ -112,20 +96,6 @@ def _arguments(pipeline: Pipeline) -> dict[str, Any] | None:
             entry["description"] = param.description
         parameters.append(entry)
     return {"parameters": parameters} if parameters else None
-
-
-def _refuse_open_tags(pipeline: Pipeline, name: str) -> None:
-    """Argo reads an expression from `{{=` to the next `}}`, also into the next field, and then starts no run."""
-    param = pipeline.params[name]
-    values = [] if param.required else [param.default]
-    for text in map(text_of, (*values, *(param.enum or ()), param.description or "")):
-        if "{{=" in text and "}}" not in text[text.rindex("{{=") :]:
-            raise fail(
-                "GF306",
-                f'parameter "{name}": Argo would read an expression from {{{{= to the next }}}}: {text[:60]!r}',
-                where=pipeline.where("params", name),
-                hint="close it with }}, or write a space between {{ and =",
-            )
 
 
 def _claims(pipeline: Pipeline) -> list[dict[str, Any]]:
@@ -146,14 +116,6 @@ def _cron_spec(pipeline: Pipeline, spec: dict[str, Any], labels: dict[str, str])
             "a CronWorkflow needs a schedule",
             where=Where(pipeline.source.file),
             hint="add schedule: to the pipeline",
-        )
-    missing = next((name for name, param in pipeline.params.items() if param.required), None)
-    if missing is not None:
-        raise fail(
-            "GF301",
-            f'argo starts "{pipeline.name}" by itself, and the parameter "{missing}" has no default',
-            where=pipeline.where("params", missing),
-            hint="give it a default, or compile with --as WorkflowTemplate, to be started by hand only",
         )
     cron: dict[str, Any] = {
         "schedules": [go_cron(schedule.cron)],

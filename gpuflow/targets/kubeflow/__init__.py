@@ -9,23 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuflow.errors import Finding
-from gpuflow.targets.frame import Artifact, Capabilities, Request, Target
+from gpuflow.targets.frame import Artifact, Request, Target
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
-from gpuflow.targets.kubeflow.document import compile_request
+from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import notes
+from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.refusals import partial_losses
+from gpuflow.targets.losses import Loss
 
 
-class Kubeflow:
-    """The target `gpuflow compile --target kubeflow`."""
+class Kubeflow(Target):
+    """One package per pipeline."""
 
-    name = "kubeflow"
-    capabilities: Capabilities = CAPABILITIES
+    facts = FACTS
+    capabilities = CAPABILITIES
+    options = KubeflowOptions
+    separator = None
+
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        return partial_losses(request.pipeline, request.site)
 
     def notes(self, request: Request) -> Iterable[Finding]:
         return notes(request.pipeline)
 
-    def compile(self, request: Request) -> Artifact:
-        return compile_request(request)
+    def compile(self, request: Request) -> tuple[Artifact, ...]:
+        from gpuflow.targets.kubeflow.document import compile_request  # loads kfp
+
+        return (compile_request(request),)
 
 
-target: Target = Kubeflow()
+target = Kubeflow()

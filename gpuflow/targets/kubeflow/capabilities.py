@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Cannot, Capabilities, Weaker
+from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
-_GAPS = {
+_CANNOT = {
     "approval": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two at this point"),
     "approval.timeout": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two"),
     "device_claim": Cannot(
@@ -106,7 +105,7 @@ _WEAKER = {
     ),
 }
 
-_CARRIED = {
+_CARRIED = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any_of", "image_pull_policy",
@@ -116,14 +115,6 @@ _CARRIED = {
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
     "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
     "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
-}  # fmt: skip
+)  # fmt: skip
 
-UNKNOWN = Cannot("not yet", "this target does not know it", "run the pipeline on another engine")
-
-
-def _carries(construct: str) -> bool | Cannot | Weaker:
-    return True if construct in _CARRIED else _GAPS.get(construct) or _WEAKER.get(construct) or UNKNOWN
-
-
-CAPABILITIES: Capabilities = {construct: _carries(construct) for construct in VOCABULARY}
-"""A construct that stands in none of the three lists is refused: nothing new is carried by accident."""
+CAPABILITIES = capabilities(carried=_CARRIED, weaker=_WEAKER, cannot=_CANNOT)

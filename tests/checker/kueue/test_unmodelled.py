@@ -20,7 +20,7 @@ def check(name: str, active: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("case", "more", "said"),
+    ("case", "more", "unmodelled"),
     [
         (CHECKED, {}, "AdmissionCheck prov decides after quota is reserved"),
         (CHECKED, {"admission_checks": [check("prov", "True")]}, "AdmissionCheck prov decides after quota is reserved"),
@@ -62,10 +62,10 @@ def check(name: str, active: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_it_is_said_and_nothing_is_promised(case: dict[str, Any], more: dict[str, Any], said: str) -> None:
+def test_it_is_said_and_nothing_is_promised(case: dict[str, Any], more: dict[str, Any], unmodelled: str) -> None:
     answer = asked(case, **more)
     assert answer.verdict == answer.final_verdict == "wait"
-    assert answer.unmodelled == (said,)
+    assert answer.unmodelled == (unmodelled,)
 
 
 def test_fair_sharing_matters_only_when_quota_is_short() -> None:

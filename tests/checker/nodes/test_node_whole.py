@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.checker.nodes import fit_nodes
-from gpuflow.checker.nodes.capacity import capacity, capacity_in, fragmentation, led_room, read_stock, room, way_out
+from gpuflow.checker.nodes.capacity import (
+    capacity,
+    capacity_in,
+    fragmentation,
+    led_room,
+    read_node_pools,
+    room,
+    way_out,
+)
 from gpuflow.checker.nodes.fit import read_pending
-from gpuflow.checker.nodes.stock import Space, Table
+from gpuflow.checker.nodes.node_pools import Space, Table
 from tests.checker.nodes import strategies as some
 from tests.checker.nodes.scenes import GPU, HOST, ZONE, apart, bound, group, node, pod, spread
 
@@ -49,11 +57,11 @@ def test_capacity_is_what_placing_copies_one_by_one_finds(data: st.DataObject, a
 def test_a_gang_fits_when_placing_it_finds_room(data: st.DataObject, asking: Manifest, copies: int) -> None:
     nodes = data.draw(some.nodes())
     running = data.draw(some.running(nodes))
-    stock, waiting = read_stock(nodes, running), read_pending(asking)
-    answer = room(stock, waiting, copies)
+    node_pools, waiting = read_node_pools(nodes, running), read_pending(asking)
+    answer = room(node_pools, waiting, copies)
     assert answer.now == min(copies, sum(placed_one_by_one(asking, nodes, running).values()))
     assert (answer.verdict == "now") == (answer.now == copies)
-    assert answer.verdict == capacity_in(stock, waiting).verdict(copies)
+    assert answer.verdict == capacity_in(node_pools, waiting).verdict(copies)
 
 
 @some.UNHURRIED
@@ -67,7 +75,7 @@ def test_a_leader_and_its_workers_fit_when_some_place_for_the_leader_leaves_room
         sum(placed_one_by_one(worker, nodes, [*running, some.placed(leader, name)]).values())
         for name in fit_nodes(leader, nodes, running).feasible
     ]
-    answer = led_room(read_stock(nodes, running), read_pending(leader), read_pending(worker), workers)
+    answer = led_room(read_node_pools(nodes, running), read_pending(leader), read_pending(worker), workers)
     assert (answer.verdict == "now") == any(count >= workers for count in beside)
     assert answer.now == min(workers, max(beside, default=0))
 
@@ -103,7 +111,7 @@ def test_a_table_counts_what_its_spaces_hold(
 
 
 def verdict(asking: Manifest, nodes: list[Manifest], running: list[Manifest] | None = None, copies: int = 1) -> str:
-    return room(read_stock(nodes, running or []), read_pending(asking), copies).verdict
+    return room(read_node_pools(nodes, running or []), read_pending(asking), copies).verdict
 
 
 def test_busy_nodes_mean_waiting_and_small_ones_never() -> None:
@@ -117,13 +125,13 @@ def test_busy_nodes_mean_waiting_and_small_ones_never() -> None:
 
 def test_a_node_group_can_grow_up_to_its_maximum() -> None:
     nodes = [node("a", gpu="4"), group("big", 2, gpu="8")]
-    answer = room(read_stock(nodes), read_pending(pod({"gpu": "8"})), 2)
+    answer = room(read_node_pools(nodes), read_pending(pod({"gpu": "8"})), 2)
     assert (answer.verdict, answer.now, answer.empty, answer.new) == ("wait", 0, 0, 2)
     assert verdict(pod({"gpu": "8"}), nodes, copies=3) == "never"
     assert capacity(pod({"gpu": "4"}), nodes).new == {"big": 4}
     leader = read_pending(pod({"cpu": "1"}))
-    assert led_room(read_stock(nodes), leader, read_pending(pod({"gpu": "8"})), 2).verdict == "wait"
-    assert led_room(read_stock(nodes), leader, read_pending(pod({"gpu": "8"})), 3).verdict == "never"
+    assert led_room(read_node_pools(nodes), leader, read_pending(pod({"gpu": "8"})), 2).verdict == "wait"
+    assert led_room(read_node_pools(nodes), leader, read_pending(pod({"gpu": "8"})), 3).verdict == "never"
 
 
 @pytest.mark.parametrize(
@@ -153,7 +161,7 @@ def test_pods_that_keep_apart_take_a_node_each() -> None:
     asking = pod(labels={"app": "x"}, affinity=apart(HOST, matchLabels={"app": "x"}))
     nodes = [node("a"), node("b"), node("c")]
     others = [bound("c", labels={"app": "x"})]
-    answer = room(read_stock(nodes, others), read_pending(asking), 3)
+    answer = room(read_node_pools(nodes, others), read_pending(asking), 3)
     assert (answer.verdict, answer.now, answer.empty) == ("wait", 2, 3)
     assert answer.unknown == ("what the copies' affinity and anti-affinity leave to each other",)
 
@@ -170,20 +178,22 @@ def test_spreading_is_weighed_for_one_pod_and_named_for_many() -> None:
         labels={"app": "x"},
         topologySpreadConstraints=[spread(HOST, labelSelector={"matchLabels": {"app": "x"}})],
     )
-    stock = read_stock([node("a"), node("b")], [bound("a", labels={"app": "x"})])
-    assert capacity_in(stock, read_pending(asking)).now.keys() == {"b"}
-    assert room(stock, read_pending(asking)).unknown == ()
-    assert room(stock, read_pending(asking), 2).unknown == ("what topology spread constraints leave to the copies",)
+    node_pools = read_node_pools([node("a"), node("b")], [bound("a", labels={"app": "x"})])
+    assert capacity_in(node_pools, read_pending(asking)).now.keys() == {"b"}
+    assert room(node_pools, read_pending(asking)).unknown == ()
+    assert room(node_pools, read_pending(asking), 2).unknown == (
+        "what topology spread constraints leave to the copies",
+    )
 
 
 def test_fragmentation_tells_what_lies_in_pieces() -> None:
     nodes = [node(name, gpu="8") for name in "abc"]
     running = [bound(name, {"gpu": "6"}) for name in "abc"]
-    stock = read_stock(nodes, running)
-    found = fragmentation(stock, read_pending(pod({"gpu": "4"})))
+    node_pools = read_node_pools(nodes, running)
+    found = fragmentation(node_pools, read_pending(pod({"gpu": "4"})))
     assert (found.placeable, found.whole) == (0, 1)
     with pytest.raises(ValueError, match=f"asks for no {GPU}; it asks for cpu"):
-        fragmentation(stock, read_pending(pod({"cpu": "1"})))
+        fragmentation(node_pools, read_pending(pod({"cpu": "1"})))
 
 
 def test_the_way_out_names_the_largest_offers_and_the_closest_node() -> None:
@@ -193,7 +203,7 @@ def test_the_way_out_names_the_largest_offers_and_the_closest_node() -> None:
         node("c", {"pool": "cpu"}, cpu="128"),
         group("d", 3, {"pool": "gpu"}, gpu="2"),
     ]
-    out = way_out(read_stock(nodes), read_pending(pod({"gpu": "8", "cpu": "48"}, nodeSelector={"pool": "gpu"})))
+    out = way_out(read_node_pools(nodes), read_pending(pod({"gpu": "8", "cpu": "48"}, nodeSelector={"pool": "gpu"})))
     assert out.eligible == ("a", "b", "d")
     assert out.refusals == {"node(s) didn't match Pod's node affinity/selector": 1}
     offers = {name: (str(each.asked), str(each.largest), each.node) for name, each in out.offers.items()}
@@ -203,6 +213,6 @@ def test_the_way_out_names_the_largest_offers_and_the_closest_node() -> None:
 
 
 def test_the_way_out_when_no_node_is_eligible() -> None:
-    out = way_out(read_stock([node("a")]), read_pending(pod({"gpu": "1"}, nodeSelector={"pool": "gpu"})))
+    out = way_out(read_node_pools([node("a")]), read_pending(pod({"gpu": "1"}, nodeSelector={"pool": "gpu"})))
     assert (out.eligible, out.offers, out.closest, out.shortfalls) == ((), {}, None, {})
     assert out.refusals == {"node(s) didn't match Pod's node affinity/selector": 1}

@@ -13,8 +13,9 @@ from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.targets.argo import target
+from gpuflow.targets.capabilities import Cannot
 from gpuflow.targets.constructs import VOCABULARY, uses
-from gpuflow.targets.frame import Cannot, Request, compile_with, engine_notes
+from gpuflow.targets.frame import Request, compile_with
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, SCHEMA, artefact, compiled, schema_errors, template
 from tests.targets.argo.test_argo import CONSTRUCTS, SCHEDULED
@@ -77,8 +78,8 @@ GONE_IN_4 = {"CronWorkflowSpec.schedule", "Synchronization.mutex", "Synchronizat
 
 def cases() -> Iterator[tuple[str, str | Site, dict[str, str]]]:
     yield MORE, SITE, {"semaphores": "gpus"}
-    yield MORE, SITE, {"as": "Workflow"}
-    yield MORE, SITE, {"as": "ClusterWorkflowTemplate"}
+    yield MORE, SITE, {"kind": "Workflow"}
+    yield MORE, SITE, {"kind": "ClusterWorkflowTemplate"}
     yield CONSTRUCTS, "nvidia", {"semaphores": "gpus"}
     yield SCHEDULED, "nvidia", {}
 
@@ -109,15 +110,16 @@ def examples(version: str) -> Iterator[tuple[str, str]]:
         try:
             pipeline = load(path)
             site = at_version(version, str(DEMO / "site.yaml"))
-            yield path.name, compile_with(target, Request(pipeline, site, "ns", path.name), allow_lossy=False)[0].text
+            request = Request(pipeline, site, "ns", path.name)
+            yield path.name, compile_with(target, request, allow_lossy=False).artifact.text
         except GpuflowError:
             continue
 
 
 def at_version(version: str, preset: str = "nvidia") -> Site:
     site = Site.load(preset)
-    argo = site.engines.argo.model_copy(update={"version": version})
-    return site.model_copy(update={"engines": site.engines.model_copy(update={"argo": argo})})
+    argo = site.engine("argo").model_copy(update={"version": version})
+    return site.model_copy(update={"engines": {**site.engines, "argo": argo}})
 
 
 def test_one_artefact_serves_3_7_and_4_x_but_for_the_key_of_a_cache(corpora: Path) -> None:
@@ -157,7 +159,7 @@ def test_newer_argos_are_accepted(version: str) -> None:
 def notes(step: str, site: str | Site = "gke") -> list[str]:
     pipeline = loads(f"{HEAD}steps: {{a: {{command: [x], {step}}}}}", "p.yaml")
     where = site if isinstance(site, Site) else Site.load(site)
-    found = engine_notes(target, Request(pipeline, where, None, "p.yaml"))
+    found = list(target.notes(Request(pipeline, where, None, "p.yaml")))
     assert all(note.code == "GF305" and note.severity == "note" and note.hint for note in found)
     return [note.message for note in found]
 

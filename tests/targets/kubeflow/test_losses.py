@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from gpuflow.errors import GpuflowError
+from gpuflow.targets.capabilities import Cannot, Weaker
 from gpuflow.targets.constructs import VOCABULARY
-from gpuflow.targets.frame import Cannot, Weaker
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, UNKNOWN
+from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from tests.targets.kubeflow.compiling import compiled
 
 
@@ -29,7 +29,6 @@ def test_the_table_answers_for_every_construct_and_every_gap_says_what_to_do() -
     gaps = [entry for entry in CAPABILITIES.values() if isinstance(entry, Cannot)]
     assert gaps
     assert all(gap.reason and gap.instead for gap in gaps)
-    assert UNKNOWN not in gaps
 
 
 def test_an_interruption_budget_is_a_loss_with_the_ways_that_really_help() -> None:
@@ -203,7 +202,7 @@ def test_no_caching_unless_asked() -> None:
 
 def test_an_unknown_form_names_the_known_ones() -> None:
     with pytest.raises(GpuflowError, match="known here: ir, crd"):
-        compiled(step("cpu: 1"), **{"as": "job"})
+        compiled(step("cpu: 1"), form="job")
 
 
 def test_the_guide_lists_every_gap_with_its_reason_and_its_way_out() -> None:

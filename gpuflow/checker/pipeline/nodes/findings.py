@@ -6,91 +6,81 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gpuflow.checker.contention.competitors import Company, Gathering
+from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.hints.other_gpus import OtherGpus
-from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import fragmentation, read_stock, way_out
+from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, way_out
 from gpuflow.checker.nodes.fit import fit
-from gpuflow.checker.nodes.stock import Stock
+from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import GROUP_MAX
 from gpuflow.checker.outcome import Outcome, foremost
-from gpuflow.checker.pipeline.nodes.verdicts import PODS, Seat, Seating, Sitting
-from gpuflow.checker.pipeline.pod_groups import Kind
-from gpuflow.checker.pipeline.queues.requests import Route
-from gpuflow.checker.report import Scope, Verdict, worst
+from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
+from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
+from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.checker.wording import asking, listed, where_of
-from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.engines import facts_of
+from gpuflow.errors import Finding
 
 GANGS: Final = "gangs"
-NO_ROOM: Final = "has no room now"
 
 
-class NodePool(NamedTuple):
+class PoolReport(NamedTuple):
     """Nodes that are for the same kinds of pods."""
 
     name: str
     hosts: tuple[int, ...]
-    members: list[Sitting]
+    members: list[NodeVerdict]
     safe: int | None
     """The largest cap with which all of them always find room."""
 
 
-def read_nodes(cluster: Cluster) -> Stock | None:
-    """The nodes of a snapshot with what is bound to them; `None` when it has none."""
-    nodes = cluster.of("Node")
-    if not nodes:
-        return None
-    if "stock" in cluster.memory:
-        known: Stock = cluster.memory["stock"]
-        return known
-    try:
-        stock = cluster.memory["stock"] = read_stock(
-            [node.body for node in nodes], [pod.body for pod in cluster.of("Pod")], cluster.bodies("Namespace")
-        )
-        return stock
-    except ValueError as refusal:
-        raise GpuflowError(Finding("GF403", str(refusal), nodes[0].where, "fix the manifest")) from None
-
-
-def housing(
-    demand: Demand, seating: Seating, kinds: Iterable[tuple[Kind, tuple[Route, ...]]], makers: Sequence[str] = ()
+def node_outcome(
+    demand: Demand,
+    node_verdicts: NodeVerdicts,
+    pod_groups: Iterable[tuple[PodGroup, tuple[FlavorAssignment, ...]]],
+    makers: Sequence[str] = (),
 ) -> Outcome:
     """What the nodes say to the pipeline. Where `makers` may start other nodes, *never* becomes *unknown*."""
-    others = OtherGpus(demand, seating.stock)
+    others = OtherGpus(demand, node_verdicts.node_pools)
     verdicts: list[Verdict] = []
     findings: list[Finding] = []
-    for kind, routes in kinds:
-        own = [each for each in seating.sittings if each.seat.kind is kind]
-        if not routes:
+    for pod_group, assignments in pod_groups:
+        own = [each for each in node_verdicts.verdicts if each.request.pod_group is pod_group]
+        if not assignments:
             continue  # its queue never lets it go
         fit_for = [each for each in own if each.verdict != "never"]
         if not fit_for:
-            homeless = _homeless(demand, seating.stock, kind, own, others)
+            unplaceable = _unplaceable(demand, node_verdicts.node_pools, pod_group, own, others)
             verdicts.append("unknown" if makers else "never")
-            findings.append(_maybe(homeless, makers) if makers else homeless)
+            findings.append(_maybe(unplaceable, makers) if makers else unplaceable)
             continue
         verdicts += [each.verdict for each in fit_for]
-        lost = [route for route in routes if not any(each.seat.route is route for each in fit_for)]
+        lost = [
+            assignment
+            for assignment in assignments
+            if not any(each.request.assignment is assignment for each in fit_for)
+        ]
         if lost:
             verdicts.append("may-queue")
-            findings.append(_lost(demand, kind, lost))
-    pools = _pools(seating)
-    findings += [finding for pool in pools for finding in _waits(demand, seating, pool)]
-    findings += _unweighed(demand, seating)
-    findings += _gangs(demand, seating)
-    scopes = tuple(scope for pool in pools for scope in _lines(seating, pool))
+            findings.append(_lost(demand, pod_group, lost))
+    reports = _pools(node_verdicts)
+    findings += [finding for pool in reports for finding in _waits(demand, node_verdicts, pool)]
+    findings += _unweighed(demand, node_verdicts)
+    findings += _gangs(demand, node_verdicts)
+    scopes = tuple(scope for pool in reports for scope in _lines(node_verdicts, pool))
     if makers:
         scopes = tuple(replace(each, verdict="unknown") if each.verdict == "never" else each for each in scopes)
     return Outcome(worst(verdicts), scopes, tuple(findings))
 
 
-def _homeless(demand: Demand, stock: Stock, kind: Kind, own: list[Sitting], others: OtherGpus) -> Finding:
-    verb = "fits" if kind.is_one else "fit"
-    message, where = f"{_who(kind)} {verb} on no node", where_of(demand, kind.steps[0])
+def _unplaceable(
+    demand: Demand, node_pools: NodePools, pod_group: PodGroup, own: list[NodeVerdict], others: OtherGpus
+) -> Finding:
+    verb = "fits" if pod_group.is_one else "fit"
+    message, where = f"{_who(pod_group)} {verb} on no node", where_of(demand, pod_group.steps[0])
     if not own:
         return Finding(
             "GF506",
@@ -98,79 +88,79 @@ def _homeless(demand: Demand, stock: Stock, kind: Kind, own: list[Sitting], othe
             where,
             "ask the owner of the queue",
         )
-    pod = own[0].seat.pod
+    pod = own[0].request.pod
     short = [
         f"{name}: asked {offer.asked}, the largest eligible node has {offer.largest}"
-        for name, offer in way_out(stock, pod).shortfalls.items()
+        for name, offer in way_out(node_pools, pod).shortfalls.items()
     ]
     hint = ", ".join(short) or "no node has the labels and taints the step asks for"
-    if kind.pods > 1 and not short and stock.pool(pod).ever:
-        hint = f"all {kind.pods} pods of the gang together are more than the nodes hold"
-    if own[0].seat.route.flavors:
-        hint += f"\nwith the labels of flavor {', '.join(own[0].seat.route.flavors)} on it"
-    hint = "\n".join(filter(None, (hint, None if kind.is_driver else others.hint(kind.steps[0]))))
-    return Finding("GF506", message, where, hint, kubernetes=fit(pod, stock.fleet).message)
+    if pod_group.pods > 1 and not short and node_pools.pool(pod).ever:
+        hint = f"the nodes cannot hold all {pod_group.pods} pods of the gang together"
+    if own[0].request.assignment.flavors:
+        hint += f"\nwith the labels of flavor {', '.join(own[0].request.assignment.flavors)} on it"
+    hint = "\n".join(filter(None, (hint, None if pod_group.is_driver else others.hint(pod_group.steps[0]))))
+    return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
 
 
-def _maybe(homeless: Finding, makers: Sequence[str]) -> Finding:
+def _maybe(unplaceable: Finding, makers: Sequence[str]) -> Finding:
     """The same finding where nodes that are not in the snapshot may be started for the step."""
     note = f"{', '.join(makers[:3])} may start other nodes; describe them with {GROUP_MAX} on a Node manifest"
-    hint = f"{homeless.hint}\n{note}" if homeless.hint else note
-    return replace(homeless, message=f"{homeless.message} of the snapshot", hint=hint, severity="warning")
+    hint = f"{unplaceable.hint}\n{note}" if unplaceable.hint else note
+    return replace(unplaceable, message=f"{unplaceable.message} of the snapshot", hint=hint, severity="warning")
 
 
-def _lost(demand: Demand, kind: Kind, lost: list[Route]) -> Finding:
-    names = ", ".join(dict.fromkeys(name for route in lost for name in route.flavors))
+def _lost(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> Finding:
+    names = ", ".join(dict.fromkeys(name for assignment in lost for name in assignment.flavors))
     return Finding(
         "GF516",
-        f"{_who(kind)} may get quota of flavor {names}, and no node can hold it there",
-        where_of(demand, kind.steps[0]),
+        f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it",
+        where_of(demand, pod_group.steps[0]),
         "keep it off that flavor with a node selector, or have nodes with the flavor's labels added",
         severity="warning",
     )
 
 
-def _pools(seating: Seating) -> list[NodePool]:
-    """The sittings by the nodes that are for them, under names that tell the pools apart."""
-    pools: dict[frozenset[int], list[Sitting]] = {}
-    for each in seating.sittings:
-        pools.setdefault(seating.hosts(each.seat.pool), []).append(each)
-    found: dict[str, NodePool] = {}
-    for hosts, members in pools.items():
-        name = _name(members[0].seat)
+def _pools(node_verdicts: NodeVerdicts) -> list[PoolReport]:
+    """The verdicts by node pool, under names that tell the pools apart."""
+    reports: dict[frozenset[int], list[NodeVerdict]] = {}
+    for each in node_verdicts.verdicts:
+        reports.setdefault(each.request.pool.hosts, []).append(each)
+    found: dict[str, PoolReport] = {}
+    for hosts, members in reports.items():
+        name = _name(members[0].request)
         if name in found:
-            name = f"{name} for {members[0].seat.kind.steps[0]}"
+            name = f"{name} for {members[0].request.pod_group.steps[0]}"
         blocked = [each for each in members if each.verdict == "may-queue"]
-        found[name] = NodePool(
-            name, tuple(sorted(hosts)), members, seating.safe_parallelism(blocked) if blocked else None
+        found[name] = PoolReport(
+            name, tuple(sorted(hosts)), members, node_verdicts.safe_parallelism(blocked) if blocked else None
         )
     return list(found.values())
 
 
-def _name(seat: Seat) -> str:
+def _name(request: PoolRequest) -> str:
     """A short name for the nodes of a pool: the flavor, what their label must say, or whom they are for."""
-    if seat.route.flavors:
-        return "/".join(seat.route.flavors)
-    placement = seat.pod.placement
+    if request.assignment.flavors:
+        return "/".join(request.assignment.flavors)
+    placement = request.pod.placement
     values = list(placement.selector.values())
     for term in placement.terms or ():
         values += [each.values[0] for each in term.expressions if each.operator == "In" and len(each.values) >= 1]
-    return values[0] if values else f"for {seat.kind.steps[0]}"
+    return values[0] if values else f"for {request.pod_group.steps[0]}"
 
 
-def _lines(seating: Seating, pool: NodePool) -> Iterator[Scope]:
+def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]:
     """One line for each device that the pool's pods ask for, and for cpu or memory where they decide."""
-    members, stock = pool.members, seating.stock
-    asked = dict.fromkeys(resource for each in members for resource in each.seat.pod.requests)
+    members, node_pools = pool.members, node_verdicts.node_pools
+    asked = dict.fromkeys(resource for each in members for resource in each.request.pod.requests)
     devices = [resource for resource in asked if "/" in resource]
     for resource in sorted(asked, key=lambda each: ("/" not in each, each)):
-        verdict = worst(_verdict(seating, each, resource) for each in members)
+        verdict = worst(_verdict(node_verdicts, each, resource) for each in members)
         if resource not in devices and devices and verdict == "always":
             continue
-        hard = sum(stock.fleet.hosts[index].node.allocatable.get(resource, 0) for index in pool.hosts)
-        used = hard - sum(stock.free[index].free.get(resource, 0) for index in pool.hosts)
-        peak, witness = seating.peak(members[0].seat, resource)
-        yield Scope(
+        hard = sum(node_pools.node_list.hosts[index].node.allocatable.get(resource, 0) for index in pool.hosts)
+        used = hard - sum(node_pools.free[index].free.get(resource, 0) for index in pool.hosts)
+        peak, witness = node_verdicts.peak(members[0].request, resource)
+        yield LimitLine(
             "Nodes",
             pool.name,
             resource,
@@ -183,132 +173,157 @@ def _lines(seating: Seating, pool: NodePool) -> Iterator[Scope]:
         )
 
 
-def _verdict(seating: Seating, sitting: Sitting, resource: str) -> Verdict:
+def _verdict(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict, resource: str) -> Verdict:
     """The verdict of one line, where this kind of pod asks for the resource."""
-    if resource not in sitting.seat.pod.requests or sitting.verdict == "always":
+    if resource not in node_verdict.request.pod.requests or node_verdict.verdict == "always":
         return "always"
-    if sitting.verdict == "never":
-        shortfalls = way_out(seating.stock, sitting.seat.pod).shortfalls
+    if node_verdict.verdict == "never":
+        shortfalls = way_out(node_verdicts.node_pools, node_verdict.request.pod).shortfalls
         return "never" if not shortfalls or resource in shortfalls else "always"
-    if sitting.settled is None:
-        return sitting.verdict
-    return sitting.verdict if resource in (sitting.settled.resources or seating.short(sitting.seat)) else "always"
+    if node_verdict.decision is None:
+        return node_verdict.verdict
+    return (
+        node_verdict.verdict
+        if resource in (node_verdict.decision.resources or node_verdicts.short(node_verdict.request))
+        else "always"
+    )
 
 
-def _waits(demand: Demand, seating: Seating, pool: NodePool) -> Iterator[Finding]:
-    """Why pods of a pool are not always placed at once; what is the same for several is said once."""
-    waits: dict[tuple[str, str, str, str | None], list[Kind]] = {}
-    for sitting in pool.members:
-        kind = sitting.seat.kind
-        if sitting.verdict == "may-queue":
-            waits.setdefault(_wait(demand, seating, pool, sitting), []).append(kind)
-        elif sitting.verdict == "unknown" and sitting.settled:
+def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[Finding]:
+    """Why pods of a pool are not always placed at once; what is the same for several is reported once."""
+    waits: dict[Wait, list[PodGroup]] = {}
+    for node_verdict in pool.members:
+        pod_group = node_verdict.request.pod_group
+        if node_verdict.verdict == "may-queue":
+            waits.setdefault(_wait(node_verdicts, pool, node_verdict), []).append(pod_group)
+        elif node_verdict.verdict == "unknown" and node_verdict.decision:
             yield Finding(
                 "GF514",
-                f"whether nodes always have room for {_who(kind)} is unknown: {sitting.settled.because}",
-                where_of(demand, kind.steps[0]),
+                f"it is unknown whether nodes always have room for {_who(pod_group)}: {node_verdict.decision.because}",
+                where_of(demand, pod_group.steps[0]),
                 "give the fan-out a parallel cap, so that its demand is bounded",
                 severity="warning",
             )
-    for (code, text, hint, words), kinds in waits.items():
-        if len(kinds) > 1 or not kinds[0].is_one:
-            text = text.replace(NO_ROOM, "have no room now", 1)
+    for wait, pod_groups in waits.items():
+        hints = [facts_of(demand.engine).waits["nodes"]]
+        if pool.safe is not None:
+            hints.append(f"with parallel: {pool.safe} these nodes always have room")
+        if wait.pieces is not None:
+            hints.append(
+                f"the free amount is fragmented: {wait.pieces.placeable} such pods fit, and {wait.pieces.whole} would "
+                "fit in one piece"
+            )
         yield Finding(
-            code,
-            f"{_who(*kinds)} {text}",
-            where_of(demand, kinds[0].steps[0]),
-            hint,
+            wait.code,
+            wait.sentence(_who(*pod_groups), is_one=len(pod_groups) == 1 and pod_groups[0].is_one),
+            where_of(demand, pod_groups[0].steps[0]),
+            "\n".join(hints),
             severity="warning",
-            kubernetes=words,
+            kubernetes=wait.kubernetes,
         )
 
 
-def _wait(demand: Demand, seating: Seating, pool: NodePool, sitting: Sitting) -> tuple[str, str, str, str | None]:
-    """Code, what is to be said of it, the way out and the scheduler's words."""
-    seat, settled = sitting.seat, sitting.settled
-    hints = [waiting(demand.engine, "nodes")]
-    if pool.safe is not None:
-        hints.append(f"with parallel: {pool.safe} these nodes always have room")
+class Wait(NamedTuple):
+    """Why pods may wait for a node. Pod groups with an equal one are reported together."""
+
+    code: str
+    because: str
+    is_now: bool = False
+    """The nodes have no room as they are, whatever the pipeline itself runs."""
+    new_nodes: tuple[int, str] | None = None
+    """How many nodes a node group may have to add, and its name."""
+    pieces: Fragmentation | None = None
+    kubernetes: str | None = None
+
+    def sentence(self, who: str, *, is_one: bool) -> str:
+        verb = ("has" if is_one else "have") if self.is_now else "may find"
+        text = f"{who} {verb} no room{' now' if self.is_now else ''}{self.because}"
+        if self.new_nodes is None:
+            return text
+        count, group = self.new_nodes
+        return f"{text}; it may wait for {count} new node{'' if count == 1 else 's'} of group {group}"
+
+
+def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdict) -> Wait:
+    request, decision = node_verdict.request, node_verdict.decision
     nodes = f"{len(pool.hosts)} node{'' if len(pool.hosts) == 1 else 's'} ({pool.name})"
-    resource, words = foremost(settled.resources if settled else ()), None
-    if settled and settled.rivals:
-        text = f"may find no room on {nodes}: {named(settled.rivals, 'pod')} for a node too and may be first"
-        return "GF524", text, "\n".join(hints), None
-    if settled and settled.avoided:
-        which = "one of them" if settled.avoided == 1 else f"{settled.avoided} of them"
-        text = f"may find no room on {nodes} after failing on {which}: retry.other_node keeps later attempts away"
-        return "GF525", text, "\n".join(hints), None
+    if decision and decision.pending:
+        return Wait("GF524", f" on {nodes}: {named(decision.pending, 'pod')} for a node too and may get it first")
+    if decision and decision.avoided:
+        which = "one of them" if decision.avoided == 1 else f"{decision.avoided} of them"
+        return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
+    resource = foremost(decision.resources if decision else ())
     if resource is None:
-        names = [each for each in seat.pod.requests if "/" in each] or list(seat.pod.requests)
-        asks = ", ".join(f"{as_quantity(each, seat.pod.requests[each])} {each}" for each in sorted(names))
-        where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up for it"
-        text = f"{NO_ROOM}: {where}"
-        words = fit(seat.pod, seating.stock.fleet).message
+        names = [each for each in request.pod.requests if "/" in each] or list(request.pod.requests)
+        asks = ", ".join(f"{as_quantity(each, request.pod.requests[each])} {each}" for each in sorted(names))
+        where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up"
+        message = fit(request.pod, node_verdicts.node_pools.node_list).message
+        wait = Wait("GF515", f": {where}", is_now=True, kubernetes=message)
     else:
-        text = f"may find no room: {_pressure(seating, seat, resource)} on {nodes}"
-        pieces = fragmentation(seating.stock, seat.pod, resource) if resource != PODS else None
-        if pieces and pieces.placeable < pieces.whole:
-            hints.append(
-                f"what is free lies in pieces: {pieces.placeable} such pods fit, {pieces.whole} would in one piece"
-            )
-    added = seating.new_nodes(seat)
-    if added is None:
-        return "GF515", text, "\n".join(hints), words
-    group, count = added
-    new = f"{count} new node{'' if count == 1 else 's'} of group {group.name}"
-    return "GF520", f"{text}; it may wait for {new}", "\n".join(hints), words
+        pieces = fragmentation(node_verdicts.node_pools, request.pod, resource) if resource != PODS else None
+        is_fragmented = pieces is not None and pieces.placeable < pieces.whole
+        because = f": {_pressure(node_verdicts, request, resource)} on {nodes}"
+        wait = Wait("GF515", because, pieces=pieces if is_fragmented else None)
+    added = node_verdicts.new_nodes(request)
+    return wait if added is None else wait._replace(code="GF520", new_nodes=(added[1], added[0].name))
 
 
-def _pressure(seating: Seating, seat: Seat, resource: str) -> str:
+def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) -> str:
     """The worst moment against what is free: `a, b ask for 9 nvidia.com/gpu together, 8 are free`."""
-    peak, witness = seating.peak(seat, resource)
-    hosts = seating.hosts(seat.pool)
+    peak, witness = node_verdicts.peak(request, resource)
+    hosts = request.pool.hosts
     if resource == PODS:
-        free = sum(max(seating.stock.free[index].slots, 0) for index in hosts)
+        free = sum(max(node_verdicts.node_pools.free[index].slots, 0) for index in hosts)
     else:
-        free = sum(max(seating.stock.free[index].free.get(resource, 0), 0) for index in hosts)
+        free = sum(max(node_verdicts.node_pools.free[index].free.get(resource, 0), 0) for index in hosts)
     asked = "?" if peak is None else str(as_quantity(resource, peak))
-    together = asking(witness or seat.kind.steps[:1], seat.kind.steps)
+    together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
     return f"{together} for up to {asked} {resource}, {as_quantity(resource, free)} are free"
 
 
-def _unweighed(demand: Demand, seating: Seating) -> Iterator[Finding]:
+def _unweighed(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     found: dict[tuple[str, ...], list[str]] = {}
-    for each in seating.sittings:
+    for each in node_verdicts.verdicts:
         if each.unknown:
-            found.setdefault(each.unknown, []).extend(each.seat.kind.steps)
+            found.setdefault(each.unknown, []).extend(each.request.pod_group.steps)
     for reasons, steps in found.items():
         names = list(dict.fromkeys(steps))
         yield Finding(
             "GF535",
-            f"{listed(names)}: whether a node always has room is unknown; not weighed: {'; '.join(reasons)}",
+            f"{listed(names)}: it is unknown whether a node always has room; not modeled: {'; '.join(reasons)}",
             where_of(demand, names[0]),
-            "a node could hold it; read the verdict as one about quotas, queues and the other steps",
+            "a node could hold it; the verdict covers quotas, queues and the other steps",
             severity="warning",
         )
 
 
-def _gangs(demand: Demand, seating: Seating) -> Iterator[Finding]:
+def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
     """Gangs that can each hold a part of the nodes and wait for the rest, where nothing admits them as a whole."""
-    free = [each for each in seating.sittings if each.seat.kind.pods > 1 and not each.seat.route.flavors]
+    free = [
+        each
+        for each in node_verdicts.verdicts
+        if each.request.pod_group.pods > 1 and not each.request.assignment.flavors
+    ]
     waits = [each for each in free if each.verdict == "may-queue"]
     if not waits:
         return
-    company = Gathering(Company(each.seat.kind.steps, {GANGS: 1}) for each in free)
-    alive, witness = seating.worst(company, GANGS)
+    competitors = Competitors(Competitor(each.request.pod_group.steps, {GANGS: 1}) for each in free)
+    alive, witness = node_verdicts.worst(competitors, GANGS)
     if alive is None or alive > 1:
         many = "any number of" if alive is None else str(alive)
         yield Finding(
             "GF522",
-            f"{listed(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait for the "
-            "rest for ever",
-            where_of(demand, waits[0].seat.kind.steps[0]),
+            f"{listed(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
+            "forever for the rest",
+            where_of(demand, waits[0].request.pod_group.steps[0]),
             "let one gang run at a time (needs, or parallel), or give them a Kueue queue, which admits a gang whole",
             severity="warning",
         )
 
 
-def _who(*kinds: Kind) -> str:
-    steps = [step for kind in kinds if not kind.is_driver for step in kind.steps]
+def _who(*pod_groups: PodGroup) -> str:
+    steps = [step for pod_group in pod_groups if not pod_group.is_driver for step in pod_group.steps]
     names = [listed(steps)] if steps else []
-    return " and ".join([*names, *(["the engine's driver pod"] if any(kind.is_driver for kind in kinds) else [])])
+    return " and ".join(
+        [*names, *(["the engine's driver pod"] if any(pod_group.is_driver for pod_group in pod_groups) else [])]
+    )

@@ -1,4 +1,4 @@
-"""Pods of others that no node has yet: the scheduler may give them the seats that the pipeline counts on.
+"""Pods of others that no node has yet: the scheduler may give them the places that the pipeline counts on.
 
 Which of several pods the scheduler takes first depends on priorities and on who comes when; here every one of them may
 be first. A pod that only fits once others have left a node is among them, one that no node could hold is not.
@@ -9,72 +9,72 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gpuflow.checker.contention.pending import Rival, Rivals
-from gpuflow.checker.nodes.stock import Stock, in_order
-from gpuflow.checker.nodes.subjects import WaitingPod, read_unbound
+from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
+from gpuflow.checker.nodes.node_pools import NodePools, in_order
+from gpuflow.checker.nodes.subjects import UnboundPod, read_schedulable_pod
 from gpuflow.cluster import Cluster
 from gpuflow.errors import Finding, GpuflowError
 
 
-class Waiter(NamedTuple):
+class PendingPod(NamedTuple):
     name: str
-    pod: WaitingPod
+    pod: UnboundPod
 
 
-def read_waiters(cluster: Cluster) -> list[Waiter]:
+def read_pending_pods(cluster: Cluster) -> list[PendingPod]:
     """The pods of a snapshot that wait for a node and for nothing else."""
     found = []
     for item in cluster.of("Pod"):
         try:
-            pod = read_unbound(item.body)
+            pod = read_schedulable_pod(item.body)
         except ValueError as refusal:
             raise GpuflowError(Finding("GF403", str(refusal), item.where, "fix the manifest")) from None
         if pod is not None:
-            found.append(Waiter(f"{pod.namespace}/{item.name}", pod))
+            found.append(PendingPod(f"{pod.namespace}/{item.name}", pod))
     return found
 
 
-class WaitingRoom:
+class PendingPods:
     """All who wait, asked about the nodes of many kinds of pods."""
 
-    def __init__(self, stock: Stock, waiters: Sequence[Waiter], count: str) -> None:
-        self.stock = stock
+    def __init__(self, node_pools: NodePools, pending_pods: Sequence[PendingPod], count: str) -> None:
+        self.node_pools = node_pools
         self._count = count
-        alike: dict[object, list[Waiter]] = {}
-        for each in waiters:
-            key = id(stock.pool(each.pod)), tuple(sorted(each.pod.requests.items()))
+        alike: dict[object, list[PendingPod]] = {}
+        for each in pending_pods:
+            key = node_pools.pool(each.pod), tuple(sorted(each.pod.requests.items()))
             alike.setdefault(key, []).append(each)
-        self._alike = [members for members in alike.values() if self._sits(members[0].pod)]
-        self._rivals: dict[frozenset[int], Rivals | None] = {}
+        self._alike = [members for members in alike.values() if self._could_run(members[0].pod)]
+        self._pending: dict[frozenset[int], PendingRequests | None] = {}
 
-    def rivals(self, hosts: frozenset[int]) -> Rivals | None:
-        """Those who may take a seat on one of these nodes; `None` when nobody does."""
-        if hosts not in self._rivals:
+    def on(self, hosts: frozenset[int]) -> PendingRequests | None:
+        """The pending pods that may be bound to one of these nodes; `None` when there is none."""
+        if hosts not in self._pending:
             members = [
-                Rival(each.name, {**each.pod.requests, self._count: 1})
+                PendingRequest(each.name, {**each.pod.requests, self._count: 1})
                 for group in self._alike
-                if self._sits_on(group[0].pod, hosts)
+                if self._could_run_on(group[0].pod, hosts)
                 for each in group
             ]
-            self._rivals[hosts] = Rivals(members) if members else None
-        return self._rivals[hosts]
+            self._pending[hosts] = PendingRequests(members) if members else None
+        return self._pending[hosts]
 
-    def shunning(self, pod: WaitingPod) -> tuple[Rival, ...]:
-        """Those who, once they sit somewhere, keep this pod away from there."""
-        labels = self.stock.fleet.namespaces.get(pod.namespace, {})
+    def repelling(self, pod: UnboundPod) -> tuple[PendingRequest, ...]:
+        """The pending pods that, once bound, keep this pod off their node by anti-affinity."""
+        labels = self.node_pools.node_list.namespaces.get(pod.namespace, {})
         return tuple(
-            Rival(each.name, each.pod.requests)
+            PendingRequest(each.name, each.pod.requests)
             for group in self._alike
             for each in group
             if any(term.matches(pod.namespace, pod.labels, labels) for term in each.pod.affinity.apart)
         )
 
-    def _sits(self, pod: WaitingPod) -> bool:
+    def _could_run(self, pod: UnboundPod) -> bool:
         """Whether some node could hold it, if it was empty."""
         names = in_order(pod.requests)
-        table = self.stock.pool(pod).table("empty", names)
+        table = self.node_pools.pool(pod).table("empty", names)
         return table.count(tuple(pod.requests[name] for name in names), enough=1) > 0
 
-    def _sits_on(self, pod: WaitingPod, hosts: frozenset[int]) -> bool:
-        empty = self.stock.empty
-        return any(index in hosts and empty[index].holds(pod.requests) for index in self.stock.pool(pod).ever)
+    def _could_run_on(self, pod: UnboundPod, hosts: frozenset[int]) -> bool:
+        empty = self.node_pools.empty
+        return any(index in hosts and empty[index].holds(pod.requests) for index in self.node_pools.pool(pod).ever)

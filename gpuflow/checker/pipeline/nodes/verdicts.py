@@ -1,6 +1,6 @@
 """The pods of a pipeline on the nodes: for each kind and each way a queue may send it, whether there is always room.
 
-Room is counted beside what is bound to the nodes now, and beside pods of others that wait for a node. Nodes that are
+Room is what bound pods leave, and what pending pods of others may take is taken off. Nodes that are
 cordoned or unwell count for *never* only. What pods ask of each other (affinity, spreading, ports) and volumes that may
 be tied to nodes are not weighed: a kind that asks for such things is *unknown* unless it is *never*.
 """
@@ -13,124 +13,136 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuflow.checker.contention.bins import Bin
-from gpuflow.checker.contention.competitors import Company, Gathering
-from gpuflow.checker.contention.concurrency import Crowd, largest_cap
-from gpuflow.checker.contention.proof import Contest, Settled, settle_with
+from gpuflow.checker.contention.competitors import Competitor, Competitors
+from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
+from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
 from gpuflow.checker.nodes.capacity import room
 from gpuflow.checker.nodes.fit import read_pending
-from gpuflow.checker.nodes.stock import Pool, Stock, in_order, offer
-from gpuflow.checker.nodes.subjects import Node, WaitingPod
-from gpuflow.checker.pipeline.nodes.pending import Waiter, WaitingRoom
-from gpuflow.checker.pipeline.pod_groups import Kind
-from gpuflow.checker.pipeline.queues.requests import Route
+from gpuflow.checker.nodes.node_pools import NodePool, NodePools, in_order, offer
+from gpuflow.checker.nodes.subjects import Node, UnboundPod
+from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
+from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import Verdict
 
 PODS: Final = "pods"
 
-Share = Callable[[Kind, Route, Mapping[str, int]], Mapping[str, tuple[str, str, int]]]
+Share = Callable[[PodGroup, FlavorAssignment, Mapping[str, int]], Mapping[str, tuple[str, str, int]]]
 """What a queue gives at most to pods of a kind on one of their ways: by resource, with the queue and the flavor."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Seat:
+class PoolRequest:
     """A kind of pod with what a queue puts on it, and the nodes that are for it."""
 
-    kind: Kind
-    route: Route
-    pod: WaitingPod
-    pool: Pool
+    pod_group: PodGroup
+    assignment: FlavorAssignment
+    pod: UnboundPod
+    pool: NodePool
 
     @property
-    def company(self) -> Company:
-        return Company(self.kind.steps, {**self.pod.requests, PODS: 1}, self.kind.pods)
+    def competitor(self) -> Competitor:
+        return Competitor(self.pod_group.steps, {**self.pod.requests, PODS: 1}, self.pod_group.pods)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Sitting:
-    """A seat with its verdict and what it rests on."""
+class NodeVerdict:
+    """The verdict on one pool request, and what it rests on."""
 
-    seat: Seat
+    request: PoolRequest
     verdict: Verdict
-    settled: Settled | None = None
+    decision: Decision | None = None
     unknown: tuple[str, ...] = ()
     """What the scheduler also looks at and could not be weighed."""
 
 
-class Seating:
-    """All kinds of pods on the nodes of a cluster, judged against each other and what runs there."""
+class NodeVerdicts:
+    """The verdicts on all pod groups on the nodes of a cluster, against each other and what runs there."""
 
     def __init__(
         self,
-        stock: Stock,
-        kinds: Iterable[tuple[Kind, tuple[Route, ...]]],
-        crowd: Crowd,
+        node_pools: NodePools,
+        pod_groups: Iterable[tuple[PodGroup, tuple[FlavorAssignment, ...]]],
+        concurrency: Concurrency,
         runs: int,
-        open_claims: Collection[str] = (),
+        claims_for_any_node: Collection[str] = (),
         share: Share | None = None,
-        waiters: Sequence[Waiter] = (),
+        pending_pods: Sequence[PendingPod] = (),
         avoided: Mapping[str, int] | None = None,
     ) -> None:
-        self.stock, self.crowd, self.runs = stock, crowd, runs
+        self.node_pools, self.concurrency, self.runs = node_pools, concurrency, runs
         self._share = share
         self._avoided = avoided or {}
-        self._open_claims = open_claims
-        self.waiting = WaitingRoom(stock, waiters, PODS)
-        self.seats = [self._seat(kind, route) for kind, routes in kinds for route in routes if route.labels is not None]
-        self._shunning = [seat for seat in self.seats if seat.pod.affinity.apart]
-        self._hosts: dict[int, frozenset[int]] = {}
-        self._company: dict[int, Gathering] = {}
-        self._ceilings: dict[int, dict[str, int]] = {}
-        self.sittings = [self._sitting(seat) for seat in self.seats]
+        self._claims_for_any_node = claims_for_any_node
+        self.pending = PendingPods(node_pools, pending_pods, PODS)
+        self.requests = [
+            self._request(pod_group, assignment)
+            for pod_group, assignments in pod_groups
+            for assignment in assignments
+            if assignment.labels is not None
+        ]
+        self._repelling = [request for request in self.requests if request.pod.affinity.apart]
+        self._competitors: dict[NodePool, Competitors] = {}
+        self._ceilings: dict[NodePool, dict[str, int]] = {}
+        self.verdicts = [self._decide(request) for request in self.requests]
 
-    def _seat(self, kind: Kind, route: Route) -> Seat:
-        pod = read_pending(_without(_sent(kind.pod, route), self._open_claims))
-        return Seat(kind, route, pod, self.stock.pool(pod))
+    def _request(self, pod_group: PodGroup, assignment: FlavorAssignment) -> PoolRequest:
+        pod = read_pending(_without(_sent(pod_group.pod, assignment), self._claims_for_any_node))
+        return PoolRequest(pod_group, assignment, pod, self.node_pools.pool(pod))
 
-    def _sitting(self, seat: Seat) -> Sitting:
-        if room(self.stock, seat.pod, seat.kind.pods).verdict == "never":
-            return Sitting(seat, "never")
-        unknown = tuple(dict.fromkeys(self._unknown(seat)))
+    def _decide(self, request: PoolRequest) -> NodeVerdict:
+        if room(self.node_pools, request.pod, request.pod_group.pods).verdict == "never":
+            return NodeVerdict(request, "never")
+        unknown = tuple(dict.fromkeys(self._unknown(request)))
         if unknown:
-            return Sitting(seat, "unknown", unknown=unknown)
-        settled = self.among(seat, self.crowd)
-        return Sitting(seat, settled.verdict, settled)
+            return NodeVerdict(request, "unknown", unknown=unknown)
+        decision = self.among(request, self.concurrency)
+        return NodeVerdict(request, decision.verdict, decision)
 
-    def among(self, seat: Seat, crowd: Crowd) -> Settled:
-        """How the seat fares when everything that may run beside it lies on the nodes as badly as it can."""
-        asked = {**seat.pod.requests, PODS: 1}
-        company, ceilings = self.company(seat), self.ceilings(seat)
-        avoided = 0 if seat.kind.is_driver else max(self._avoided.get(step, 0) for step in seat.kind.steps)
-        contest = Contest(seat.kind.steps, asked, self._bins(seat), company, PODS, ceilings, avoided=avoided)
-        settled = settle_with(self.waiting.rivals(self.hosts(seat.pool)), contest, crowd, self.runs)
-        shunning = self.waiting.shunning(seat.pod) if settled.verdict == "always" else ()
-        return Settled("may-queue", tuple(seat.pod.requests), rivals=shunning) if shunning else settled
+    def among(self, request: PoolRequest, concurrency: Concurrency) -> Decision:
+        """Decide when all pods that may run at the same time lie on the nodes in the worst way."""
+        asked = {**request.pod.requests, PODS: 1}
+        competitors, ceilings = self.competitors(request), self.ceilings(request)
+        avoided = (
+            0 if request.pod_group.is_driver else max(self._avoided.get(step, 0) for step in request.pod_group.steps)
+        )
+        contention = Contention(
+            request.pod_group.steps, asked, self._bins(request), competitors, PODS, ceilings, avoided=avoided
+        )
+        decision = decide_with_pending(self.pending.on(request.pool.hosts), contention, concurrency, self.runs)
+        repelling = self.pending.repelling(request.pod) if decision.verdict == "always" else ()
+        return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
-    def safe_parallelism(self, sittings: Iterable[Sitting]) -> int | None:
+    def safe_parallelism(self, verdicts: Iterable[NodeVerdict]) -> int | None:
         """The largest cap on live pods with which all of these always find room at once."""
-        if self.runs != 1 or any(each.settled is None for each in sittings):
+        if self.runs != 1 or any(each.decision is None for each in verdicts):
             return None
-        seats = [each.seat for each in sittings]
-        return largest_cap(self.crowd, lambda crowd: all(self.among(seat, crowd).verdict == "always" for seat in seats))
+        requests = [each.request for each in verdicts]
+        return largest_cap(
+            self.concurrency,
+            lambda concurrency: all(self.among(request, concurrency).verdict == "always" for request in requests),
+        )
 
-    def company(self, seat: Seat) -> Gathering:
-        """Everything that may lie on a node of the seat's pool, itself included."""
-        key = id(seat.pool)
-        if key not in self._company:
-            self._company[key] = Gathering({id(other.kind): other.company for other in self._near(seat)}.values())
-        return self._company[key]
+    def competitors(self, request: PoolRequest) -> Competitors:
+        """Everything that may lie on a node of the request's pool, itself included."""
+        if request.pool not in self._competitors:
+            by_group = {other.pod_group: other.competitor for other in self._near(request)}
+            self._competitors[request.pool] = Competitors(by_group.values())
+        return self._competitors[request.pool]
 
-    def _near(self, seat: Seat) -> list[Seat]:
-        own = self.hosts(seat.pool)
-        return [other for other in self.seats if other.pool is seat.pool or not self.hosts(other.pool).isdisjoint(own)]
+    def _near(self, request: PoolRequest) -> list[PoolRequest]:
+        """The requests, this one included, that may put pods on a node of its pool."""
+        pool, own = request.pool, request.pool.hosts
+        return [other for other in self.requests if other.pool is pool or not other.pool.hosts.isdisjoint(own)]
 
-    def ceilings(self, seat: Seat) -> dict[str, int]:
-        """The most of each resource that queues ever let onto the seat's nodes; none where pods come past them."""
-        key = id(seat.pool)
+    def ceilings(self, request: PoolRequest) -> dict[str, int]:
+        """The most of each resource that queues ever let onto the request's nodes; none where pods come past them."""
+        key = request.pool
         if self._share is not None and key not in self._ceilings:
             near = [
-                (other.pod.requests, self._share(other.kind, other.route, other.pod.requests))
-                for other in self._near(seat)
+                (other.pod.requests, self._share(other.pod_group, other.assignment, other.pod.requests))
+                for other in self._near(request)
             ]
             given: dict[str, dict[tuple[str, str], int]] = {}
             for _, shares in near:
@@ -142,89 +154,86 @@ class Seating:
             self._ceilings[key] = {resource: sum(parts.values()) for resource, parts in given.items()}
         return self._ceilings.get(key, {})
 
-    def peak(self, seat: Seat, resource: str) -> tuple[int | None, tuple[str, ...]]:
-        """The most of a resource that is alive at once on the seat's nodes, and the steps that reach it."""
-        value, witness = self.worst(self.company(seat), resource)
-        most = self.ceilings(seat).get(resource)
+    def peak(self, request: PoolRequest, resource: str) -> tuple[int | None, tuple[str, ...]]:
+        """The most of a resource that is alive at once on the request's nodes, and the steps that reach it."""
+        value, witness = self.worst(self.competitors(request), resource)
+        most = self.ceilings(request).get(resource)
         return (value if most is None else most if value is None else min(value, most)), witness
 
-    def hosts(self, pool: Pool) -> frozenset[int]:
-        if id(pool) not in self._hosts:
-            self._hosts[id(pool)] = frozenset(pool.now)
-        return self._hosts[id(pool)]
-
-    def short(self, seat: Seat) -> tuple[str, ...]:
+    def short(self, request: PoolRequest) -> tuple[str, ...]:
         """The resources of which no node of the pool has enough free now; all when it is not one of them alone."""
-        hosts = self.hosts(seat.pool)
+        hosts = request.pool.hosts
         if not hosts:
-            return tuple(in_order(seat.pod.requests)[:1])
-        free = self.stock.free
+            return tuple(in_order(request.pod.requests)[:1])
+        free = self.node_pools.free
         found = [
             name
-            for name, amount in seat.pod.requests.items()
+            for name, amount in request.pod.requests.items()
             if all(free[index].free.get(name, 0) < amount for index in hosts)
         ]
-        return tuple(found or seat.pod.requests)
+        return tuple(found or request.pod.requests)
 
-    def worst(self, company: Gathering, resource: str) -> tuple[int | None, tuple[str, ...]]:
+    def worst(self, competitors: Competitors, resource: str) -> tuple[int | None, tuple[str, ...]]:
         """The most of a resource that is alive at once, over all runs, and the steps that reach it."""
-        value, _, witness = company.worst(resource, self.crowd)
+        value, _, witness = competitors.peak_load(resource, self.concurrency)
         return None if value is None else value * self.runs, witness
 
-    def _bins(self, seat: Seat) -> list[Bin]:
-        names = in_order(seat.pod.requests)
-        hosts = self.stock.open_hosts(seat.pod)
-        if hosts is seat.pool.now:
-            rows = ((row.free, row.slots, row.nodes) for row in seat.pool.table("now", names).rows)
+    def _bins(self, request: PoolRequest) -> list[Bin]:
+        names = in_order(request.pod.requests)
+        hosts = self.node_pools.open_hosts(request.pod)
+        if hosts is request.pool.now:
+            rows = ((row.free, row.slots, row.nodes) for row in request.pool.table("now", names).rows)
         else:
-            free = self.stock.free
+            free = self.node_pools.free
             alike = Counter(
                 (tuple(free[index].free.get(name, 0) for name in names), free[index].slots) for index in hosts
             )
             rows = ((amounts, slots, nodes) for (amounts, slots), nodes in alike.items())
         return [Bin({**dict(zip(names, amounts, strict=True)), PODS: slots}, nodes) for amounts, slots, nodes in rows]
 
-    def _unknown(self, seat: Seat) -> Iterator[str]:
-        pod, fleet = seat.pod, self.stock.fleet
-        yield from fleet.unknown(pod)
+    def _unknown(self, request: PoolRequest) -> Iterator[str]:
+        pod, node_list = request.pod, self.node_pools.node_list
+        yield from node_list.unknown(pod)
         if pod.affinity:
             yield "its affinity and anti-affinity to other pods"
         if pod.constraints:
             yield "its topology spread constraints"
         if pod.ports or pod.disks:
             yield "the host ports and disks it claims"
-        scheduler = seat.kind.pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
+        scheduler = request.pod_group.pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         if scheduler != DEFAULT_SCHEDULER:
             yield f"how scheduler {scheduler} decides"
-        labels = fleet.namespaces.get(pod.namespace, {})
-        for other in self._shunning:
+        labels = node_list.namespaces.get(pod.namespace, {})
+        for other in self._repelling:
             if any(term.matches(pod.namespace, pod.labels, labels) for term in other.pod.affinity.apart):
-                yield f"that {other.kind.steps[0]} keeps apart from it"
+                yield f"that {other.pod_group.steps[0]} keeps apart from it"
 
-    def new_nodes(self, seat: Seat) -> tuple[Node, int] | None:
+    def new_nodes(self, request: PoolRequest) -> tuple[Node, int] | None:
         """The node group that can hold more of these pods, and how many of its nodes the worst moment may need."""
-        for node in sorted(seat.pool.templates, key=lambda each: each.name):
-            each = offer(node).holds(seat.pod.requests)
+        for node in sorted(request.pool.templates, key=lambda each: each.name):
+            each = offer(node).holds(request.pod.requests)
             if each and node.group_max:
-                alive, _ = self.worst(Gathering([Company(seat.kind.steps, {PODS: 1}, seat.kind.pods)]), PODS)
-                alone = len(self.company(seat).members) == 1
-                here = self.stock.count_now(seat.pod) if alone else 0
+                alive, _ = self.worst(
+                    Competitors([Competitor(request.pod_group.steps, {PODS: 1}, request.pod_group.pods)]), PODS
+                )
+                alone = len(self.competitors(request).members) == 1
+                here = self.node_pools.count_now(request.pod) if alone else 0
                 missing = max((alive if alive is not None else node.group_max * each) - here, 1)
                 return node, min(-(-missing // each), node.group_max)
         return None
 
 
-def _sent(pod: Mapping[str, Any], route: Route) -> Mapping[str, Any]:
+def _sent(pod: Mapping[str, Any], assignment: FlavorAssignment) -> Mapping[str, Any]:
     """The pod with the labels and tolerations that Kueue adds when it lets it go."""
-    if not route.flavors:
+    if not assignment.flavors:
         return pod
     spec = pod["spec"]
     return {
         **pod,
         "spec": {
             **spec,
-            "nodeSelector": {**(spec.get("nodeSelector") or {}), **(route.labels or {})},
-            "tolerations": [*(spec.get("tolerations") or ()), *route.tolerations],
+            "nodeSelector": {**(spec.get("nodeSelector") or {}), **(assignment.labels or {})},
+            "tolerations": [*(spec.get("tolerations") or ()), *assignment.tolerations],
         },
     }
 

@@ -11,46 +11,50 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from gpuflow.checker.contention.bins import Bin
-from gpuflow.checker.contention.competitors import Gathering
-from gpuflow.checker.contention.proof import Contest
+from gpuflow.checker.contention.competitors import Competitors
+from gpuflow.checker.contention.proof import Contention
 from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
-from gpuflow.checker.kueue.tree import NO_QUOTA, Node
-from gpuflow.checker.pipeline.queues.requests import COUNT, Group, Lane, Waiting
+from gpuflow.checker.kueue.tree import NO_QUOTA, QuotaNode
+from gpuflow.checker.pipeline.queues.requests import COUNT, GroupRequest, PendingBelow, QueueRequest
 
-Below = Callable[[Node, tuple[str, ...]], Gathering]
+Below = Callable[[QuotaNode, tuple[str, ...]], Competitors]
 """Who may be charged for some flavors in the queues below a node."""
 
 
-class Shelter(NamedTuple):
+class CohortHeadroom(NamedTuple):
     """A resource of one flavor: there is room when no level refuses, or when the queue's own quota does not."""
 
-    levels: list[Contest]
-    own: Contest
+    levels: list[Contention]
+    own: Contention
 
 
-def shelters(kueue: Kueue, lane: Lane, group: Group, below: Below, waiting: Waiting) -> Iterator[list[Shelter]]:
-    """For each flavor that a lane is sure to be offered, all resources it asks for; no flavor without a cohort."""
-    assert lane.cluster_queue is not None
-    leaf = kueue.snapshot.nodes[lane.cluster_queue.name]
-    if leaf.parent is None or group.owned:
+def cohort_headroom(
+    kueue: Kueue, request: QueueRequest, group: GroupRequest, below: Below, pending: PendingBelow
+) -> Iterator[list[CohortHeadroom]]:
+    """For each flavor that the search is sure to try, all resources of the request; no flavor without a cohort."""
+    assert request.cluster_queue is not None
+    leaf = kueue.snapshot.nodes[request.cluster_queue.name]
+    if leaf.parent is None or group.own_quota_only:
         return
-    for flavor in group.flavors[:1] if group.stopping else group.flavors:
-        yield [_shelter(leaf, lane, (flavor, name), amount, below, waiting) for name, amount in group.asked.items()]
+    for flavor in group.flavors[:1] if group.first_flavor_only else group.flavors:
+        yield [_headroom(leaf, request, (flavor, name), amount, below, pending) for name, amount in group.asked.items()]
 
 
-def _shelter(leaf: Node, lane: Lane, key: FlavorResource, amount: int, below: Below, waiting: Waiting) -> Shelter:
+def _headroom(
+    leaf: QuotaNode, request: QueueRequest, key: FlavorResource, amount: int, below: Below, pending: PendingBelow
+) -> CohortHeadroom:
     flavors, resource = (key[0],), key[1]
 
-    def contest(node: Node, room: int) -> Contest:
-        asked, bins, company = {resource: amount}, [Bin({resource: room})], below(node, flavors)
-        return Contest(lane.kind.steps, asked, bins, company, COUNT, rivals=waiting(node, flavors))
+    def contention(node: QuotaNode, room: int) -> Contention:
+        asked, bins, competitors = {resource: amount}, [Bin({resource: room})], below(node, flavors)
+        return Contention(request.pod_group.steps, asked, bins, competitors, COUNT, pending=pending(node, flavors))
 
-    levels = [contest(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
-    return Shelter(levels, contest(leaf, leaf.local_available(key)))
+    levels = [contention(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
+    return CohortHeadroom(levels, contention(leaf, leaf.local_available(key)))
 
 
-def _let_through(leaf: Node, height: int, key: FlavorResource) -> int:
+def _let_through(leaf: QuotaNode, height: int, key: FlavorResource) -> int:
     """What the level so far above a queue lets it have, with what the levels below keep for it."""
     path = leaf.path()
     node = path[height]

@@ -6,141 +6,153 @@ from collections.abc import Iterator
 
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.hints.queues import queue_hint
-from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.kueue.amounts import UNLIMITED
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.outcome import Outcome, foremost
-from gpuflow.checker.pipeline.pod_groups import Kind
-from gpuflow.checker.pipeline.queues.requests import Lane
-from gpuflow.checker.pipeline.queues.verdicts import Standing, Standings
-from gpuflow.checker.report import Scope, Verdict, worst
+from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.pipeline.queues.requests import QueueRequest
+from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
+from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.checker.wording import asking, listed, where_of
 from gpuflow.demands import Demand
+from gpuflow.engines import facts_of
 from gpuflow.errors import Finding
 
 
-def queueing(demand: Demand, standings: Standings) -> Outcome:
+def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts) -> Outcome:
     """What the queues say to the pipeline."""
     findings: list[Finding] = []
-    safe = {name: standings.safe_parallelism(name) for name in _contested(standings)}
-    for each in standings.all:
-        findings += _findings(demand, standings, each, safe)
-    findings += _own_blockers(demand, standings)
-    return Outcome(worst(each.verdict for each in standings.all), tuple(_lines(standings, safe)), tuple(findings))
+    safe = {name: queue_verdicts.safe_parallelism(name) for name in _contended(queue_verdicts)}
+    for each in queue_verdicts.all:
+        findings += _findings(demand, queue_verdicts, each, safe)
+    findings += _own_blockers(demand, queue_verdicts)
+    return Outcome(
+        worst(each.verdict for each in queue_verdicts.all), tuple(_lines(queue_verdicts, safe)), tuple(findings)
+    )
 
 
-def _contested(standings: Standings) -> list[str]:
+def _contended(queue_verdicts: QueueVerdicts) -> list[str]:
     """The ClusterQueues in which some pods may have to wait for others of the pipeline."""
     names = (
-        each.lane.cluster_queue.name
-        for each in standings.all
-        if each.lane.cluster_queue and each.settled and each.verdict == "may-queue"
+        each.request.cluster_queue.name
+        for each in queue_verdicts.all
+        if each.request.cluster_queue and each.decision and each.verdict == "may-queue"
     )
     return list(dict.fromkeys(names))
 
 
-def _findings(demand: Demand, standings: Standings, each: Standing, safe: dict[str, int | None]) -> Iterator[Finding]:
-    lane, found = each.lane, each.lane.found
-    who, where = _who(lane.kind), where_of(demand, lane.kind.steps[0])
+def _findings(
+    demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, safe: dict[str, int | None]
+) -> Iterator[Finding]:
+    request, found = each.request, each.request.found
+    who, where = _who(request.pod_group), where_of(demand, request.pod_group.steps[0])
     if each.verdict == "never":
-        yield _never(demand, standings, lane)
+        yield _never(demand, queue_verdicts, request)
         return
     if each.unknown:
         yield Finding(
             "GF535",
-            f"{who}: whether queue {lane.queue} admits it at once is unknown; not weighed: {'; '.join(each.unknown)}",
+            f"{who}: it is unknown whether queue {request.queue} admits it at once; not modeled: "
+            f"{'; '.join(each.unknown)}",
             where,
-            "its quota could hold the step; read the verdict as one about the rest",
+            "its quota could hold the step; the verdict covers the rest",
             severity="warning",
         )
         return
-    hint = waiting(demand.engine, "queue")
+    hint = facts_of(demand.engine).waits["queue"]
     if each.ahead:
         ahead = f"{each.ahead.namespace}/{each.ahead.name}"
         yield Finding(
             "GF519",
-            f"{who} {_do(lane.kind, 'wait')} in queue {lane.queue} behind workload {ahead}, which is not admitted and "
-            "holds up a StrictFIFO queue",
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} behind workload {ahead}, which is not "
+            "admitted and holds up a StrictFIFO queue",
             where,
             hint,
             severity="warning",
             kubernetes=each.ahead.assignment.message,
         )
     if found.verdict == "preempt":
-        verb = "is" if lane.kind.is_one else "are"
+        verb = "is" if request.pod_group.is_one else "are"
         yield Finding(
             "GF518",
-            f"{who} {verb} admitted in queue {lane.queue} after others are evicted: {', '.join(found.targets)}",
+            f"{who} {verb} admitted in queue {request.queue} after others are evicted: {', '.join(found.targets)}",
             where,
             hint,
             severity="warning",
             kubernetes=found.message,
         )
-    elif each.settled is None:
+    elif each.decision is None:
         yield Finding(
             "GF517",
-            f"{who} {_do(lane.kind, 'wait')} in queue {lane.queue} until others give quota back",
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until others release quota",
             where,
             hint,
             severity="warning",
             kubernetes=found.message,
         )
-    elif each.settled.verdict != "always":
-        yield _wait(demand, standings, each, hint, safe)
+    elif each.decision.verdict != "always":
+        yield _wait(demand, queue_verdicts, each, hint, safe)
 
 
-def _never(demand: Demand, standings: Standings, lane: Lane) -> Finding:
-    who, where, found = _who(lane.kind), where_of(demand, lane.kind.steps[0]), lane.found
-    if not lane.queue:
+def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
+    who, where, found = _who(request.pod_group), where_of(demand, request.pod_group.steps[0]), request.found
+    if not request.queue:
         return Finding(
             "GF507",
-            f"{who} {_do(lane.kind, 'name')} no queue, and Kueue holds such pods back here for ever",
+            f"{who} {_do(request.pod_group, 'name')} no queue, and Kueue never admits such pods here",
             where,
             "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)",
         )
     because = found.because if found.because != found.message else None
-    hint = queue_hint(found, standings.kueue, standings.setup.namespace, lane.queue, lane.amounts or ())
+    hint = queue_hint(found, queue_verdicts.kueue, queue_verdicts.setup.namespace, request.queue, request.amounts or ())
     if hint is None:
         hint = f"on an empty cluster: {because}" if because else "ask for less, or ask the owner of the queue"
-    text = f"{who} {_do(lane.kind, 'wait')} in queue {lane.queue} for ever"
+    text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever"
     return Finding("GF507", text, where, hint, kubernetes=found.message)
 
 
-def _wait(demand: Demand, standings: Standings, each: Standing, hint: str, safe: dict[str, int | None]) -> Finding:
+def _wait(
+    demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hint: str, safe: dict[str, int | None]
+) -> Finding:
     """The pipeline's own pods are in each other's way."""
-    lane, settled = each.lane, each.settled
-    assert settled is not None and lane.cluster_queue is not None
-    who, where, queue = _who(lane.kind), where_of(demand, lane.kind.steps[0]), lane.cluster_queue.name
-    if settled.verdict == "unknown":
+    request, decision = each.request, each.decision
+    assert decision is not None and request.cluster_queue is not None
+    who, where, queue = (
+        _who(request.pod_group),
+        where_of(demand, request.pod_group.steps[0]),
+        request.cluster_queue.name,
+    )
+    if decision.verdict == "unknown":
         return Finding(
             "GF514",
-            f"whether queue {lane.queue} always has quota for {who} is unknown: {settled.because}",
+            f"it is unknown whether queue {request.queue} always has quota for {who}: {decision.because}",
             where,
             "give the fan-out a parallel cap, so that its demand is bounded",
             severity="warning",
         )
-    if settled.rivals:
+    if decision.pending:
         return Finding(
             "GF524",
-            f"{who} may wait in queue {lane.queue}: {named(settled.rivals, 'workload')} for the same quota and may be "
-            "admitted first",
+            f"{who} may wait in queue {request.queue}: {named(decision.pending, 'workload')} for the same quota and "
+            "may be admitted first",
             where,
             hint,
             severity="warning",
         )
-    resource = foremost(settled.resources) or ""
-    flavors = next((group.flavors for group in lane.groups if resource in group.asked), ())
-    peak, _, witness = standings.gather(lane, flavors).worst(resource, standings.crowd)
-    left = sum(standings.left(lane, flavor, resource) for flavor in flavors)
-    asked = "?" if peak is None else as_quantity(resource, peak * standings.runs)
-    together = asking(witness or lane.kind.steps[:1], lane.kind.steps)
+    resource = foremost(decision.resources) or ""
+    flavors = next((group.flavors for group in request.groups if resource in group.asked), ())
+    peak, _, witness = queue_verdicts.competitors(request, flavors).peak_load(resource, queue_verdicts.concurrency)
+    left = sum(queue_verdicts.left(request, flavor, resource) for flavor in flavors)
+    asked = "?" if peak is None else as_quantity(resource, peak * queue_verdicts.runs)
+    together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
     if safe.get(queue) is not None:
         hint += f"\nwith parallel: {safe[queue]} this queue always admits at once"
     if len(flavors) > 1:
-        hint += f"\nthe quota lies in {len(flavors)} flavors ({', '.join(flavors)}), and a pod takes all of it from one"
+        names = ", ".join(flavors)
+        hint += f"\nthe quota is split over {len(flavors)} flavors ({names}), and a pod takes all of it from one"
     return Finding(
         "GF517",
-        f"{who} may wait in queue {lane.queue}: {together} for up to {asked} {resource}, ClusterQueue {queue} has "
+        f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue {queue} has "
         f"{as_quantity(resource, left)} left",
         where,
         hint,
@@ -148,77 +160,81 @@ def _wait(demand: Demand, standings: Standings, each: Standing, hint: str, safe:
     )
 
 
-def _own_blockers(demand: Demand, standings: Standings) -> Iterator[Finding]:
+def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
     """Steps that never get through and stand at the head of a StrictFIFO queue, in the way of everybody behind."""
-    for each in standings.all:
-        queue = each.lane.cluster_queue
-        if each.lane.found.verdict != "never" or queue is None or not queue.is_strict:
+    for each in queue_verdicts.all:
+        queue = each.request.cluster_queue
+        if each.request.found.verdict != "never" or queue is None or not queue.is_strict:
             continue
         behind = [
             step
-            for other in standings.all
-            if other is not each and other.lane.cluster_queue is queue and other.verdict != "never"
-            for step in other.lane.kind.steps
+            for other in queue_verdicts.all
+            if other is not each and other.request.cluster_queue is queue and other.verdict != "never"
+            for step in other.request.pod_group.steps
         ]
-        others = f"{listed(behind)} and everybody else" if behind else "everybody"
+        others = f"{listed(behind)} and all other workloads" if behind else "all workloads"
         yield Finding(
             "GF519",
-            f"{_who(each.lane.kind)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: at its head "
-            f"it holds up {others} behind it",
-            where_of(demand, each.lane.kind.steps[0]),
+            f"{_who(each.request.pod_group)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: at "
+            f"its head it holds up {others} behind it",
+            where_of(demand, each.request.pod_group.steps[0]),
             "correct the step before anything is submitted: one such workload stops the queue for all its users",
         )
 
 
-def _lines(standings: Standings, safe: dict[str, int | None]) -> Iterator[Scope]:
+def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterator[LimitLine]:
     """One line for each resource that steps ask of some flavors of a ClusterQueue."""
-    keys: dict[tuple[str, tuple[str, ...], str], list[Standing]] = {}
-    for each in standings.all:
-        for group in each.lane.groups:
+    keys: dict[tuple[str, tuple[str, ...], str], list[QueueVerdict]] = {}
+    for each in queue_verdicts.all:
+        for group in each.request.groups:
             for resource in group.asked:
-                if each.lane.cluster_queue is not None and group.flavors:
-                    keys.setdefault((each.lane.cluster_queue.name, group.flavors, resource), []).append(each)
+                if each.request.cluster_queue is not None and group.flavors:
+                    keys.setdefault((each.request.cluster_queue.name, group.flavors, resource), []).append(each)
     for (queue, flavors, resource), members in sorted(keys.items(), key=lambda item: item[0]):
-        lane = members[0].lane
-        left = [standings.left(lane, flavor, resource) for flavor in flavors]
-        used = sum(standings.used(lane, flavor, resource) for flavor in flavors)
+        request = members[0].request
+        left = [queue_verdicts.left(request, flavor, resource) for flavor in flavors]
+        used = sum(queue_verdicts.used(request, flavor, resource) for flavor in flavors)
         if UNLIMITED in left:
             continue
         verdict = worst(_verdict(each, resource) for each in members)
         # What steps in other queues of the cohort ask for is of interest where it can be in the way.
-        company = standings.own(lane, flavors) if verdict == "always" else standings.gather(lane, flavors)
-        peak, _, witness = company.worst(resource, standings.crowd)
-        assert lane.cluster_queue is not None
-        all_flavors = len(set(lane.cluster_queue.flavors)) == len(flavors)
-        yield Scope(
+        competitors = (
+            queue_verdicts.own(request, flavors)
+            if verdict == "always"
+            else queue_verdicts.competitors(request, flavors)
+        )
+        peak, _, witness = competitors.peak_load(resource, queue_verdicts.concurrency)
+        assert request.cluster_queue is not None
+        all_flavors = len(set(request.cluster_queue.flavors)) == len(flavors)
+        yield LimitLine(
             "ClusterQueue",
             queue,
             resource if all_flavors else f"{'+'.join(flavors)}/{resource}",
             verdict,
             as_quantity(resource, used),
             as_quantity(resource, used + sum(left)),
-            None if peak is None else as_quantity(resource, peak * standings.runs),
+            None if peak is None else as_quantity(resource, peak * queue_verdicts.runs),
             witness,
             safe.get(queue) if verdict == "may-queue" else None,
         )
 
 
-def _verdict(standing: Standing, resource: str) -> Verdict:
+def _verdict(each: QueueVerdict, resource: str) -> Verdict:
     """The verdict of one line."""
-    found = standing.lane.found
-    if standing.verdict == "never":
-        return "never" if f" {resource} " in (found.because or found.message) else "always"
-    if standing.unknown or standing.ahead:
-        return standing.verdict
-    if standing.settled is None:
-        return "may-queue" if f" {resource} " in found.message else "always"
-    resources = standing.settled.resources
-    return standing.verdict if not resources or resource in resources else "always"
+    found = each.request.found
+    if each.verdict == "never":
+        return "never" if found.names(resource) else "always"
+    if each.unknown or each.ahead:
+        return each.verdict
+    if each.decision is None:
+        return "may-queue" if found.names(resource) else "always"
+    resources = each.decision.resources
+    return each.verdict if not resources or resource in resources else "always"
 
 
-def _do(kind: Kind, verb: str) -> str:
-    return f"{verb}s" if kind.is_one else verb
+def _do(pod_group: PodGroup, verb: str) -> str:
+    return f"{verb}s" if pod_group.is_one else verb
 
 
-def _who(kind: Kind) -> str:
-    return "the engine's driver pod" if kind.is_driver else listed(kind.steps)
+def _who(pod_group: PodGroup) -> str:
+    return "the engine's driver pod" if pod_group.is_driver else listed(pod_group.steps)

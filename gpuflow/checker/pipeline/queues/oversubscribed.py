@@ -12,25 +12,25 @@ from collections.abc import Iterable, Iterator
 from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.kueue.amounts import FlavorResource
 from gpuflow.checker.kueue.flavors import Flavor
-from gpuflow.checker.nodes.stock import Stock
-from gpuflow.checker.nodes.subjects import Node, WaitingPod, read_waiting
-from gpuflow.checker.pipeline.nodes.pending import Waiter
-from gpuflow.checker.pipeline.queues.pending import Candidate, PodsThere
+from gpuflow.checker.nodes.node_pools import NodePools
+from gpuflow.checker.nodes.subjects import Node, UnboundPod, read_unbound_pod
+from gpuflow.checker.pipeline.nodes.pending import PendingPod
+from gpuflow.checker.pipeline.queues.pending import PendingPodSet, PendingWorkload
 
 
-def oversold_waiters(kueue: Kueue, candidates: Iterable[Candidate], stock: Stock) -> list[Waiter]:
+def oversubscribed_pods(kueue: Kueue, workloads: Iterable[PendingWorkload], node_pools: NodePools) -> list[PendingPod]:
     """One who waits for each pod of such a workload, asking for nothing but what is given out twice."""
-    nodes = [host.node for host in stock.fleet.hosts if not host.node.is_cordoned]
-    short = {name: _oversold(flavor, kueue, nodes) for name, flavor in kueue.flavors.items()}
+    nodes = [host.node for host in node_pools.node_list.hosts if not host.node.is_cordoned]
+    short = {name: _oversubscribed(flavor, kueue, nodes) for name, flavor in kueue.flavors.items()}
     return [
-        Waiter(f"{candidate.name} (in queue {candidate.queue.name})", pod)
-        for candidate in candidates
-        for there in candidate.pods
-        for pod in _pods(kueue, there, short)
+        PendingPod(f"{pending_workload.name} (in queue {pending_workload.queue.name})", pod)
+        for pending_workload in workloads
+        for pod_set in pending_workload.pods
+        for pod in _pods(kueue, pod_set, short)
     ]
 
 
-def _oversold(flavor: Flavor, kueue: Kueue, nodes: Iterable[Node]) -> frozenset[str]:
+def _oversubscribed(flavor: Flavor, kueue: Kueue, nodes: Iterable[Node]) -> frozenset[str]:
     """The resources of which flavors for the same nodes have more quota than these nodes have."""
     own = [node for node in nodes if _is_of(node, flavor)]
     sharing = {name for name, other in kueue.flavors.items() if any(_is_of(node, other) for node in own)}
@@ -47,8 +47,7 @@ def _oversold(flavor: Flavor, kueue: Kueue, nodes: Iterable[Node]) -> frozenset[
 
 def _quotas(kueue: Kueue) -> Iterator[tuple[FlavorResource, int]]:
     """What every ClusterQueue and every cohort above one has of its own."""
-    everybody = {id(each): each for node in kueue.snapshot.nodes.values() for each in node.path()}
-    for each in everybody.values():
+    for each in {each for node in kueue.snapshot.nodes.values() for each in node.path()}:
         yield from ((key, quota.nominal) for key, quota in each.quotas.items())
 
 
@@ -56,9 +55,9 @@ def _is_of(node: Node, flavor: Flavor) -> bool:
     return all(node.labels.get(key) == value for key, value in flavor.labels.items())
 
 
-def _pods(kueue: Kueue, there: PodsThere, short: dict[str, frozenset[str]]) -> Iterator[WaitingPod]:
+def _pods(kueue: Kueue, pod_set: PendingPodSet, short: dict[str, frozenset[str]]) -> Iterator[UnboundPod]:
     """The pods of one set, with what a flavor puts on them; of several flavors with the tolerations of all."""
-    flavors = [kueue.flavors[name] for name in sorted(there.flavors)]
+    flavors = [kueue.flavors[name] for name in sorted(pod_set.flavors)]
     resources = frozenset().union(*(short[flavor.name] for flavor in flavors))
     if not resources:
         return
@@ -69,11 +68,11 @@ def _pods(kueue: Kueue, there: PodsThere, short: dict[str, frozenset[str]]) -> I
         for each in flavor.tolerations
     ]
     spec = {
-        **there.spec,
-        "nodeSelector": {**(there.spec.get("nodeSelector") or {}), **labels},
-        "tolerations": [*(there.spec.get("tolerations") or ()), *tolerations],
+        **pod_set.spec,
+        "nodeSelector": {**(pod_set.spec.get("nodeSelector") or {}), **labels},
+        "tolerations": [*(pod_set.spec.get("tolerations") or ()), *tolerations],
     }
-    pod = read_waiting({"metadata": {"namespace": there.namespace}, "spec": spec})
+    pod = read_unbound_pod({"metadata": {"namespace": pod_set.namespace}, "spec": spec})
     asked = {name: amount for name, amount in pod.requests.items() if name in resources}
     if asked:
-        yield from [pod._replace(requests=asked)] * there.pods
+        yield from [pod._replace(requests=asked)] * pod_set.pods

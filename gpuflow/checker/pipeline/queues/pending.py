@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpuflow.checker.contention.pending import Rival, Rivals
+from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
 from gpuflow.checker.kueue import Assignment, Kueue
-from gpuflow.checker.kueue.proposal import Demand
+from gpuflow.checker.kueue.proposal import PodSetResources
 from gpuflow.checker.kueue.queues import ClusterQueue
-from gpuflow.checker.kueue.tree import Node
+from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.kueue.workloads import read_workload
 from gpuflow.checker.pipeline.queues.requests import COUNT
 
@@ -25,7 +25,7 @@ class Charge(NamedTuple):
     amounts: Mapping[str, int]
 
 
-class PodsThere(NamedTuple):
+class PendingPodSet(NamedTuple):
     """Pods of one set of a workload, and the flavors to whose nodes they may be sent."""
 
     namespace: str
@@ -34,56 +34,56 @@ class PodsThere(NamedTuple):
     flavors: frozenset[str]
 
 
-class Candidate(NamedTuple):
+class PendingWorkload(NamedTuple):
     """A workload that its queue may admit some day, what it will be charged, and its pods."""
 
     name: str
     queue: ClusterQueue
     charges: tuple[Charge, ...]
-    pods: tuple[PodsThere, ...]
+    pods: tuple[PendingPodSet, ...]
 
 
-class WaitingLine:
+class PendingWorkloads:
     """All workloads that wait, by the ClusterQueue they wait in."""
 
     def __init__(self, kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self.kueue = kueue
-        self.candidates = list(_candidates(kueue, waiting))
-        self._rivals: dict[tuple[int, tuple[str, ...]], Rivals | None] = {}
+        self.workloads = list(_pending_workloads(kueue, waiting))
+        self._pending: dict[tuple[QuotaNode, tuple[str, ...]], PendingRequests | None] = {}
 
-    def rivals(self, top: Node, flavors: tuple[str, ...]) -> Rivals | None:
+    def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> PendingRequests | None:
         """Those who may be charged for these flavors in the queues below a node of the tree; `None` when nobody is."""
-        key = id(top), flavors
-        if key not in self._rivals:
+        key = top, flavors
+        if key not in self._pending:
             members = [
-                Rival(each.name, {**amounts, COUNT: 1})
-                for each in self.candidates
+                PendingRequest(each.name, {**amounts, COUNT: 1})
+                for each in self.workloads
                 if top in self.kueue.snapshot.nodes[each.queue.name].path()
                 and (amounts := _charged(each, frozenset(flavors)))
             ]
-            self._rivals[key] = Rivals(members) if members else None
-        return self._rivals[key]
+            self._pending[key] = PendingRequests(members) if members else None
+        return self._pending[key]
 
 
-def _candidates(kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Candidate]:
+def _pending_workloads(kueue: Kueue, waiting: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[PendingWorkload]:
     for name in sorted(waiting):
         for workload in waiting[name]:
             read = read_workload(workload)
-            case = kueue.enter(read)
-            if isinstance(case, Assignment) or kueue.assign(workload).verdict in ("never", "blocked"):
+            head = kueue.enter(read)
+            if isinstance(head, Assignment) or kueue.assign(workload).verdict in ("never", "blocked"):
                 continue
             charges: list[Charge] = []
             pods = []
             specs = {each.get("name") or "main": each["template"]["spec"] for each in workload["spec"]["podSets"]}
-            for demand in case.demands:
-                own = list(_charges(kueue, case.queue, demand))
+            for demand in head.demands:
+                own = list(_charges(kueue, head.queue, demand))
                 charges += own
                 flavors = frozenset[str]().union(*(charge.flavors for charge in own if charge.amounts))
-                pods.append(PodsThere(read.namespace, specs[demand.pod_set.name], demand.pods, flavors))
-            yield Candidate(f"{read.namespace}/{read.name}", case.queue, tuple(charges), tuple(pods))
+                pods.append(PendingPodSet(read.namespace, specs[demand.pod_set.name], demand.pods, flavors))
+            yield PendingWorkload(f"{read.namespace}/{read.name}", head.queue, tuple(charges), tuple(pods))
 
 
-def _charges(kueue: Kueue, queue: ClusterQueue, demand: Demand) -> Iterator[Charge]:
+def _charges(kueue: Kueue, queue: ClusterQueue, demand: PodSetResources) -> Iterator[Charge]:
     node = kueue.snapshot.nodes[queue.name]
     amounts = {**demand.amounts, "pods": demand.pods}
     for group in queue.groups:
@@ -100,10 +100,10 @@ def _charges(kueue: Kueue, queue: ClusterQueue, demand: Demand) -> Iterator[Char
         yield Charge(flavors, asked)
 
 
-def _charged(candidate: Candidate, flavors: frozenset[str]) -> dict[str, int]:
+def _charged(pending_workload: PendingWorkload, flavors: frozenset[str]) -> dict[str, int]:
     """The most that it takes of these flavors."""
     amounts: Counter[str] = Counter()
-    for charge in candidate.charges:
+    for charge in pending_workload.charges:
         if not flavors.isdisjoint(charge.flavors):
             amounts.update(charge.amounts)
     return dict(amounts)

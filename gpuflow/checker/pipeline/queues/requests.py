@@ -12,49 +12,49 @@ from itertools import product
 from typing import Any, Final
 
 from gpuflow.checker.contention.bins import Bin
-from gpuflow.checker.contention.competitors import Company, Gathering
-from gpuflow.checker.contention.pending import Rivals
-from gpuflow.checker.contention.proof import Contest
+from gpuflow.checker.contention.competitors import Competitor, Competitors
+from gpuflow.checker.contention.pending import PendingRequests
+from gpuflow.checker.contention.proof import Contention
 from gpuflow.checker.kueue import Assignment, Kueue
-from gpuflow.checker.kueue.cycles import Case
-from gpuflow.checker.kueue.flavors import Toleration
+from gpuflow.checker.kueue.cycles import Head
+from gpuflow.checker.kueue.flavors import FlavorToleration
 from gpuflow.checker.kueue.queues import MAY_STOP, NEVER, PREEMPTION_FIRST, TRY_NEXT, ClusterQueue
 from gpuflow.checker.kueue.topology import topology_mismatch
-from gpuflow.checker.kueue.tree import Node
+from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.kueue.workloads import read_workload
-from gpuflow.checker.pipeline.pod_groups import Kind
+from gpuflow.checker.pipeline.pod_groups import PodGroup
 
 COUNT: Final = "workloads"
-MOST_ROUTES: Final = 64
+MOST_ASSIGNMENTS: Final = 64
 """So many combinations of flavors of different groups are followed to the nodes."""
 
 
-Gather = Callable[["Lane", tuple[str, ...]], Gathering]
-"""Who else may be charged for some flavors in the tree of a lane's queue."""
-Waiting = Callable[[Node, tuple[str, ...]], Rivals | None]
+CompetitorsOf = Callable[["QueueRequest", tuple[str, ...]], Competitors]
+"""Which pods may be charged for some flavors in the cohort tree of a request's ClusterQueue."""
+PendingBelow = Callable[[QuotaNode, tuple[str, ...]], PendingRequests | None]
 """Who waits in the queues below a node of the tree, and may be charged for some flavors first."""
 
 
-def nobody(_top: Node, _flavors: tuple[str, ...]) -> None:
+def no_pending(_top: QuotaNode, _flavors: tuple[str, ...]) -> None:
     """Nobody waits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupRequest:
     """What a kind asks of one resource group, and the flavors of it that may give that, in their order."""
 
     asked: Mapping[str, int]
     flavors: tuple[str, ...]
-    stopping: bool
+    first_flavor_only: bool
     """Only the first flavor is sure to be reached."""
-    owned: bool
+    own_quota_only: bool
     """Only room within the queue's own quota is sure to be taken."""
-    settling: bool
+    stops_when_borrowing: bool
     """Room in the first flavor ends the search."""
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class FlavorAssignment:
     """Where a pod may be sent: the flavors it got, with the labels and tolerations that they put on it."""
 
     flavors: tuple[str, ...] = ()
@@ -63,39 +63,39 @@ class Route:
     tolerations: tuple[Mapping[str, str], ...] = ()
 
 
-DIRECT: Final = Route((), {})
+UNQUEUED: Final = FlavorAssignment((), {})
 """The way of a pod that no queue sends anywhere."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Lane:
+class QueueRequest:
     """A kind of pods in its queue, with Kueue's answer to one of them on the snapshot as it is."""
 
-    kind: Kind
+    pod_group: PodGroup
     queue: str
     found: Assignment
     cluster_queue: ClusterQueue | None = None
     amounts: Mapping[str, int] | None = None
     """What one workload is charged; `None` when it is not looked at."""
-    groups: tuple[Group, ...] = ()
+    groups: tuple[GroupRequest, ...] = ()
 
     @property
     def is_hopeless(self) -> bool:
         return self.found.verdict in ("never", "blocked")
 
 
-def lane_of(kueue: Kueue, kind: Kind, queue: str, workload: Mapping[str, Any]) -> Lane:
+def queue_request(kueue: Kueue, pod_group: PodGroup, queue: str, workload: Mapping[str, Any]) -> QueueRequest:
     found = kueue.assign(workload)
-    case = kueue.enter(read_workload(workload))
-    if isinstance(case, Assignment):
-        return Lane(kind, queue, found, kueue.queues.get(found.cluster_queue or ""))
-    (demand,) = case.demands
-    amounts = {**demand.amounts, **({"pods": demand.pods} if case.queue.group_of("pods") else {})}
-    return Lane(kind, queue, found, case.queue, amounts, tuple(_groups(kueue, case, amounts)))
+    head = kueue.enter(read_workload(workload))
+    if isinstance(head, Assignment):
+        return QueueRequest(pod_group, queue, found, kueue.queues.get(found.cluster_queue or ""))
+    (demand,) = head.demands
+    amounts = {**demand.amounts, **({"pods": demand.pods} if head.queue.group_of("pods") else {})}
+    return QueueRequest(pod_group, queue, found, head.queue, amounts, tuple(_groups(kueue, head, amounts)))
 
 
-def _groups(kueue: Kueue, case: Case, amounts: Mapping[str, int]) -> Iterator[Group]:
-    queue, pod_set = case.queue, case.demands[0].pod_set
+def _groups(kueue: Kueue, head: Head, amounts: Mapping[str, int]) -> Iterator[GroupRequest]:
+    queue, pod_set = head.queue, head.demands[0].pod_set
     node = kueue.snapshot.nodes[queue.name]
     known = (kueue.flavors[name] for name in queue.flavors)
     topologies = {flavor.name: flavor.topology for flavor in known if flavor.topology is not None}
@@ -113,78 +113,87 @@ def _groups(kueue: Kueue, case: Case, amounts: Mapping[str, int]) -> Iterator[Gr
             and not topology_mismatch(pod_set, kueue.flavors[name], queue, topologies, group.covered)
             and all(node.potential((name, resource)) >= amount for resource, amount in asked.items())
         )
-        contested = may_preempt and len(fitting) > 1
-        stopping = contested and fungibility.when_can_preempt == MAY_STOP
-        yield Group(
+        may_preempt_on = may_preempt and len(fitting) > 1
+        first_flavor_only = may_preempt_on and fungibility.when_can_preempt == MAY_STOP
+        yield GroupRequest(
             asked,
             fitting,
-            stopping,
-            contested
-            and (fungibility.preference == PREEMPTION_FIRST or (stopping and fungibility.when_can_borrow == TRY_NEXT)),
+            first_flavor_only,
+            may_preempt_on
+            and (
+                fungibility.preference == PREEMPTION_FIRST
+                or (first_flavor_only and fungibility.when_can_borrow == TRY_NEXT)
+            ),
             fungibility.when_can_borrow == MAY_STOP,
         )
 
 
-def contest_of(
-    kueue: Kueue, lane: Lane, group: Group, gather: Gather, waiting: Waiting = nobody, *, first: bool = False
-) -> Contest:
-    """The lane before the flavors of one group, with all lanes that take quota from the same tree.
+def contention_of(
+    kueue: Kueue,
+    request: QueueRequest,
+    group: GroupRequest,
+    competitors: CompetitorsOf,
+    pending_below: PendingBelow = no_pending,
+    *,
+    first: bool = False,
+) -> Contention:
+    """The request and the flavors of one group, with all requests that take quota from the same cohort tree.
 
     `first`: before the first flavor alone, in which only room that ends the search counts.
     """
-    assert lane.cluster_queue is not None
-    node = kueue.snapshot.nodes[lane.cluster_queue.name]
-    flavors = group.flavors[:1] if first or group.stopping else group.flavors
-    owned = group.owned or (first and not group.settling)
-    bins = [Bin({name: _room(node, (flavor, name), owned) for name in group.asked}) for flavor in flavors]
-    rivals = waiting(root_of(kueue, lane), flavors)
-    return Contest(lane.kind.steps, group.asked, bins, gather(lane, flavors), COUNT, rivals=rivals)
+    assert request.cluster_queue is not None
+    node = kueue.snapshot.nodes[request.cluster_queue.name]
+    flavors = group.flavors[:1] if first or group.first_flavor_only else group.flavors
+    own_quota_only = group.own_quota_only or (first and not group.stops_when_borrowing)
+    bins = [Bin({name: _room(node, (flavor, name), own_quota_only) for name in group.asked}) for flavor in flavors]
+    pending = pending_below(root_of(kueue, request), flavors)
+    return Contention(request.pod_group.steps, group.asked, bins, competitors(request, flavors), COUNT, pending=pending)
 
 
-def gathering_of(kueue: Kueue, top: Node, flavors: tuple[str, ...], lanes: list[Lane]) -> Gathering:
-    """All lanes that may be charged for these flavors in the queues below a node of the tree of quota."""
+def competitors_of(kueue: Kueue, top: QuotaNode, flavors: tuple[str, ...], requests: list[QueueRequest]) -> Competitors:
+    """All requests that may be charged for these flavors in the ClusterQueues below a node of the cohort tree."""
     found = []
-    for lane in lanes:
-        if lane.is_hopeless or top not in path_of(kueue, lane):
+    for request in requests:
+        if request.is_hopeless or top not in path_of(kueue, request):
             continue
         amounts = {
             name: amount
-            for group in lane.groups
+            for group in request.groups
             if not set(flavors).isdisjoint(group.flavors)
             for name, amount in group.asked.items()
         }
         if amounts:
-            found.append(Company(lane.kind.steps, {**amounts, COUNT: 1}))
-    return Gathering(found)
+            found.append(Competitor(request.pod_group.steps, {**amounts, COUNT: 1}))
+    return Competitors(found)
 
 
-def root_of(kueue: Kueue, lane: Lane) -> Node:
-    """The top of the tree in which the lane's queue borrows and lends."""
-    return path_of(kueue, lane)[-1]
+def root_of(kueue: Kueue, request: QueueRequest) -> QuotaNode:
+    """The root cohort in which the request's ClusterQueue borrows and lends."""
+    return path_of(kueue, request)[-1]
 
 
-def path_of(kueue: Kueue, lane: Lane) -> list[Node]:
-    """The lane's queue and the cohorts above it."""
-    assert lane.cluster_queue is not None
-    return kueue.snapshot.nodes[lane.cluster_queue.name].path()
+def path_of(kueue: Kueue, request: QueueRequest) -> list[QuotaNode]:
+    """The request's ClusterQueue and the cohorts above it."""
+    assert request.cluster_queue is not None
+    return kueue.snapshot.nodes[request.cluster_queue.name].path()
 
 
-def _room(node: Node, key: tuple[str, str], owned: bool) -> int:
+def _room(node: QuotaNode, key: tuple[str, str], own_quota_only: bool) -> int:
     left = max(0, node.available(key))
-    return min(left, node.subtree.get(key, 0) - node.usage.get(key, 0)) if owned else left
+    return min(left, node.subtree.get(key, 0) - node.usage.get(key, 0)) if own_quota_only else left
 
 
-def routes_of(kueue: Kueue, choices: list[tuple[str, ...]]) -> list[Route] | None:
+def flavor_assignments(kueue: Kueue, choices: list[tuple[str, ...]]) -> list[FlavorAssignment] | None:
     """Every combination of flavors, one of each group; `None` when there are too many to follow."""
     total = 1
     for flavors in choices:
         total *= len(flavors)
-    if total > MOST_ROUTES:
+    if total > MOST_ASSIGNMENTS:
         return None
-    return [_route(kueue, flavors) for flavors in product(*choices)]
+    return [_flavor_assignment(kueue, flavors) for flavors in product(*choices)]
 
 
-def _route(kueue: Kueue, names: tuple[str, ...]) -> Route:
+def _flavor_assignment(kueue: Kueue, names: tuple[str, ...]) -> FlavorAssignment:
     names = tuple(dict.fromkeys(names))
     labels: dict[str, str] | None = {}
     for name in names:
@@ -192,8 +201,8 @@ def _route(kueue: Kueue, names: tuple[str, ...]) -> Route:
             if labels is not None and labels.setdefault(key, value) != value:
                 labels = None
     tolerations = [_manifest(each) for name in names for each in kueue.flavors[name].tolerations]
-    return Route(names, labels, tuple(tolerations))
+    return FlavorAssignment(names, labels, tuple(tolerations))
 
 
-def _manifest(toleration: Toleration) -> dict[str, str]:
+def _manifest(toleration: FlavorToleration) -> dict[str, str]:
     return {key: value for key, value in toleration._asdict().items() if value}

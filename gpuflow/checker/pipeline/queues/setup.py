@@ -9,11 +9,10 @@ from typing import Any, Final
 import yaml
 
 from gpuflow.checker.kueue import Kueue
-from gpuflow.checker.pipeline.pod_groups import Kind
+from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.kubernetes.labels import read_selector
-from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
 from gpuflow.resources import read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
@@ -46,25 +45,25 @@ class Setup:
     inactive: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """Queues that say of themselves that they are not active, by kind and name, with their reason."""
 
-    def queue_of(self, kind: Kind) -> str | None:
-        """The LocalQueue that a pod of this kind goes to; empty when Kueue holds it back for want of one."""
+    def queue_of(self, pod_group: PodGroup) -> str | None:
+        """The LocalQueue that a pod of this pod_group goes to; empty when Kueue holds it back for want of one."""
         if not self.takes_pods:
             return None
-        named = kind.labels.get(QUEUE_LABEL)
+        named = pod_group.labels.get(QUEUE_LABEL)
         if named is not None:
             return named
         if (self.namespace, DEFAULT_QUEUE) in self.kueue.local_queues:
             return DEFAULT_QUEUE
         return "" if self.takes_all else None
 
-    def workload(self, kind: Kind, queue: str) -> dict[str, Any]:
+    def workload(self, pod_group: PodGroup, queue: str) -> dict[str, Any]:
         """The Workload that Kueue makes of a pod or a gang: one pod set, named main."""
-        annotations = kind.pod["metadata"].get("annotations", {})
+        annotations = pod_group.pod["metadata"].get("annotations", {})
         topology = {field: annotations[key] for key, field in TOPOLOGY.items() if key in annotations}
-        pod_set = {"name": "main", "count": kind.pods, "template": {"spec": kind.pod["spec"]}}
-        priority = self.priority_of(kind)
+        pod_set = {"name": "main", "count": pod_group.pods, "template": {"spec": pod_group.pod["spec"]}}
+        priority = self.priority_of(pod_group)
         return {
-            "metadata": {"name": kind.steps[0].replace(".", "-"), "namespace": self.namespace},
+            "metadata": {"name": pod_group.steps[0].replace(".", "-").replace("/", "-"), "namespace": self.namespace},
             "spec": {
                 "queueName": queue,
                 "priority": priority or 0,
@@ -72,18 +71,18 @@ class Setup:
             },
         }
 
-    def workload_class(self, kind: Kind) -> str | None:
+    def workload_class(self, pod_group: PodGroup) -> str | None:
         """The WorkloadPriorityClass that its pods name."""
-        return kind.labels.get(QUEUE_PRIORITY_LABEL)
+        return pod_group.labels.get(QUEUE_PRIORITY_LABEL)
 
-    def priority_of(self, kind: Kind) -> int | None:
+    def priority_of(self, pod_group: PodGroup) -> int | None:
         """By its WorkloadPriorityClass, else by its PriorityClass; `None` when that class is not in the snapshot."""
-        named = self.workload_class(kind)
+        named = self.workload_class(pod_group)
         if named is not None:
             return (self.priorities or {}).get(named)
-        value = kind.pod["spec"].get("priority")
+        value = pod_group.pod["spec"].get("priority")
         if value is None:
-            return None if kind.pod["spec"].get("priorityClassName") else 0
+            return None if pod_group.pod["spec"].get("priorityClassName") else 0
         return int(value)
 
 

@@ -6,183 +6,202 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.checker.contention.competitors import Gathering
-from gpuflow.checker.contention.concurrency import Crowd, largest_cap
-from gpuflow.checker.contention.proof import Contest, Settled, lost_to, settle
+from gpuflow.checker.contention.competitors import Competitors
+from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
+from gpuflow.checker.contention.proof import Contention, Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
-from gpuflow.checker.kueue.tree import Node
-from gpuflow.checker.pipeline.pod_groups import Kind
-from gpuflow.checker.pipeline.queues.cohort_limits import shelters
-from gpuflow.checker.pipeline.queues.pending import WaitingLine
+from gpuflow.checker.kueue.decision import check_decides
+from gpuflow.checker.kueue.tree import QuotaNode
+from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.pipeline.queues.cohort_limits import cohort_headroom
+from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
 from gpuflow.checker.pipeline.queues.requests import (
-    DIRECT,
-    Group,
-    Lane,
-    Route,
-    Waiting,
-    contest_of,
-    gathering_of,
-    lane_of,
-    nobody,
+    UNQUEUED,
+    FlavorAssignment,
+    GroupRequest,
+    PendingBelow,
+    QueueRequest,
+    competitors_of,
+    contention_of,
+    flavor_assignments,
+    no_pending,
+    queue_request,
     root_of,
-    routes_of,
 )
 from gpuflow.checker.pipeline.queues.setup import Setup
 from gpuflow.checker.report import Verdict, worst
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """A lane with its verdict and what it rests on."""
+class QueueVerdict:
+    """The verdict on one queue request, and what it rests on."""
 
-    lane: Lane
+    request: QueueRequest
     verdict: Verdict
-    settled: Settled | None = None
-    """How it fares among the pipeline's other pods, where only they can be in its way."""
+    decision: Decision | None = None
+    """Whether the pipeline's own pods leave quota for it; `None` where other workloads already decide."""
     unknown: tuple[str, ...] = ()
     """What Kueue also looks at and could not be weighed."""
     ahead: Ahead | None = None
     """Who keeps it from being looked at."""
-    routes: tuple[Route, ...] = ()
+    assignments: tuple[FlavorAssignment, ...] = ()
     """Where it may be sent when it is admitted."""
 
 
-class Standings:
-    """All kinds of pods that go through queues, judged against each other and what the queues hold."""
+class QueueVerdicts:
+    """The verdicts on all pod groups that go through queues, against each other and what the queues hold."""
 
-    def __init__(self, setup: Setup, kinds: list[Kind], crowd: Crowd, runs: int) -> None:
-        self.setup, self.crowd, self.runs = setup, crowd, runs
+    def __init__(self, setup: Setup, pod_groups: list[PodGroup], concurrency: Concurrency, runs: int) -> None:
+        self.setup, self.concurrency, self.runs = setup, concurrency, runs
         self.kueue = setup.kueue
-        self.lanes: list[Lane] = []
-        for kind in kinds:
-            queue = setup.queue_of(kind)
+        self.requests: list[QueueRequest] = []
+        for pod_group in pod_groups:
+            queue = setup.queue_of(pod_group)
             if queue is not None:
-                self.lanes.append(lane_of(self.kueue, kind, queue, setup.workload(kind, queue)))
-        self._lane_of = {id(lane.kind): lane for lane in self.lanes}
-        self._gatherings: dict[tuple[int, tuple[str, ...]], Gathering] = {}
-        self._waiting = self._pending_by_queue()
-        self.line = WaitingLine(self.kueue, self._waiting)
-        self.all = [self._standing(lane) for lane in self.lanes]
+                self.requests.append(queue_request(self.kueue, pod_group, queue, setup.workload(pod_group, queue)))
+        self._request_of = {request.pod_group: request for request in self.requests}
+        self._competitors: dict[tuple[QuotaNode, tuple[str, ...]], Competitors] = {}
+        self._pending_workloads = self._pending_by_queue()
+        self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
+        self.all = [self._decide(request) for request in self.requests]
 
-    def routes(self, kind: Kind) -> tuple[Route, ...]:
+    def assignments(self, pod_group: PodGroup) -> tuple[FlavorAssignment, ...]:
         """Where pods of this kind may be sent; nowhere when their queue never lets them go."""
-        return next((each.routes for each in self.all if each.lane.kind is kind), (DIRECT,))
+        return next((each.assignments for each in self.all if each.request.pod_group is pod_group), (UNQUEUED,))
 
     def safe_parallelism(self, name: str) -> int | None:
         """The largest cap on live pods with which everything in a ClusterQueue is always admitted at once."""
-        own = [each for each in self.all if each.lane.cluster_queue and each.lane.cluster_queue.name == name]
-        if self.runs != 1 or any(each.settled is None or each.ahead for each in own):
+        own = [each for each in self.all if each.request.cluster_queue and each.request.cluster_queue.name == name]
+        if self.runs != 1 or any(each.decision is None or each.ahead for each in own):
             return None
-        lanes = [each.lane for each in own if each.verdict != "always"]
-        return largest_cap(self.crowd, lambda crowd: all(self._is_always(lane, crowd) for lane in lanes))
+        requests = [each.request for each in own if each.verdict != "always"]
+        return largest_cap(
+            self.concurrency, lambda concurrency: all(self._is_always(request, concurrency) for request in requests)
+        )
 
-    def gather(self, lane: Lane, flavors: tuple[str, ...]) -> Gathering:
-        """All that may be charged for these flavors in the tree of the lane's queue."""
-        return self.below(root_of(self.kueue, lane), flavors)
+    def competitors(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
+        """All that may be charged for these flavors in the cohort tree of the request's ClusterQueue."""
+        return self.below(root_of(self.kueue, request), flavors)
 
-    def own(self, lane: Lane, flavors: tuple[str, ...]) -> Gathering:
-        """All that may be charged for these flavors in the lane's queue itself."""
-        return self.below(self._node(lane), flavors)
+    def own(self, request: QueueRequest, flavors: tuple[str, ...]) -> Competitors:
+        """All that may be charged for these flavors in the request's ClusterQueue itself."""
+        return self.below(self._node(request), flavors)
 
-    def below(self, top: Node, flavors: tuple[str, ...]) -> Gathering:
+    def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
         """All that may be charged for these flavors in the queues below a node."""
-        key = id(top), flavors
-        if key not in self._gatherings:
-            self._gatherings[key] = gathering_of(self.kueue, top, flavors, self.lanes)
-        return self._gatherings[key]
+        key = top, flavors
+        if key not in self._competitors:
+            self._competitors[key] = competitors_of(self.kueue, top, flavors, self.requests)
+        return self._competitors[key]
 
-    def share(self, kind: Kind, route: Route, asked: Mapping[str, int]) -> dict[str, tuple[str, str, int]]:
+    def share(
+        self, pod_group: PodGroup, assignment: FlavorAssignment, asked: Mapping[str, int]
+    ) -> dict[str, tuple[str, str, int]]:
         """Of each resource that a pod is charged for exactly as it asks: queue, flavor and the most they give now.
 
         What the pods of a pipeline hold of a flavor is never more than its queue lets through.
         """
-        lane = self._lane_of.get(id(kind))
-        if lane is None or lane.cluster_queue is None:
+        request = self._request_of.get(pod_group)
+        if request is None or request.cluster_queue is None:
             return {}
         found = {}
-        for group in lane.groups:
-            flavors = [name for name in route.flavors if name in group.flavors]
+        for group in request.groups:
+            flavors = [name for name in assignment.flavors if name in group.flavors]
             for resource in group.asked if len(flavors) == 1 else ():
-                left = self.left(lane, flavors[0], resource)
-                if group.asked[resource] == asked.get(resource, 0) * kind.pods:
-                    found[resource] = lane.cluster_queue.name, flavors[0], left
+                left = self.left(request, flavors[0], resource)
+                if group.asked[resource] == asked.get(resource, 0) * pod_group.pods:
+                    found[resource] = request.cluster_queue.name, flavors[0], left
         return found
 
-    def left(self, lane: Lane, flavor: str, resource: str) -> int:
-        """What the lane's queue can still have of a flavor, borrowing included."""
-        return max(0, self._node(lane).available((flavor, resource)))
+    def left(self, request: QueueRequest, flavor: str, resource: str) -> int:
+        """What the request's ClusterQueue can still have of a flavor, borrowing included."""
+        return max(0, self._node(request).available((flavor, resource)))
 
-    def used(self, lane: Lane, flavor: str, resource: str) -> int:
+    def used(self, request: QueueRequest, flavor: str, resource: str) -> int:
         """What its queue holds of a flavor now."""
-        return self._node(lane).usage.get((flavor, resource), 0)
+        return self._node(request).usage.get((flavor, resource), 0)
 
-    def _node(self, lane: Lane) -> Node:
-        assert lane.cluster_queue is not None
-        return self.kueue.snapshot.nodes[lane.cluster_queue.name]
+    def _node(self, request: QueueRequest) -> QuotaNode:
+        assert request.cluster_queue is not None
+        return self.kueue.snapshot.nodes[request.cluster_queue.name]
 
-    def _standing(self, lane: Lane) -> Standing:
-        if lane.is_hopeless:
-            return Standing(lane, "never")
-        unknown = tuple(self._unknown(lane))
-        fares = [self._fares(lane, group, self.crowd) for group in lane.groups]
-        routes = routes_of(self.kueue, [flavors for _, flavors in fares])
-        if routes is None:
-            unknown += (f"{len(lane.groups)} resource groups have too many combinations of flavors to follow",)
-        ahead = self._ahead(lane)
-        settled = _summed([answer for answer, _ in fares]) if lane.found.verdict == "fit" else None
-        verdict: Verdict = "may-queue" if settled is None or ahead else settled.verdict
+    def _decide(self, request: QueueRequest) -> QueueVerdict:
+        if request.is_hopeless:
+            return QueueVerdict(request, "never")
+        unknown = tuple(self._unknown(request))
+        decisions = [self._decide_with_pending(request, group, self.concurrency) for group in request.groups]
+        assignments = flavor_assignments(self.kueue, [flavors for _, flavors in decisions])
+        if assignments is None:
+            unknown += (f"{len(request.groups)} resource groups have too many combinations of flavors to follow",)
+        ahead = self._ahead(request)
+        decision = _summed([answer for answer, _ in decisions]) if request.found.verdict == "fit" else None
+        verdict: Verdict = "may-queue" if decision is None or ahead else decision.verdict
         if unknown:
             verdict = "unknown"
-        return Standing(lane, verdict, settled, unknown, ahead, tuple(routes or ()))
+        return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()))
 
-    def _fares(self, lane: Lane, group: Group, crowd: Crowd) -> tuple[Settled, tuple[str, ...]]:
-        """How the lane fares in one group, first among the pipeline's own pods, then beside workloads that wait too."""
-        answer, flavors = self._fare(lane, group, crowd, nobody)
-        rivals = self.line.rivals(root_of(self.kueue, lane), group.flavors)
-        if answer.verdict != "always" or rivals is None:
+    def _decide_with_pending(
+        self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency
+    ) -> tuple[Decision, tuple[str, ...]]:
+        """Decide one resource group: first among the pipeline's own pods, then with pending workloads as well."""
+        answer, flavors = self._decide_group(request, group, concurrency, no_pending)
+        pending = self.pending.below(root_of(self.kueue, request), group.flavors)
+        if answer.verdict != "always" or pending is None:
             return answer, flavors
-        beaten, flavors = self._fare(lane, group, crowd, self.line.rivals)
-        return (answer if beaten.verdict == "always" else lost_to(rivals, beaten, group.asked)), flavors
+        beaten, flavors = self._decide_group(request, group, concurrency, self.pending.below)
+        return (answer if beaten.verdict == "always" else blocked_by(pending, beaten, group.asked)), flavors
 
-    def _fare(self, lane: Lane, group: Group, crowd: Crowd, waiting: Waiting) -> tuple[Settled, tuple[str, ...]]:
-        """How it fares when everything beside it holds quota as badly as it can, and the flavors that it may get.
+    def _decide_group(
+        self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, pending_below: PendingBelow
+    ) -> tuple[Decision, tuple[str, ...]]:
+        """Decide when all other pods hold quota in the worst way, and name the flavors that it may get.
         Where the first always has room, no other is looked at."""
         if len(group.flavors) > 1:
-            first = settle(contest_of(self.kueue, lane, group, self.gather, waiting, first=True), crowd, self.runs)
+            first = decide(
+                contention_of(self.kueue, request, group, self.competitors, pending_below, first=True),
+                concurrency,
+                self.runs,
+            )
             if first.verdict == "always":
                 return first, group.flavors[:1]
-        answer = settle(contest_of(self.kueue, lane, group, self.gather, waiting), crowd, self.runs)
-        if answer.verdict != "always" and self._is_sheltered(lane, group, crowd, waiting):
-            answer = Settled("always")
+        answer = decide(
+            contention_of(self.kueue, request, group, self.competitors, pending_below), concurrency, self.runs
+        )
+        if answer.verdict != "always" and self._has_headroom(request, group, concurrency, pending_below):
+            answer = Decision("always")
         return answer, group.flavors
 
-    def _is_sheltered(self, lane: Lane, group: Group, crowd: Crowd, waiting: Waiting) -> bool:
+    def _has_headroom(
+        self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, pending_below: PendingBelow
+    ) -> bool:
         """Whether some flavor always has room because limits keep the steps of other queues away from it."""
 
-        def holds(contest: Contest) -> bool:
-            return settle(contest, crowd, self.runs).verdict == "always"
+        def holds(contention: Contention) -> bool:
+            return decide(contention, concurrency, self.runs).verdict == "always"
 
         return any(
             all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in shelters(self.kueue, lane, group, self.below, waiting)
+            for resources in cohort_headroom(self.kueue, request, group, self.below, pending_below)
         )
 
-    def _is_always(self, lane: Lane, crowd: Crowd) -> bool:
-        return all(self._fares(lane, group, crowd)[0].verdict == "always" for group in lane.groups)
+    def _is_always(self, request: QueueRequest, concurrency: Concurrency) -> bool:
+        return all(
+            self._decide_with_pending(request, group, concurrency)[0].verdict == "always" for group in request.groups
+        )
 
-    def _unknown(self, lane: Lane) -> Iterator[str]:
-        yield from lane.found.unmodelled
-        queue = lane.cluster_queue
+    def _unknown(self, request: QueueRequest) -> Iterator[str]:
+        yield from request.found.unmodelled
+        queue = request.cluster_queue
         assert queue is not None
-        for kind, name in (("LocalQueue", lane.queue), ("ClusterQueue", queue.name)):
+        for kind, name in (("LocalQueue", request.queue), ("ClusterQueue", queue.name)):
             if (kind, name) in self.setup.inactive:
                 yield f"why {kind} {name} says that it is not active: {self.setup.inactive[kind, name]}"
-        possible = {name for group in lane.groups for name in group.flavors}
+        possible = {name for group in request.groups for name in group.flavors}
         for check in queue.checks:
-            words = f"AdmissionCheck {check.name} decides after quota is reserved"
-            if check.flavors & possible and words not in lane.found.unmodelled:
+            words = check_decides(check.name)
+            if check.flavors & possible and words not in request.found.unmodelled:
                 yield words
-        named = self.setup.workload_class(lane.kind)
+        named = self.setup.workload_class(request.pod_group)
         if named is not None and self.setup.priorities is not None and named not in self.setup.priorities:
             yield f"WorkloadPriorityClass {named} is not in the snapshot"
 
@@ -196,20 +215,20 @@ class Standings:
                 found.setdefault(local_queue.cluster_queue, []).append(workload)
         return found
 
-    def _ahead(self, lane: Lane) -> Ahead | None:
+    def _ahead(self, request: QueueRequest) -> Ahead | None:
         """Who stands before it: in its own StrictFIFO queue, or at the head of one that shares its quota."""
-        own = lane.cluster_queue
+        own = request.cluster_queue
         assert own is not None
-        workload = self.setup.workload(lane.kind, lane.queue)
-        found = blocker_ahead(self.kueue, workload, self._waiting.get(own.name, ()))
+        workload = self.setup.workload(request.pod_group, request.queue)
+        found = blocker_ahead(self.kueue, workload, self._pending_workloads.get(own.name, ()))
         if found is not None:
             return found
-        flavors = {name for group in lane.groups for name in group.flavors}
-        for name, waiting in sorted(self._waiting.items()):
+        flavors = {name for group in request.groups for name in group.flavors}
+        for name, waiting in sorted(self._pending_workloads.items()):
             queue = self.kueue.queues[name]
             if name == own.name or not queue.is_strict or flavors.isdisjoint(queue.flavors):
                 continue
-            if self.kueue.snapshot.nodes[name].path()[-1] is root_of(self.kueue, lane):
+            if self.kueue.snapshot.nodes[name].path()[-1] is root_of(self.kueue, request):
                 # A head that waits for quota of the cohort sets aside what there is, in every cycle.
                 stuck = [(each, self.kueue.assign(each)) for each in waiting]
                 for each, answer in stuck:
@@ -218,12 +237,12 @@ class Standings:
         return None
 
 
-def _summed(answers: list[Settled]) -> Settled:
+def _summed(answers: list[Decision]) -> Decision:
     """What several resource groups come to together."""
     because = [each.because for each in answers if each.because]
-    return Settled(
+    return Decision(
         worst(each.verdict for each in answers),
         tuple(name for each in answers for name in each.resources),
         "; ".join(dict.fromkeys(because)) or None,
-        tuple({rival.name: rival for each in answers for rival in each.rivals}.values()),
+        tuple({one.name: one for each in answers for one in each.pending}.values()),
     )

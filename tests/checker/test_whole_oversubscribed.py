@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, with_spec, workload
-from tests.checker.whole_scenes import A100, TAINT, Body, codes, judged, node, queues, quota, said
+from tests.checker.whole_scenes import A100, TAINT, Body, checked, codes, node, queues, quota, text_of
 
 QUEUED = "steps:\n  a: {command: [x], gpu: a100-80gb x 2, queue: lq, retry: {interruptions: 1}}"
 FLAVOR = [flavor("f", nodeLabels=A100)]
@@ -40,10 +40,10 @@ SCENES: dict[str, tuple[list[Body], str]] = {
 @pytest.mark.parametrize("name", SCENES)
 def test_a_workload_that_waits_elsewhere_counts_on_nodes_where_more_is_given_out_than_there_is(name: str) -> None:
     objects, verdict = SCENES[name]
-    assert judged(QUEUED, *objects).verdict == verdict
+    assert checked(QUEUED, *objects).verdict == verdict
 
 
 def test_the_workload_is_named_with_its_queue() -> None:
-    report = judged(QUEUED, *two_teams(2, 2), node("n", 2))
+    report = checked(QUEUED, *two_teams(2, 2), node("n", 2))
     assert codes(report) == ["GF524"]
-    assert "pod team-a/w (in queue cq2) waits for a node too and may be first" in said(report, "GF524")
+    assert "pod team-a/w (in queue cq2) waits for a node too and may get it first" in text_of(report, "GF524")

@@ -1,6 +1,6 @@
 """How many copies of a pod the nodes hold, prepared for thousands of questions about the same nodes.
 
-Nodes that look alike to a pod are judged once, and what they have left is kept in tables from which a count is read
+Nodes that look alike to a pod are checked once, and what they have left is kept in tables from which a count is read
 with few comparisons.
 """
 
@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.nodes import ports, volumes
-from gpuflow.checker.nodes.affinity import Term
+from gpuflow.checker.nodes.affinity import PodAffinityTerm
 from gpuflow.checker.nodes.amounts import Amounts
-from gpuflow.checker.nodes.fleet import Fleet, balances, host_refusals, neighbours, placement_refusal
-from gpuflow.checker.nodes.subjects import Node, WaitingPod
+from gpuflow.checker.nodes.filters import affinity_state, balances, host_refusals, placement_refusal
+from gpuflow.checker.nodes.node_list import NodeList
+from gpuflow.checker.nodes.subjects import Node, UnboundPod
 from gpuflow.checker.nodes.taints import PASSING
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -89,15 +90,22 @@ class Table:
         return total
 
 
-class Pool:
+class NodePool:
     """The nodes that are for a kind of pod: `now`, `ever` (once their passing troubles are over), and templates."""
 
-    def __init__(self, stock: Stock, now: tuple[int, ...], ever: tuple[int, ...], templates: tuple[Node, ...]) -> None:
-        self.stock = stock
+    def __init__(
+        self, node_pools: NodePools, now: tuple[int, ...], ever: tuple[int, ...], templates: tuple[Node, ...]
+    ) -> None:
+        self.node_pools = node_pools
         self.now = now
         self.ever = ever
         self.templates = templates
         self._tables: dict[tuple[str, tuple[str, ...]], Table] = {}
+
+    @cached_property
+    def hosts(self) -> frozenset[int]:
+        """The hosts that take such a pod now."""
+        return frozenset(self.now)
 
     def table(self, side: str, names: tuple[str, ...]) -> Table:
         """`side`: "now" with what is free, "empty" with what nodes offer, "new" with what node groups may add."""
@@ -107,9 +115,9 @@ class Pool:
 
     def _spaces(self, side: str) -> Iterator[tuple[Space, int]]:
         if side == "now":
-            yield from ((self.stock.free[index], 1) for index in self.now)
+            yield from ((self.node_pools.free[index], 1) for index in self.now)
         elif side == "empty":
-            yield from ((self.stock.empty[index], 1) for index in self.ever)
+            yield from ((self.node_pools.empty[index], 1) for index in self.ever)
         else:
             yield from ((offer(node), node.group_max or 0) for node in self.templates)
 
@@ -118,76 +126,78 @@ def offer(node: Node) -> Space:
     return Space(node.allocatable, node.slots)
 
 
-class Stock:
+class NodePools:
     """The nodes of a cluster with what is free on them and what would be if they were empty."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
-        self.free = [_space(node, used, len(pods)) for node, pods, used in fleet.hosts]
+    def __init__(self, node_list: NodeList) -> None:
+        self.node_list = node_list
+        self.free = [_space(node, used, len(pods)) for node, pods, used in node_list.hosts]
         self.empty = []
-        for node, pods, _ in fleet.hosts:
+        for node, pods, _ in node_list.hosts:
             fixtures = [pod.requests for pod in pods if pod.is_fixture]
             self.empty.append(_space(node, _sum(fixtures), len(fixtures)))
         self._groups: dict[tuple[tuple[str, ...], bool], list[list[int]]] = {}
-        self._pools: dict[object, Pool] = {}
+        self._pools: dict[object, NodePool] = {}
         # Anti-affinity terms of bound pods by the namespace they mean; `None` where a selector decides.
-        self._apart: defaultdict[str | None, set[Term]] = defaultdict(set)
-        for _, pods, _ in fleet.hosts:
+        self._apart: defaultdict[str | None, set[PodAffinityTerm]] = defaultdict(set)
+        for _, pods, _ in node_list.hosts:
             for term in (term for pod in pods for term in pod.affinity.apart):
                 for namespace in term.namespaces if term.namespace_selector is None else (None,):
                     self._apart[namespace].add(term)
 
-    def pool(self, pod: WaitingPod) -> Pool:
+    def pool(self, pod: UnboundPod) -> NodePool:
         """The nodes that labels, taints, names and features leave to a pod."""
         key = (pod.placement.identity, pod.tolerations, pod.features)
         if key not in self._pools:
             now: list[int] = []
             ever: list[int] = []
             for group in self._alike(pod):
-                node = self.fleet.hosts[group[0]].node
+                node = self.node_list.hosts[group[0]].node
                 if not pod.features <= node.features:
                     continue
                 if placement_refusal(pod, node) is None:
                     now += group
                 if is_for(pod, node):
                     ever += group
-            templates = tuple(node for node in self.fleet.templates if is_for(pod, node))
-            self._pools[key] = Pool(self, tuple(now), tuple(ever), templates)
+            templates = tuple(node for node in self.node_list.templates if is_for(pod, node))
+            self._pools[key] = NodePool(self, tuple(now), tuple(ever), templates)
         return self._pools[key]
 
-    def _alike(self, pod: WaitingPod) -> list[list[int]]:
+    def _alike(self, pod: UnboundPod) -> list[list[int]]:
         """The hosts in groups that are one to the pod."""
         keys = tuple(sorted(pod.placement.keys))
         by_name = pod.placement.looks_at_names
         if (keys, by_name) not in self._groups:
             groups: defaultdict[object, list[int]] = defaultdict(list)
-            for index, (node, _, _) in enumerate(self.fleet.hosts):
+            for index, (node, _, _) in enumerate(self.node_list.hosts):
                 values = tuple(node.labels.get(key) for key in keys)
                 name = node.name if by_name else None
                 groups[values, name, node.taints, node.is_cordoned, node.features].append(index)
             self._groups[keys, by_name] = list(groups.values())
         return self._groups[keys, by_name]
 
-    def open_hosts(self, pod: WaitingPod) -> Sequence[int]:
+    def open_hosts(self, pod: UnboundPod) -> Sequence[int]:
         """The hosts of the pool that no other pod keeps this one from, by affinity, spread, port or disk."""
         hosts = self.pool(pod).now
-        if not (pod.affinity or pod.constraints or pod.ports or pod.disks or self.is_shunned(pod)):
+        if not (pod.affinity or pod.constraints or pod.ports or pod.disks or self.is_repelled(pod)):
             return hosts
-        spread, company = balances(pod, self.fleet), neighbours(pod, self.fleet)
+        spread, affinity = balances(pod, self.node_list), affinity_state(pod, self.node_list)
         weightless = pod._replace(requests={})
-        return [index for index in hosts if not host_refusals(weightless, self.fleet.hosts[index], spread, company)]
+        return [
+            index for index in hosts if not host_refusals(weightless, self.node_list.hosts[index], spread, affinity)
+        ]
 
-    def is_shunned(self, pod: WaitingPod) -> bool:
+    def is_repelled(self, pod: UnboundPod) -> bool:
         """Whether a bound pod wants to be apart from this one."""
-        labels = self.fleet.namespaces.get(pod.namespace, {})
+        labels = self.node_list.namespaces.get(pod.namespace, {})
         return any(
             term.matches(pod.namespace, pod.labels, labels)
             for namespace in (pod.namespace, None)
             for term in self._apart.get(namespace, ())
         )
 
-    def count_now(self, pod: WaitingPod, enough: int | None = None) -> int:
-        """How many copies fit beside what is running, counted until there are `enough`."""
+    def count_now(self, pod: UnboundPod, enough: int | None = None) -> int:
+        """How many copies fit next to what is running, counted until there are `enough`."""
         pool, most = self.pool(pod), most_per_node(pod)
         hosts = self.open_hosts(pod)
         if hosts is pool.now:
@@ -195,7 +205,7 @@ class Stock:
             return pool.table("now", names).count(tuple(pod.requests[name] for name in names), most, enough)
         return sum(self.free[index].holds(pod.requests, most) for index in hosts)
 
-    def count_ever(self, pod: WaitingPod) -> tuple[int, int]:
+    def count_ever(self, pod: UnboundPod) -> tuple[int, int]:
         """How many copies fit on empty nodes, and on those that node groups may add."""
         names = in_order(pod.requests)
         amounts = tuple(pod.requests[name] for name in names)
@@ -208,13 +218,13 @@ def in_order(requests: Amounts) -> tuple[str, ...]:
     return tuple(sorted(requests, key=lambda name: ("/" not in name, name)))
 
 
-def is_for(pod: WaitingPod, node: Node) -> bool:
+def is_for(pod: UnboundPod, node: Node) -> bool:
     """Whether a node is for the pod once it is uncordoned and over the troubles that taint it for a while."""
     healthy = node._replace(is_cordoned=False, taints=tuple(t for t in node.taints if t.key not in PASSING))
     return pod.features <= node.features and placement_refusal(pod, healthy) is None
 
 
-def most_per_node(pod: WaitingPod) -> int | None:
+def most_per_node(pod: UnboundPod) -> int | None:
     """How many copies of a pod one node takes at most: one that claims something of the node is alone there."""
     alone = any(
         term.topology_key == HOSTNAME and term.matches(pod.namespace, pod.labels, {}) for term in pod.affinity.apart
@@ -222,7 +232,7 @@ def most_per_node(pod: WaitingPod) -> int | None:
     return 1 if alone or pod.ports or volumes.clash(pod.disks, pod.disks) else None
 
 
-def can_share(pod: WaitingPod, other: WaitingPod) -> bool:
+def can_share(pod: UnboundPod, other: UnboundPod) -> bool:
     """Whether the ports and disks of two pods leave them on one node."""
     return not ports.clash(pod.ports, other.ports) and not volumes.clash(pod.disks, other.disks)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.checker.test_verdict import codes, judged, quota
+from tests.checker.test_verdict import checked, codes, quota
 
 HALF = "steps: {a: {command: [x], cpu: {request: 2}}}"
 ORDERS = list(permutations(["1", "4"]))
@@ -22,7 +22,7 @@ def limits(name: str, **amounts: dict[str, str]) -> dict[str, Any]:
 def test_a_pod_that_one_order_admits_and_another_refuses_is_unknown(amounts: tuple[str, str]) -> None:
     ranges = [limits(name, default={"cpu": amount}) for name, amount in zip("yz", amounts, strict=True)]
     for given in permutations(ranges):
-        report = judged(HALF, *given)
+        report = checked(HALF, *given)
         assert (report.verdict, codes(report)) == ("unknown", ["GF523"])
         assert "limit ranges y and z" in report.findings[0].message
         assert "must be less than or equal to cpu limit of 1" in (report.findings[0].kubernetes or "")
@@ -31,18 +31,18 @@ def test_a_pod_that_one_order_admits_and_another_refuses_is_unknown(amounts: tup
 @pytest.mark.parametrize("amounts", ORDERS)
 def test_a_quota_is_never_blamed_for_what_chance_decides(amounts: tuple[str, str]) -> None:
     sizes = zip("yz", amounts, strict=True)
-    rivals = [limits(name, defaultRequest={"ephemeral-storage": f"{size}Gi"}) for name, size in sizes]
-    for given in permutations(rivals):
-        report = judged("steps: {a: {command: [x]}}", *given, quota({"requests.ephemeral-storage": "2Gi"}))
+    conflicting = [limits(name, defaultRequest={"ephemeral-storage": f"{size}Gi"}) for name, size in sizes]
+    for given in permutations(conflicting):
+        report = checked("steps: {a: {command: [x]}}", *given, quota({"requests.ephemeral-storage": "2Gi"}))
         assert (report.verdict, codes(report)) == ("unknown", ["GF523"])
         assert [scope.verdict for scope in report.scopes] == ["always"]
 
 
 def test_limit_ranges_that_agree_are_not_spoken_of() -> None:
     same = [limits(name, default={"cpu": "4"}) for name in "ab"]
-    assert (judged(HALF, *same).verdict, codes(judged(HALF, *same))) == ("always", [])
+    assert (checked(HALF, *same).verdict, codes(checked(HALF, *same))) == ("always", [])
 
 
 def test_a_step_that_says_its_own_amounts_does_not_care() -> None:
     ranges = [limits("y", default={"cpu": "1"}), limits("z", default={"cpu": "4"})]
-    assert judged("steps: {a: {command: [x], cpu: 2}}", *ranges).verdict == "always"
+    assert checked("steps: {a: {command: [x], cpu: 2}}", *ranges).verdict == "always"

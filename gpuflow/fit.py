@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuflow.checker.report import Report, Scope
+from gpuflow.checker.report import LimitLine, Report
 from gpuflow.checker.run import check
+from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
 from gpuflow.cluster import Cluster
 from gpuflow.demands import demand_of
 from gpuflow.errors import Finding, GpuflowError
@@ -13,7 +14,7 @@ from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 
 QUOTA = "ResourceQuota"
-STRANGE = ("GF533",)
+WRONG_SNAPSHOT = ("GF533",)
 """Findings that say the snapshot is about something else, so that nothing can be fitted to it."""
 
 
@@ -31,12 +32,13 @@ class Fit:
     reason: str
 
 
-def fit(pipeline: Pipeline, site: Site, cluster: Cluster, namespace: str, engine: str) -> Fit:
+def fit(pipeline: Pipeline, site: Site, cluster: Cluster | PreparedCluster, namespace: str, engine: str) -> Fit:
     """The pipeline with the largest `parallel` that every quota of the namespace always admits; never a larger one."""
+    cluster = prepared(cluster, namespace)
     report = check(demand_of(pipeline, site, engine), cluster, namespace)
-    strange = [finding for finding in report.findings if finding.code in STRANGE]
-    if report.verdict == "never" or strange:
-        raise Misfit(strange or [finding for finding in report.findings if finding.severity == "error"])
+    wrong_snapshot = [finding for finding in report.findings if finding.code in WRONG_SNAPSHOT]
+    if report.verdict == "never" or wrong_snapshot:
+        raise Misfit(wrong_snapshot or [finding for finding in report.findings if finding.severity == "error"])
     tight = _tight(report)
     if not tight:
         own = f"parallelism {pipeline.parallel} is the pipeline's own" if pipeline.parallel else "no parallelism is set"
@@ -60,17 +62,17 @@ def _rest(report: Report) -> str:
     return "" if report.verdict == "always" else f"; for other reasons check still says {report.verdict}"
 
 
-def _tight(report: Report) -> list[Scope]:
+def _tight(report: Report) -> list[LimitLine]:
     """The lines that do not always admit the pipeline: quotas, and whatever else a cap would help."""
     scopes = (scope for scope in report.scopes if scope.verdict != "always")
     return [scope for scope in scopes if scope.kind == QUOTA or scope.safe_parallelism is not None]
 
 
-def _name(scope: Scope) -> str:
+def _name(scope: LimitLine) -> str:
     return f"quota {scope.name}" if scope.kind == QUOTA else f"{scope.kind} {scope.name}"
 
 
-def _no_cap(pipeline: Pipeline, scope: Scope) -> Finding:
+def _no_cap(pipeline: Pipeline, scope: LimitLine) -> Finding:
     peak = "an unknown number" if scope.peak is None else str(scope.peak)
     return Finding(
         "GF312",

@@ -87,7 +87,7 @@ def test_half_a_manifest_is_refused_and_told_what_is_missing(name: str, tmp_path
     text, words = HALVES[name]
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(GpuflowError) as refusal:
-        judged(tmp_path / "c.yaml", "ns")
+        checked(tmp_path / "c.yaml", "ns")
     (finding,) = refusal.value.findings
     assert finding.code == "GF403"
     assert words in finding.message
@@ -102,10 +102,10 @@ def test_a_rule_of_a_webhook_that_cannot_be_understood_may_concern_pods(tmp_path
         "webhooks": [hook],
     }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(body))
-    assert judged(tmp_path / "c.yaml", "ns") == "unknown"
+    assert checked(tmp_path / "c.yaml", "ns") == "unknown"
 
 
-def judged(path: Path, namespace: str) -> str:
+def checked(path: Path, namespace: str) -> str:
     demand = demand_of(loads(PIPELINE, "p.yaml"), Site.load("nvidia"), "argo")
     return judge(demand, read_cluster(str(path)), namespace).verdict
 

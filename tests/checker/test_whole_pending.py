@@ -20,7 +20,19 @@ from tests.checker.kueue.scenes import (
     workload,
 )
 from tests.checker.test_whole_truth import Step, Vector, moments, pipelines, placements, written
-from tests.checker.whole_scenes import A100, NAMESPACE, TAINT, Body, codes, judged, node, queues, quota, running, said
+from tests.checker.whole_scenes import (
+    A100,
+    NAMESPACE,
+    TAINT,
+    Body,
+    checked,
+    codes,
+    node,
+    queues,
+    quota,
+    running,
+    text_of,
+)
 
 TWO = "steps:\n  a: {command: [x], gpu: a100-80gb x 2}"
 QUEUED = "steps:\n  a: {command: [x], gpu: a100-80gb x 2, queue: lq, retry: {interruptions: 1}}"
@@ -35,15 +47,15 @@ def pending(
     return {**pod, "metadata": {**pod["metadata"], **metadata}, "status": {"phase": "Pending"}}
 
 
-def test_a_pod_that_may_take_the_seat_first_is_named() -> None:
-    report = judged(TWO, node("n", 2), pending("p", 2))
+def test_a_pod_that_may_take_the_place_first_is_named() -> None:
+    report = checked(TWO, node("n", 2), pending("p", 2))
     assert (report.verdict, codes(report)) == ("may-queue", ["GF524"])
-    assert "pod others/p waits for a node too and may be first" in said(report, "GF524")
+    assert "pod others/p waits for a node too and may get it first" in text_of(report, "GF524")
 
 
 def test_of_many_pods_the_largest_are_named_and_the_rest_counted() -> None:
-    report = judged(TWO, node("n", 2), *(pending(f"p{index}", 1 + index % 2) for index in range(7)))
-    assert "pods others/p1, others/p3, others/p5 and 4 more wait" in said(report, "GF524")
+    report = checked(TWO, node("n", 2), *(pending(f"p{index}", 1 + index % 2) for index in range(7)))
+    assert "pods others/p1, others/p3, others/p5 and 4 more wait" in text_of(report, "GF524")
 
 
 FITS = {"n": node("n", 2), "m": node("m", 2)}
@@ -80,20 +92,20 @@ SEATS: dict[str, tuple[list[Body], str]] = {
 @pytest.mark.parametrize("name", SEATS)
 def test_a_pod_that_waits_counts_where_it_could_sit(name: str) -> None:
     objects, verdict = SEATS[name]
-    assert judged(TWO, *objects).verdict == verdict
+    assert checked(TWO, *objects).verdict == verdict
 
 
 def test_never_comes_from_the_nodes_alone() -> None:
-    assert judged(TWO, node("n", 1), pending("p", 1)).verdict == "never"
-    assert judged(TWO, node("n", 2), *(pending(f"p{index}", 2) for index in range(9))).verdict == "may-queue"
+    assert checked(TWO, node("n", 1), pending("p", 1)).verdict == "never"
+    assert checked(TWO, node("n", 2), *(pending(f"p{index}", 2) for index in range(9))).verdict == "may-queue"
 
 
 def test_a_pod_that_will_keep_ours_apart_is_named() -> None:
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}, "namespaces": [NAMESPACE]}
     shy = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
-    report = judged(TWO, node("n", 8, labels={**A100, "kubernetes.io/hostname": "n"}), pending("p", spec=shy))
+    report = checked(TWO, node("n", 8, labels={**A100, "kubernetes.io/hostname": "n"}), pending("p", spec=shy))
     assert report.verdict == "may-queue"
-    assert "others/p" in said(report, "GF524")
+    assert "others/p" in text_of(report, "GF524")
 
 
 class Others(NamedTuple):
@@ -116,8 +128,8 @@ def can_lose(steps: list[Step], nodes: list[Vector], others: Others) -> bool:
             asking = steps[alive[index]]
             own = [(steps[each].gpus, steps[each].cpus) for each in (*alive[:index], *alive[index + 1 :])]
             for free in frees:
-                for sitting in waits:
-                    for left in placements(free, [*own, *sitting]):
+                for pending in waits:
+                    for left in placements(free, [*own, *pending]):
                         if not any(gpus >= asking.gpus and cpus >= asking.cpus for gpus, cpus in left):
                             return True
     return False
@@ -151,7 +163,7 @@ def test_always_holds_whoever_sits_down_first(
         objects.append(running(f"r{number}", f"n{index}", gpus, requests={"cpu": str(cpus)}))
     for number, (gpus, cpus) in enumerate(waiting):
         objects.append(pending(f"p{number}", gpus, requests={"cpu": str(cpus)}))
-    verdict = judged(written(steps), *objects).verdict
+    verdict = checked(written(steps), *objects).verdict
     fits_alone = all(any(gpus >= step.gpus and cpus >= step.cpus for gpus, cpus in nodes) for step in steps)
     assert (verdict == "never") is not fits_alone
     if fits_alone:
@@ -165,9 +177,9 @@ def waits(gpus: int, name: str = "other", **rest: Any) -> Body:
 
 
 def test_a_workload_that_may_be_admitted_first_is_named() -> None:
-    report = judged(QUEUED, *queues({"f": quota(2)}), waits(2))
+    report = checked(QUEUED, *queues({"f": quota(2)}), waits(2))
     assert (report.verdict, codes(report)) == ("may-queue", ["GF524"])
-    assert f"workload {NAMESPACE}/other waits for the same quota and may be admitted first" in said(report, "GF524")
+    assert f"workload {NAMESPACE}/other waits for the same quota and may be admitted first" in text_of(report, "GF524")
 
 
 FINISHED = {"conditions": [{"type": "Finished", "status": "True"}]}
@@ -225,7 +237,7 @@ LINES: dict[str, tuple[list[Body], str]] = {
 @pytest.mark.parametrize("name", LINES)
 def test_a_workload_that_waits_counts_where_it_may_be_charged(name: str) -> None:
     objects, verdict = LINES[name]
-    assert judged(QUEUED, *objects).verdict == verdict
+    assert checked(QUEUED, *objects).verdict == verdict
 
 
 @settings(max_examples=100, deadline=None)
@@ -236,14 +248,14 @@ def test_always_holds_whoever_is_admitted_first(steps: list[Step], most: int, he
         *([holder("h", {"f": {"nvidia.com/gpu": str(held)}})] if held else []),
         *(waits(gpus, name=f"w{number}") for number, gpus in enumerate(waiting)),
     ]
-    verdict = judged(written(steps, ", queue: lq, retry: {interruptions: 1}"), *objects).verdict
+    verdict = checked(written(steps, ", queue: lq, retry: {interruptions: 1}"), *objects).verdict
     lines = list(chain.from_iterable(combinations(waiting, size) for size in range(len(waiting) + 1)))
     loses = any(
-        sum(steps[each].gpus for each in alive) - steps[asking].gpus + sum(sitting) + used <= most
-        and sum(steps[each].gpus for each in alive) + sum(sitting) + used > most
+        sum(steps[each].gpus for each in alive) - steps[asking].gpus + sum(pending) + used <= most
+        and sum(steps[each].gpus for each in alive) + sum(pending) + used > most
         for alive in moments(steps)
         for asking in alive
-        for sitting in lines
+        for pending in lines
         for used in (0, held)
     )
     assert (verdict == "never") is any(step.gpus > most for step in steps)
@@ -261,27 +273,30 @@ def with_status(objects: list[Body], kind: str, status: Body) -> list[Body]:
 def test_workloads_that_wait_and_are_not_in_the_snapshot_make_unknown() -> None:
     for shown, verdict in ((1, "unknown"), (2, "always")):
         others = [waits(1, name=f"w{number}") for number in range(shown)]
-        report = judged(QUEUED, *with_status(queues({"f": quota(9)}), "ClusterQueue", {"pendingWorkloads": 2}), *others)
+        report = checked(
+            QUEUED, *with_status(queues({"f": quota(9)}), "ClusterQueue", {"pendingWorkloads": 2}), *others
+        )
+        text = text_of(report, "GF574")
         assert report.verdict == verdict
-        assert ("says that 2 workloads wait; the snapshot shows 1" in said(report, "GF574")) is (verdict == "unknown")
+        assert ("has 2 pending workloads; the snapshot shows 1" in text) is (verdict == "unknown")
 
 
 def test_a_workload_that_was_admitted_between_two_lists_is_not_missed() -> None:
     admitted = holder("h", {"f": {"nvidia.com/gpu": "1"}})
     objects = with_status(queues({"f": quota(9)}), "ClusterQueue", {"pendingWorkloads": 1, "reservingWorkloads": 0})
-    assert judged(QUEUED, *objects, admitted).verdict == "always"
+    assert checked(QUEUED, *objects, admitted).verdict == "always"
 
 
 @pytest.mark.parametrize("kind", ["LocalQueue", "ClusterQueue"])
 def test_a_queue_that_calls_itself_inactive_is_not_taken_for_an_active_one(kind: str) -> None:
     inactive = {"type": "Active", "status": "False", "reason": "Terminating", "message": "Can't admit new workloads"}
-    report = judged(QUEUED, *with_status(queues({"f": quota(9)}), kind, {"conditions": [inactive]}))
+    report = checked(QUEUED, *with_status(queues({"f": quota(9)}), kind, {"conditions": [inactive]}))
     assert report.verdict == "unknown"
-    assert "says that it is not active: Can't admit new workloads" in said(report, "GF535")
+    assert "says that it is not active: Can't admit new workloads" in text_of(report, "GF535")
 
 
 def test_a_workload_of_unknown_age_stands_before_ours_in_a_strict_queue() -> None:
     huge = waits(9)
     huge = {**huge, "metadata": {key: huge["metadata"][key] for key in ("name", "namespace")}}
-    report = judged(QUEUED, *queues({"f": quota(8)}, queueingStrategy="StrictFIFO"), huge)
+    report = checked(QUEUED, *queues({"f": quota(8)}, queueingStrategy="StrictFIFO"), huge)
     assert (report.verdict, codes(report)) == ("may-queue", ["GF519"])

@@ -1,0 +1,41 @@
+"""A cluster made ready for checks: validated, with namespaces filled in, and its nodes read once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from gpuflow.checker.nodes.capacity import read_node_pools
+from gpuflow.checker.nodes.node_pools import NodePools
+from gpuflow.checker.snapshot.validation import validate
+from gpuflow.cluster import Cluster
+from gpuflow.errors import Finding, GpuflowError
+
+
+class PreparedCluster:
+    """A cluster as pods of one namespace see it. Keep it to check many pipelines against the same cluster."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        validate(cluster)
+        self.cluster = cluster.with_default_namespace(namespace)
+        self.namespace = namespace
+
+    @cached_property
+    def node_pools(self) -> NodePools | None:
+        """The nodes with what is bound to them; `None` when the snapshot has no node."""
+        nodes = self.cluster.of("Node")
+        if not nodes:
+            return None
+        pods = [pod.body for pod in self.cluster.of("Pod")]
+        try:
+            return read_node_pools([node.body for node in nodes], pods, self.cluster.bodies("Namespace"))
+        except ValueError as refusal:
+            raise GpuflowError(Finding("GF403", str(refusal), nodes[0].where, "fix the manifest")) from None
+
+
+def prepared(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:
+    """The cluster, ready for checks of this namespace."""
+    if isinstance(cluster, Cluster):
+        return PreparedCluster(cluster, namespace)
+    if cluster.namespace != namespace:
+        raise ValueError(f'the cluster was prepared for namespace "{cluster.namespace}", not for "{namespace}"')
+    return cluster

@@ -1,0 +1,108 @@
+"""What is known about an engine, in one place: what it keeps of a pipeline, what it adds, and how it waits.
+
+Each engine's facts stand in its own package, `gpuflow/targets/<engine>/facts.py`; none of them needs the engine's SDK.
+The demand and the checker ask here, by the engine's name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Protocol
+
+from gpuflow.errors import Where, did_you_mean, fail
+
+WaitsFor = Literal["quota", "queue", "nodes", "objects"]
+"""What a pod may wait for: quota, a Kueue queue, a node with room, or finished objects to be deleted."""
+
+NO_ENGINE = "none"
+"""The steps' own pods and nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunObject:
+    """A kind of object that an engine creates beside pods, and that quotas may count."""
+
+    quota_key: str
+    kind: str
+    per: Literal["run", "pod"]
+    """Whether there is one for each run, or one for each pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """One engine. A new engine states only where it differs from the plain case."""
+
+    name: str
+    title: str
+    """As a sentence calls it."""
+    waits: Mapping[WaitsFor, str]
+    """What it means that a pod waits, by what it waits for. One sentence each: it is printed under a finding."""
+    keeps_parallel: bool = True
+    """Whether it limits the steps that run at once to the pipeline's `parallel`."""
+    caps_pods: bool = False
+    """Whether `parallel` bounds all the pods of a run, so that a run can be made to fit (--fit)."""
+    writes_active_deadline: bool = False
+    """Whether its pods get what is left of the pipeline's deadline as `activeDeadlineSeconds`."""
+    objects_per_run: tuple[RunObject, ...] = ()
+    """What it creates beside pods."""
+    runs_drivers: bool = False
+    """Whether it runs a pod of its own before a step's; what that asks for, the site says."""
+    avoids_nodes_of: Literal["failures", "attempts"] = "failures"
+    """Which earlier attempts `retry.other_node` keeps away from: those that failed, or all."""
+    container_settings: str = "set them where the engine is installed"
+    """Where the people who run it say what its own containers may use."""
+    outputs_dir: str = "/gpuflow/outputs"
+    """The directory in the container in which it looks for a step's outputs."""
+    supervisor: str = NO_ENGINE
+    """How the supervisor hands outputs over: a word that `gpuflow-run --engine` knows. none: as files."""
+
+
+class Engine(Protocol):
+    """What a target tells the rooms below it."""
+
+    @property
+    def facts(self) -> EngineFacts: ...
+
+
+NONE = EngineFacts(
+    name=NO_ENGINE,
+    title="the engine",
+    waits={
+        "quota": "What happens then depends on the engine: --engine says.",
+        "queue": "Kueue holds the pod back until there is quota; how long an engine lets it: --engine says.",
+        "nodes": "The pod stays Pending until a node has room; how long an engine lets it: --engine says.",
+        "objects": "Finished pods count until they are deleted.",
+    },
+)
+
+
+def engine_names() -> tuple[str, ...]:
+    """The engines there are, without `none`."""
+    return tuple(_registry())
+
+
+def facts_of(name: str) -> EngineFacts:
+    """What is known about the engine of that name; an unknown name is an error that says which there are."""
+    return NONE if name == NO_ENGINE else load_engine(name).facts
+
+
+def load_engine(name: str) -> Any:
+    """The target of that name. Its package loads without the engine's SDK."""
+    known = _registry()
+    if name not in known:
+        raise fail("GF302", f'"{name}" is not an engine', hint=did_you_mean(name, known), where=Where("gpuflow"))
+    return _loaded(known[name])
+
+
+@cache
+def _loaded(package: str) -> Any:
+    return importlib.import_module(package).target
+
+
+def _registry() -> Mapping[str, str]:
+    # By name, because the table is one line per engine in the room of the engines, which stands above this one.
+    targets: Mapping[str, str] = importlib.import_module("gpuflow.targets").TARGETS
+    return targets

@@ -1,0 +1,34 @@
+"""What is known about Argo Workflows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpuflow.engines import EngineFacts, RunObject
+
+EXECUTOR: Final = "executor.resources in the ConfigMap workflow-controller-configmap"
+"""Where Argo's controller reads what its own containers ask for."""
+OBJECTS: Final = (
+    # In these Argo's pods report how they ended.
+    RunObject("count/workflowtaskresults.argoproj.io", "WorkflowTaskResult", "pod"),
+    RunObject("count/workflows.argoproj.io", "Workflow", "run"),
+)
+
+FACTS = EngineFacts(
+    name="argo",
+    title="Argo",
+    waits={
+        "quota": "Argo keeps the step pending and asks again every 10 s, without using up a retry, until there is room "
+        "or the pipeline's deadline passes.",
+        "queue": "Kueue holds the pod back; Argo shows the step pending, and only the pipeline's deadline ends that.",
+        "nodes": "The pod stays Pending until a node has room or is added; only the pipeline's deadline ends that.",
+        "objects": "Finished pods count until they are deleted: set podGC in Argo's workflowDefaults, or delete old "
+        "workflows.",
+    },
+    caps_pods=True,
+    writes_active_deadline=True,
+    objects_per_run=OBJECTS,
+    avoids_nodes_of="attempts",
+    container_settings=f"set {EXECUTOR}",
+    supervisor="argo",
+)

@@ -1,0 +1,27 @@
+"""What is known about Kubeflow Pipelines, which runs its pods through Argo Workflows."""
+
+from __future__ import annotations
+
+from gpuflow.engines import EngineFacts
+from gpuflow.targets.argo.facts import EXECUTOR, OBJECTS
+
+FACTS = EngineFacts(
+    name="kubeflow",
+    title="Kubeflow",
+    waits={
+        "quota": "Kubeflow runs on Argo: the step stays pending, without using up a retry, until there is room or the "
+        "run's deadline passes.",
+        "queue": "Kueue holds the pod back; the task shows as pending, and only the run's deadline ends that.",
+        "nodes": "The pod stays Pending until a node has room or is added; only the run's deadline ends that.",
+        "objects": "Finished pods count until they are deleted, with the run or by podGC in Argo's workflowDefaults.",
+    },
+    keeps_parallel=False,
+    writes_active_deadline=True,
+    objects_per_run=OBJECTS,
+    runs_drivers=True,
+    container_settings=f"for Argo's own, set {EXECUTOR} of the kubeflow namespace; kfp-launcher is fixed, so give the "
+    "namespace a LimitRange with defaults",
+    # The supervisor writes there and then delivers to the path that KFP chose.
+    outputs_dir="/tmp/gpuflow/outputs",
+    supervisor="kubeflow",
+)
