@@ -172,9 +172,7 @@ def test_sdks_are_imported_by_their_own_target_and_public_face_only() -> None:
     for found in EVERY:
         root = found.what.split(".")[0]
         owners = SDKS.get(root)
-        if owners is not None and not any(
-            found.module == owner or found.module.startswith(f"{owner}.") for owner in owners
-        ):
+        if owners is not None and not is_in(found.module, owners):
             wrong.append(f"{found.place}: {found.module} imports {found.what}")
     assert wrong == []
 

@@ -56,7 +56,7 @@ def safe_parallelism(lines: Iterable[LimitLine]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the cluster will say to a pipeline. *always* holds against this snapshot, with nobody else growing."""
+    """What the cluster will say to a pipeline. *always* holds against this snapshot, if no other workload grows."""
 
     pipeline: str
     namespace: str

@@ -30,6 +30,7 @@ from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, unmodelled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Bound, Demand
+from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
 MODELLED = {
@@ -67,7 +68,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
 def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     """What all parts of the cluster say to one demand."""
     cluster, namespace = ready.cluster, ready.namespace
-    demand = with_deadline(demand)
+    demand = one_pod_each(with_deadline(demand))
     policy = namespace_policy(cluster, namespace)
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
@@ -101,7 +102,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
 def _claims(
     demand: Demand, cluster: Cluster, namespace: str, policy: NamespacePolicy, admissions: Sequence[StepAdmission]
 ) -> Outcome:
-    """Volumes: claims that are refused, that stay pending for ever, or whose class decides and is not known."""
+    """Volumes: claims that are refused, that stay pending forever, or whose class matters and is not known."""
     quotas = [quota for _, quota in policy.quotas]
     claims = run_claims(demand, policy.storage_classes)
     unknown = unknown_classes(demand, quotas, cluster.source) if policy.storage_classes is None else ()
@@ -141,10 +142,10 @@ def _unmodelled(
     if kinds:
         yield Finding(
             "GF531",
-            f"the snapshot holds kinds that may hold pods back and are not judged: {', '.join(kinds)}",
+            f"these kinds may hold pods back and are not modeled: {', '.join(kinds)}",
             Where(cluster.source),
-            "judged are quotas, limit ranges, classes, Kueue's queues and nodes: the verdict is about them alone.\n"
-            f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; a snapshot keeps that',
+            "the verdict covers quotas, limit ranges, classes, Kueue's queues and nodes only\n"
+            f'if you know that one lets these pods pass, annotate it with {PASSES}: "true"; snapshots keep that',
             severity="warning",
         )
 
@@ -177,7 +178,7 @@ _STAGES = {
 _HINTS = {
     "quota": "ask for less in this step, or have the quota raised",
     "limitrange": "stay within the namespace's LimitRange, or have it changed",
-    "validation": "what the LimitRange fills in and what the step asks for do not go together",
+    "validation": "the LimitRange's defaults contradict what the step asks for",
     "podsecurity": "drop what the namespace's Pod Security Standard forbids, or run in another namespace",
     "priority": "use a PriorityClass that exists",
     "runtimeclass": "use a RuntimeClass that exists",
@@ -241,7 +242,7 @@ def _wrong_snapshot(cluster: Cluster, namespace: str, policy: NamespacePolicy) -
     if homes and namespace not in homes:
         yield Finding(
             "GF533",
-            f'the snapshot holds nothing of namespace "{namespace}"',
+            f'the snapshot has no object of namespace "{namespace}"',
             Where(cluster.source),
             did_you_mean(namespace, homes) or f"it has {', '.join(sorted(homes))}",
             severity="warning",
@@ -250,7 +251,7 @@ def _wrong_snapshot(cluster: Cluster, namespace: str, policy: NamespacePolicy) -
         if not quota.hard:
             section = "spec" if quota.assumed else "status"
             message = f"quota {quota.name} limits nothing: its {section} has no hard"
-            yield Finding("GF534", message, item.at(section), "is it misspelt?")
+            yield Finding("GF534", message, item.at(section), "is the key misspelled?")
 
 
 def _assumed(policy: NamespacePolicy) -> Iterator[Finding]:
@@ -258,7 +259,7 @@ def _assumed(policy: NamespacePolicy) -> Iterator[Finding]:
         if quota.assumed:
             yield Finding(
                 "GF532",
-                f"quota {quota.name} has no status: taken as enforced as written, with nothing in use",
+                f"quota {quota.name} has no status: assumed as written, with nothing in use",
                 item.where,
                 "take a snapshot of the live cluster to see what is in use",
                 severity="note",

@@ -15,7 +15,7 @@ from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.report.drawing import terminal
-from gpuflow.report.text import COLOUR, bar
+from gpuflow.report.text import COLOR, bar
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -77,7 +77,7 @@ def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
 def _tell(title: str, pipeline: Pipeline, site: Site, cluster: Cluster) -> None:
     assert site.namespace is not None
     report = check(demand_of(pipeline, site, "argo"), cluster, site.namespace)
-    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOUR[report.verdict])
+    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
     sys.stdout.write(f"{paint('check', 'bold')} {title}: {verdict}\n")
     for scope in report.scopes:
         if "nvidia" in scope.resource:

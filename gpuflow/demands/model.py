@@ -79,10 +79,17 @@ class StepDemand:
     """How many nodes the last attempt keeps away from, because attempts before it ran there."""
     is_exit: bool = False
     """It runs when everything else has ended, and no deadline of the run counts for it."""
+    part_of: str | None = None
+    """The step that this is one pod set of; all of them run together."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:
             raise ValueError(f"step {self.name!r} has no pod set; a step without pods is no part of a demand")
+
+    @property
+    def object_name(self) -> str:
+        """A name that an object of Kubernetes can have."""
+        return self.name.replace(".", "-").replace("/", "-")
 
     @cached_property
     def pods(self) -> int:
@@ -217,9 +224,11 @@ class Demand:
     pipeline: OwnPipeline | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        pods = {step.name: step.pods for step in self.steps}
-        leaves = {leaf.name: leaf.pods for leaf in leaves_of(self.graph) if leaf.pods}
-        if pods != leaves:
+        whole = [step for step in self.steps if step.part_of is None]
+        parts = {step.name for step in self.steps if step.part_of is not None}
+        pods = {step.name: step.pods for step in whole}
+        leaves = {leaf.name: leaf.pods for leaf in leaves_of(self.graph) if leaf.pods and leaf.name not in parts}
+        if pods != leaves or len(whole) + len(parts) != len(self.steps):
             wrong = sorted(name for name in pods.keys() | leaves.keys() if pods.get(name) != leaves.get(name))
             raise ValueError(
                 f"demand {self.name!r}: steps and graph do not agree about {', '.join(wrong[:5])}; "
@@ -228,14 +237,23 @@ class Demand:
 
     def where(self, step: str) -> Where:
         """Where a step is written."""
+        found = self.by_name.get(step)
         if self.places is not None:
-            return self.places(step)
-        return next((each.where for each in self.steps if each.name == step), Where(self.file))
+            return self.places(step if found is None else found.part_of or step)
+        return Where(self.file) if found is None else found.where
 
     @cached_property
     def by_name(self) -> Mapping[str, StepDemand]:
         """The steps by name."""
         return {step.name: step for step in self.steps}
+
+    @cached_property
+    def gangs(self) -> Mapping[str, tuple[StepDemand, ...]]:
+        """The steps of which one copy is several pods, by name; pod sets that were taken apart stand together."""
+        found: dict[str, list[StepDemand]] = {}
+        for step in self.steps:
+            found.setdefault(step.part_of or step.name, []).append(step)
+        return {name: tuple(parts) for name, parts in found.items() if sum(part.pods for part in parts) > 1}
 
     @cached_property
     def peak(self) -> Mapping[str, Bound]:

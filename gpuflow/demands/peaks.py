@@ -74,7 +74,8 @@ def _bound(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Boun
 
 
 def _and_around(step: str) -> Iterator[str]:
-    """A step by its full name, and the steps whose sub-pipelines it stands in: `a.b` and `a`."""
+    """A step by its full name, and the steps whose sub-pipelines it stands in: `a.b` and `a`; of `a/leader`, `a`."""
+    step = step.partition("/")[0]
     while step:
         yield step
         step = step.rpartition(".")[0]

@@ -1,4 +1,7 @@
-"""Labels and what selects them, as `k8s.io/apimachinery` matches them."""
+"""Labels and what selects them, as `k8s.io/apimachinery` matches them.
+
+Mirrors k8s.io/apimachinery/pkg/labels.Requirement.Matches, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

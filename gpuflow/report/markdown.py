@@ -24,7 +24,7 @@ def _report(report: Report) -> str:
         lines.append("")
     if report.findings:
         lines += [*(line for finding in report.findings for line in _finding(finding)), ""]
-    lines += [f"Against {_code(report.as_of)}, with nobody else growing.", ""]
+    lines += [f"Checked against {_code(report.as_of)}. Assumes no other workload grows.", ""]
     return "\n".join(lines)
 
 
@@ -82,7 +82,7 @@ def comparison(before: Report, after: Report) -> str:
         told = _finding(finding, "as before: ")
         lines += told if finding.severity == "error" else told[:1]
     lines += [f"- no longer: **{finding.code}** {finding.message}" for finding in gone]
-    lines += ["", f"Against {_code(after.as_of)}, with nobody else growing.", ""]
+    lines += ["", f"Checked against {_code(after.as_of)}. Assumes no other workload grows.", ""]
     return "\n".join(lines)
 
 

@@ -8,20 +8,20 @@ from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
 
 Paint = Callable[..., str]
-COLOUR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
+COLOR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
 BAR = 10
 WORDS = {"ResourceQuota": "quota", "ClusterQueue": "queue", "Nodes": "nodes"}
 """What the kinds of scopes are called in a line."""
 
 
 def plain(text: str, *styles: str) -> str:
-    """No colour."""
+    """No color."""
     return text
 
 
 def render(report: Report, paint: Paint = plain) -> str:
     """The whole report."""
-    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOUR[report.verdict])
+    verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
     lines = [f"{report.pipeline} in namespace {report.namespace}: {verdict}", ""]
     lines += _scopes(report.scopes, paint)
     if report.scopes:
@@ -29,8 +29,8 @@ def render(report: Report, paint: Paint = plain) -> str:
     for finding in report.findings:
         lines += [*_finding(finding, paint), ""]
     if report.engine == "none":
-        lines.append(paint("Without any engine's own containers and pods: --engine adds them.", "dim"))
-    lines.append(paint(f"Against {report.as_of}, with nobody else growing.", "dim"))
+        lines.append(paint("Counts no engine's own containers and pods; --engine adds them.", "dim"))
+    lines.append(paint(f"Checked against {report.as_of}. Assumes no other workload grows.", "dim"))
     return "\n".join(lines) + "\n"
 
 
@@ -50,7 +50,7 @@ def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
     lines = []
     for row, scope in zip(rows, scopes, strict=True):
         cells = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(f"  {cells}  {paint(scope.verdict.replace('-', ' '), COLOUR[scope.verdict])}")
+        lines.append(f"  {cells}  {paint(scope.verdict.replace('-', ' '), COLOR[scope.verdict])}")
     return lines
 
 
@@ -70,9 +70,9 @@ def bar(scope: LimitLine) -> str:
 
 
 def _finding(finding: Finding, paint: Paint) -> list[str]:
-    colour = {"error": "red", "warning": "yellow", "note": "cyan"}[finding.severity]
+    color = {"error": "red", "warning": "yellow", "note": "cyan"}[finding.severity]
     place = f"  {paint(str(finding.where), 'dim')}" if finding.where.line is not None else ""
-    lines = [f"{paint(finding.code, 'bold', colour)} {finding.message}{place}"]
+    lines = [f"{paint(finding.code, 'bold', color)} {finding.message}{place}"]
     if finding.kubernetes:
         lines.append(f"      {paint('Kubernetes:', 'dim')} {finding.kubernetes}")
     lines += [f"      {line}" for line in (finding.hint or "").splitlines()]

@@ -1,4 +1,4 @@
-"""Gangs and quota: what never fits whole, and what can block itself for ever."""
+"""Gangs and quota: what never fits whole, and what can block itself forever."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_gang_that_is_more_than_the_whole_quota_is_never_admitted() -> None:
     report = told(ALONE, quota({GPUS: "5"}))
     assert report.verdict == "never"
     finding = only(report, "GF501")
-    assert f"a gang of 3 pods asks for 6 of {GPUS}, and quota q allows 5 at most" in finding.message
+    assert f"a gang of 3 pods asks for 6 of {GPUS}, and quota q allows at most 5" in finding.message
     assert finding.hint == "2 such pods fit; or have the quota raised"
 
 
@@ -32,7 +32,7 @@ def test_a_gang_that_fits_is_admitted() -> None:
 
 def test_two_gangs_that_can_hold_a_part_each_are_warned_about() -> None:
     finding = only(told(BESIDE, quota({GPUS: "8"})), "GF555")
-    assert "gangs a, b: at once they can each take a part of the 8" in finding.message
+    assert "gangs a, b: when they run at once, each can take a part of the 8" in finding.message
     assert f"leave 10 of {GPUS} free" in (finding.hint or "")
 
 

@@ -27,7 +27,7 @@ def test_a_queue_that_covers_gpus_alone_is_told_to_cover_cpu_and_memory_too() ->
 
 def test_a_step_above_all_that_its_queue_can_have_is_told_the_most() -> None:
     text_of = hint(queue({**FULL, "nvidia.com/gpu": "1"}))
-    assert "nvidia.com/gpu: the most that the queue can ever give is 1 in flavor f" in text_of
+    assert "nvidia.com/gpu: the queue can give at most 1 in flavor f" in text_of
 
 
 def test_flavors_for_other_gpus_are_named_by_the_gpu() -> None:
@@ -44,7 +44,7 @@ def test_a_flavor_behind_a_taint_names_the_taint() -> None:
     "stopped", [{"stopPolicy": "Hold"}, {"stopPolicy": "HoldAndDrain"}, {"local": {"stopPolicy": "Hold"}}]
 )
 def test_a_stopped_queue_is_said_to_be_stopped(stopped: dict[str, object]) -> None:
-    assert "its owner has stopped it" in hint(queue(FULL, **stopped))  # type: ignore[arg-type]  # any field of a spec
+    assert "it is stopped (stopPolicy)" in hint(queue(FULL, **stopped))  # type: ignore[arg-type]  # any field of a spec
 
 
 def test_a_queue_for_other_namespaces_says_so() -> None:

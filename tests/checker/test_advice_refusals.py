@@ -43,13 +43,13 @@ def test_argos_containers_under_kubeflow_are_named_with_kubeflows_own_configurat
 
 def test_a_step_that_says_no_amounts_is_told_which_to_say() -> None:
     report = told(ONE, quota({"requests.cpu": "9", "limits.memory": "9Gi"}), defaults=BARE)
-    assert (only(report, "GF501").hint or "").startswith("main: say cpu and memory in the step or in defaults")
+    assert (only(report, "GF501").hint or "").startswith("main: set cpu and memory in the step or in defaults")
 
 
 def test_a_sidecar_of_the_step_is_not_taken_for_the_engines() -> None:
     text = "steps: {a: {command: [x], sidecars: [{name: wait-for-it, image: i, command: [y]}]}}"
     hint = only(told(text, quota({"limits.cpu": "9"}), engine="argo"), "GF501").hint or ""
-    assert "wait-for-it: say cpu of that init container or sidecar" in hint
+    assert "wait-for-it: set cpu on that init container or sidecar" in hint
     assert "init, wait: added by Argo" in hint
 
 
@@ -66,7 +66,7 @@ def test_a_minimum_of_gpus_in_a_limit_range_is_known_as_the_trap_it_is() -> None
 
 def test_a_default_limit_below_the_request_asks_for_the_limit_to_be_said() -> None:
     report = told("steps: {a: {command: [x], cpu: {request: 2}}}", limit_range(type="Container", default={"cpu": "1"}))
-    assert "say the limit too, cpu: {request: …, limit: …}" in (only(report, "GF503").hint or "")
+    assert "set the limit too, cpu: {request: …, limit: …}" in (only(report, "GF503").hint or "")
 
 
 def test_kubeflows_driver_is_judged_too_and_its_refusal_means_never() -> None:

@@ -52,7 +52,7 @@ QUEUE = queues({"f": quota(2)})
 SCENES: dict[str, tuple[str, list[Body], str]] = {
     "GF501": ("gpu: a100-80gb x 2", [gpus(1)], "can never be admitted"),
     "GF506": ("gpu: a100-80gb x 9", [node("n", 8)], "fit on no node"),
-    "GF507": ("gpu: a100-80gb x 9, queue: lq", QUEUE, "wait in queue lq for ever"),
+    "GF507": ("gpu: a100-80gb x 9, queue: lq", QUEUE, "wait in queue lq forever"),
     "GF512": ("gpu: a100-80gb", [gpus(2)], "together ask for 30"),
     "GF515": ("gpu: a100-80gb", [node("n", 2)], "together they ask for up to 30"),
     "GF517": ("gpu: a100-80gb, queue: lq", QUEUE, "together they ask for up to 30"),
@@ -93,7 +93,7 @@ def test_quotas_with_keys_in_common_say_what_each_says_alone() -> None:
 
 def test_the_last_line_of_markdown_is_no_part_of_the_last_finding() -> None:
     lines = markdown([checked(steps(3, "gpu: a100-80gb"), gpus(2))]).splitlines()
-    (last,) = [index for index, line in enumerate(lines) if line.startswith("Against")]
+    (last,) = [index for index, line in enumerate(lines) if line.startswith("Checked against")]
     assert lines[last - 1] == ""
 
 

@@ -34,7 +34,7 @@ def test_a_claim_above_the_whole_quota_is_never_made_and_no_parallelism_is_propo
     assert (line.verdict, line.safe_parallelism) == ("never", None)
     (finding,) = report.findings
     assert finding.code == "GF501"
-    assert finding.message == ('claim "work" asks for 100Gi of requests.storage, and quota q allows 50Gi at most')
+    assert finding.message == ('claim "work" asks for 100Gi of requests.storage, and quota q allows at most 50Gi')
     assert finding.where.line is not None
 
 

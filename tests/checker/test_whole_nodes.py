@@ -65,7 +65,7 @@ def test_free_gpus_in_pieces_are_told_apart_from_too_few() -> None:
     report = checked(copies(3, 2), node("n", 3), node("m", 3))
     assert report.verdict == "may-queue"
     assert "6 are free" in text_of(report, "GF515")
-    assert "2 such pods fit, 3 would in one piece" in text_of(report, "GF515")
+    assert "2 such pods fit, and 3 would fit in one piece" in text_of(report, "GF515")
 
 
 TRAIN_THEN_TEST = """steps:

@@ -46,4 +46,4 @@ def test_a_workload_that_waits_elsewhere_counts_on_nodes_where_more_is_given_out
 def test_the_workload_is_named_with_its_queue() -> None:
     report = checked(QUEUED, *two_teams(2, 2), node("n", 2))
     assert codes(report) == ["GF524"]
-    assert "pod team-a/w (in queue cq2) waits for a node too and may be first" in text_of(report, "GF524")
+    assert "pod team-a/w (in queue cq2) waits for a node too and may get it first" in text_of(report, "GF524")

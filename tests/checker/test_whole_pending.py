@@ -47,10 +47,10 @@ def pending(
     return {**pod, "metadata": {**pod["metadata"], **metadata}, "status": {"phase": "Pending"}}
 
 
-def test_a_pod_that_may_take_the_seat_first_is_named() -> None:
+def test_a_pod_that_may_take_the_place_first_is_named() -> None:
     report = checked(TWO, node("n", 2), pending("p", 2))
     assert (report.verdict, codes(report)) == ("may-queue", ["GF524"])
-    assert "pod others/p waits for a node too and may be first" in text_of(report, "GF524")
+    assert "pod others/p waits for a node too and may get it first" in text_of(report, "GF524")
 
 
 def test_of_many_pods_the_largest_are_named_and_the_rest_counted() -> None:
@@ -278,7 +278,7 @@ def test_workloads_that_wait_and_are_not_in_the_snapshot_make_unknown() -> None:
         )
         text = text_of(report, "GF574")
         assert report.verdict == verdict
-        assert ("says that 2 workloads wait; the snapshot shows 1" in text) is (verdict == "unknown")
+        assert ("has 2 pending workloads; the snapshot shows 1" in text) is (verdict == "unknown")
 
 
 def test_a_workload_that_was_admitted_between_two_lists_is_not_missed() -> None:

@@ -219,7 +219,7 @@ def test_a_never_step_of_the_pipeline_stops_a_strict_queue_for_all() -> None:
   b: {command: [x], queue: lq, gpu: a100-80gb}"""
     report = checked(text, *queues({"f": quota(8)}, queueingStrategy="StrictFIFO"))
     assert report.verdict == "never"
-    assert 'holds up step "b" and everybody else' in text_of(report, "GF519")
+    assert 'holds up step "b" and all other workloads' in text_of(report, "GF519")
     assert "GF519" not in codes(checked(text, *queues({"f": quota(8)})))
 
 
@@ -261,7 +261,7 @@ def test_every_flavor_that_it_may_get_must_have_nodes() -> None:
     assert checked(copies(2), *split, there, everywhere).verdict == "always"
     report = checked(copies(2), *split, there)
     assert report.verdict == "may-queue"
-    assert "flavor g, and no node can hold it there" in text_of(report, "GF516")
+    assert "flavor g, whose nodes cannot hold it" in text_of(report, "GF516")
     assert checked(copies(1), *split, there).verdict == "always"
 
 

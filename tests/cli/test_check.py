@@ -30,7 +30,7 @@ def test_the_demo_pipeline_is_always_admitted_in_the_demo_cluster(gpuflow: Gpufl
     answer = check(gpuflow)
     assert answer.code == 0
     assert answer.out.startswith("nightly in namespace team-a: ALWAYS\n")
-    assert "with nobody else growing" in answer.out
+    assert "Assumes no other workload grows." in answer.out
 
 
 def test_json_has_the_contracts_shape(gpuflow: Gpuflow) -> None:

@@ -147,7 +147,8 @@ def test_demand_json_has_the_contracts_shape(gpuflow: Gpuflow) -> None:
         "witness": ["train"],
     }
     for step in data["steps"]:
-        assert set(step) == {"name", "copies", "requests", "limits"}
+        assert set(step) == {"name", "copies", "pod_sets", "requests", "limits"}
+        assert all(set(each) == {"name", "count"} and each["count"] >= 1 for each in step["pod_sets"])
 
 
 def test_demand_of_several_files_is_an_array_and_of_one_an_object(gpuflow: Gpuflow) -> None:

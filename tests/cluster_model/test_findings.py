@@ -90,9 +90,9 @@ def test_a_node_that_says_nothing_of_itself_is_named(check: Check, tmp_path: Pat
     assert found(check(written(tmp_path, NODE, QUOTA)), "GF572") == []
 
 
-def test_nodes_without_pods_are_said_to_be_taken_as_empty(check: Check, tmp_path: Path) -> None:
+def test_nodes_without_pods_are_assumed_to_be_empty(check: Check, tmp_path: Path) -> None:
     (row,) = found(check(written(tmp_path, NODE, QUOTA)), "GF573")
-    assert (row["severity"], "taken as empty" in row["message"]) == ("note", True)
+    assert (row["severity"], "assumed to be empty" in row["message"]) == ("note", True)
     assert found(check(written(tmp_path, NODE, POD, QUOTA)), "GF573") == []
 
 
@@ -126,14 +126,14 @@ def test_a_snapshot_of_another_namespace_makes_unknown(check: Check, tmp_path: P
     both = "apiVersion: v1\nkind: Namespace\nmetadata: {name: %s}\n"
     answer = check(written(tmp_path, RECORD % ("team-b", listed, ""), both % "ns", both % "team-b"))
     assert answer.data["verdict"] == "unknown"
-    assert 'taken of namespace "team-b"' in found(answer, "GF533")[0]["message"]
+    assert 'is of namespace "team-b"' in found(answer, "GF533")[0]["message"]
 
 
 def test_a_kind_that_was_listed_and_is_not_there_does_not_exist(check: Check, tmp_path: Path) -> None:
     vip = PIPELINE.replace("command: [x]", "command: [x], priority: vip")
     unlooked = check(written(tmp_path, QUOTA), pipeline=vip)
     assert unlooked.data["verdict"] == "always"
-    assert found(unlooked, "GF573")[0]["message"] == "the snapshot has no PriorityClass objects: vip is taken to exist"
+    assert found(unlooked, "GF573")[0]["message"] == "the snapshot has no PriorityClass objects: vip is assumed to exist"
     answer = check(written(tmp_path, RECORD % ("ns", "PriorityClass", ""), QUOTA), pipeline=vip)
     assert (answer.data["verdict"], bool(found(answer, "GF505"))) == ("never", True)
 

@@ -103,7 +103,7 @@ def test_workloads_of_others_are_found_in_the_queue_they_wait_in(check: Check, t
     busy = QUEUES.replace("kind: ClusterQueue\n", "kind: ClusterQueue\nstatus: {pendingWorkloads: 1}\n")
     alone = check(written(tmp_path, QUOTA, busy, WAITING), pipeline=QUEUED)
     (row,) = [each for each in alone.data["findings"] if each["code"] == "GF574"]
-    assert "says that 1 workload waits; the snapshot shows 0" in row["message"]
+    assert "has 1 pending workload; the snapshot shows 0" in row["message"]
     assert "workloads,localqueues -A" in row["hint"]
     assert check(written(tmp_path, QUOTA, busy, WAITING, THEIRS), pipeline=QUEUED).data["verdict"] == "always"
 

@@ -1,7 +1,7 @@
-"""Others who wait for the same places, and may take them before a step of the pipeline does.
+"""Pending pods and workloads of others, which may take places before a step of the pipeline does.
 
-What waits in the snapshot is not somebody growing: it is there already. Each takes one place at most, now or when those
-leave who hold it; so it can keep a step waiting, and never for ever.
+Pending pods and workloads are in the snapshot already, so they count although no other workload grows. Each takes one
+place at most, now or when it becomes free: it can keep a step waiting, but not forever.
 """
 
 from __future__ import annotations

@@ -30,15 +30,15 @@ def _missing(kueue: Kueue, namespace: str, local_queue: str) -> str:
     here = sorted(name for home, name in kueue.local_queues if home == namespace)
     if local_queue in here:
         owner = kueue.local_queues[namespace, local_queue].cluster_queue
-        return f"LocalQueue {local_queue} leads to ClusterQueue {owner}, which the snapshot does not hold"
+        return f"LocalQueue {local_queue} points to ClusterQueue {owner}, which is not in the snapshot"
     if not here:
-        return f"namespace {namespace} has no LocalQueue in the snapshot: make one, or leave queue out of the step"
+        return f"namespace {namespace} has no LocalQueue in the snapshot: create one, or remove queue from the step"
     return did_you_mean(local_queue, here) or f"namespace {namespace} has the queues {', '.join(here)}"
 
 
 def _blocked(found: Assignment, queue: ClusterQueue) -> str | None:
     if found.blocked is Inadmissible.LOCAL_QUEUE_STOPPED or queue.is_stopped:
-        return "its owner has stopped it (stopPolicy), and nothing is admitted until that is undone; use another queue"
+        return "it is stopped (stopPolicy) and admits nothing until its owner resumes it; use another queue"
     if found.blocked is Inadmissible.NAMESPACE:
         return (
             f"ClusterQueue {queue.name} is not for this namespace: label the namespace as its namespaceSelector asks, "
@@ -73,7 +73,7 @@ def _mismatched(found: Assignment, queue: ClusterQueue, kueue: Kueue) -> Iterato
             taints.add((each.flavor, each.key))
     for resource, amounts in sorted(most.items()):
         largest = ", ".join(f"{amount} in flavor {flavor}" for flavor, amount in sorted(amounts.items()))
-        yield f"{resource}: the most that the queue can ever give is {largest}; ask for less, or use another queue"
+        yield f"{resource}: the queue can give at most {largest}; ask for less, or use another queue"
     for flavor, taint in sorted(taints):
         yield f"flavor {flavor}: tolerate {taint} (gpu.tolerations of the site, or kubernetes.tolerations of the step)"
     if any(isinstance(each, AffinityMismatch) for each in found.reasons):

@@ -38,7 +38,7 @@ def _missing_device_limit(reason: Reason) -> str | None:
 
 def _ratio(reason: Reason) -> str | None:
     if isinstance(reason, BoundViolation) and reason.bound == "ratio":
-        return "bring request and limit closer together: one number in cpu and memory is both"
+        return "bring request and limit closer together: a single number for cpu or memory sets both"
     return None
 
 
@@ -54,7 +54,7 @@ def _missing_limit(reason: Reason) -> str | None:
 def _above_limit(reason: Reason) -> str | None:
     if isinstance(reason, RequestAboveLimit) and reason.resource in ("cpu", "memory"):
         return (
-            f"the LimitRange's default limit is below what the step requests: say the limit too, {reason.resource}: "
+            f"the LimitRange's default limit is below what the step requests: set the limit too, {reason.resource}: "
             "{request: …, limit: …}"
         )
     return None
@@ -73,18 +73,18 @@ def _must_specify(reason: Unspecified, demand: Demand) -> Iterator[str]:
     paths, facts = demand.engine_settings, facts_of(demand.engine)
     helpers = [name for name in wanted if name != MAIN and name not in paths]
     if MAIN in wanted:
-        yield f"{MAIN}: {_fields(wanted[MAIN])} in the step or in defaults; one number is request and limit"
+        yield f"{MAIN}: {_fields(wanted[MAIN])} in the step or in defaults; a single number sets request and limit"
     if helpers:
         keys = set().union(*(wanted[name] for name in helpers))
-        yield f"{', '.join(sorted(helpers))}: {_fields(keys)} of that init container or sidecar"
+        yield f"{', '.join(sorted(helpers))}: {_fields(keys)} on that init container or sidecar"
     injected = sorted(name for name in wanted if name in paths)
     if injected:
         keys_text = ", ".join(sorted(set().union(*(wanted[name] for name in injected))))
         yield f"{', '.join(injected)}: added by {facts.title}; {facts.container_settings}"
-        yield f"then say the same {keys_text} in the site: {', '.join(paths[name] for name in injected)}"
-    yield "or have the namespace's LimitRange give defaults"
+        yield f"then set the same {keys_text} in the site: {', '.join(paths[name] for name in injected)}"
+    yield "or add defaults to the namespace's LimitRange"
 
 
 def _fields(keys: set[str]) -> str:
     names = sorted({key.rpartition(".")[2] for key in keys})
-    return f"say {' and '.join(names)}"
+    return f"set {' and '.join(names)}"

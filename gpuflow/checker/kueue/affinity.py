@@ -1,4 +1,7 @@
-"""Which flavors a pod's node selector and required node affinity leave open, as Kueue asks."""
+"""Which flavors a pod's node selector and required node affinity leave open, as Kueue asks.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.flavorSelector, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

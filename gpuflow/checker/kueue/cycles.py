@@ -1,4 +1,7 @@
-"""Scheduling cycles: what Kueue's scheduler does with a workload at the head of its queue."""
+"""Scheduling cycles: what Kueue's scheduler does with a workload at the head of its queue.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler.Scheduler.getInitialAssignments and fits, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

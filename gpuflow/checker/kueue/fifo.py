@@ -1,4 +1,7 @@
-"""StrictFIFO: the first workload of a queue that cannot be admitted holds up all behind it."""
+"""StrictFIFO: the first workload of a queue that cannot be admitted holds up all behind it.
+
+Mirrors sigs.k8s.io/kueue/pkg/cache/queue.queueOrderingFunc, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""ResourceFlavor: which pods the nodes behind a flavor would take."""
+"""ResourceFlavor: which pods the nodes behind a flavor would take.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.FlavorAssigner.checkFlavorForPodSets, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What stops a workload before its quota is looked at."""
+"""What stops a workload before its quota is looked at.
+
+Mirrors sigs.k8s.io/kueue/pkg/workload.ValidateAdmissibility and pkg/cache/scheduler.clusterQueue.inactiveReason,
+Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

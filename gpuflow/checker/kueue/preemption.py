@@ -1,6 +1,8 @@
 """Whom a workload would preempt: the search for victims without fair sharing.
 
 Victims are taken away one by one until the workload fits, then given back, last first, as far as it still fits.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/preemption.Preemptor.classicalPreemptions, Kueue v0.19.2.
 """
 
 from __future__ import annotations

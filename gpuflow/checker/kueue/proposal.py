@@ -1,4 +1,8 @@
-"""What a search for flavors comes to: the flavors of each pod set, or what stands against them."""
+"""What a search for flavors comes to: the flavors of each pod set, or what stands against them.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.Assignment.Message and PodSetAssignment.RepresentativeMode,
+Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Why Kueue does not give a workload its quota: a value for each reason, with Kueue's sentence.
 
-Mirrors the reasons in sigs.k8s.io/kueue/pkg/scheduler/flavorassigner, Kueue v0.19.2.
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.FlavorAssigner.fitsResourceQuota and checkFlavorForPodSets,
+Kueue v0.19.2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the pods of a pod set ask for: container resources, LimitRange defaults, overhead, transformations."""
+"""What the pods of a pod set ask for: container resources, LimitRange defaults, overhead, transformations.
+
+Mirrors sigs.k8s.io/kueue/pkg/workload.AdjustResources, totalRequestsFromPodSets and ValidateLimitRange, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The search for flavors: pod set by pod set, resource group by resource group, flavor by flavor."""
+"""The search for flavors: pod set by pod set, resource group by resource group, flavor by flavor.
+
+Mirrors sigs.k8s.io/kueue/pkg/scheduler/flavorassigner.FlavorAssigner.findFlavorForPodSets, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The tree of quota: ClusterQueues are its leaves, cohorts lend between them what lending limits let out."""
+"""The tree of quota: ClusterQueues are its leaves, cohorts lend between them what lending limits let out.
+
+Mirrors sigs.k8s.io/kueue/pkg/cache/scheduler.available, potentialAvailable, addUsage and removeUsage, Kueue v0.19.2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Required affinity and anti-affinity between pods."""
+"""Required affinity and anti-affinity between pods.
+
+Mirrors k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity.InterPodAffinity.Filter, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

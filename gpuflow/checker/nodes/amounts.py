@@ -1,4 +1,7 @@
-"""Resources in the scheduler's units: thousandths of a cpu, whole numbers of everything else."""
+"""Resources in the scheduler's units: thousandths of a cpu, whole numbers of everything else.
+
+Mirrors k8s.io/component-helpers/resource.PodRequests, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

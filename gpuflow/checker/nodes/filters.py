@@ -1,4 +1,8 @@
-"""The scheduler's filters: why a node does not take a pod."""
+"""The scheduler's filters: why a node does not take a pod.
+
+Mirrors the default Filter plugins in k8s.io/kubernetes/pkg/scheduler/framework/plugins, in their order, Kubernetes
+v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The scheduler's sentence about a pod that fits nowhere."""
+"""The scheduler's sentence about a pod that fits nowhere.
+
+Mirrors k8s.io/kubernetes/pkg/scheduler/framework.FitError.Error, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where a pod asks to run: its node name, node selector and required node affinity."""
+"""Where a pod asks to run: its node name, node selector and required node affinity.
+
+Mirrors k8s.io/component-helpers/scheduling/corev1/nodeaffinity.RequiredNodeAffinity.Match, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

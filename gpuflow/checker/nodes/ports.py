@@ -1,4 +1,7 @@
-"""Ports of the node that pods take for themselves."""
+"""Ports of the node that pods take for themselves.
+
+Mirrors k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeports.NodePorts.Filter, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Topology spread constraints that must hold (`DoNotSchedule`)."""
+"""Topology spread constraints that must hold (`DoNotSchedule`).
+
+Mirrors k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread.PodTopologySpread.Filter, Kubernetes
+v1.36.3.
+"""
 
 from __future__ import annotations
 

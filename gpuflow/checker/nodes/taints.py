@@ -1,4 +1,7 @@
-"""Taints that keep pods off a node, and the tolerations that get past them."""
+"""Taints that keep pods off a node, and the tolerations that get past them.
+
+Mirrors k8s.io/component-helpers/scheduling/corev1.FindMatchingUntoleratedTaint, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Where a PersistentVolumeClaim can be mounted depends on its volume, its storage class and the drivers of each node.
 None of these is asked for here, so a pod with claims is checked without them and the answer says so.
+
+Mirrors k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumerestrictions.VolumeRestrictions.Filter, Kubernetes
+v1.36.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The claims of a run before the API server: what quotas charge for them, and which are refused for ever."""
+"""The claims of a run before the API server: what quotas charge for them, and which are always refused."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def refused_claims(
                 words = join_clauses(sentences(broken))
                 yield Finding(
                     "GF502",
-                    f'claim "{name}" can never be made: LimitRange {limit_range.name} refuses its size',
+                    f'claim "{name}" can never be created: LimitRange {limit_range.name} refuses its size',
                     own.size_where,
                     "stay within the namespace's LimitRange, or have it changed",
                     kubernetes=f'persistentvolumeclaims "{name}" is forbidden: {words}',
@@ -94,7 +94,7 @@ def refused_claims(
                 who = f'claim "{next(iter(claims))}" asks' if len(claims) == 1 else "the claims of one run ask"
                 yield Finding(
                     "GF501",
-                    f"{who} for {charges[key]} of {key}, and quota {quota.name} allows {quota.hard[key]} at most",
+                    f"{who} for {charges[key]} of {key}, and quota {quota.name} allows at most {quota.hard[key]}",
                     where_of_claims(demand),
                     "ask for less in claims, or have the quota raised",
                 )
@@ -108,8 +108,8 @@ def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Ite
         if keys:
             yield Finding(
                 "GF573",
-                f'claim "{nameless[0]}" names no storage class and the snapshot has none: whether {keys[0]} of quota '
-                f"{quota.name} counts it is not known",
+                f'claim "{nameless[0]}" names no storage class and the snapshot has none: it is not known whether '
+                f"{keys[0]} of quota {quota.name} counts it",
                 Where(source),
                 "give the claim a storage_class, or add the cluster's StorageClasses to the snapshot",
                 severity="warning",

@@ -54,7 +54,7 @@ class NamespacePolicy:
         known: dict[bytes, StepAdmission] = {}
         found = []
         for step in steps:
-            metadata = {"name": step.name.replace(".", "-"), **step.pod["metadata"]}
+            metadata = {"name": step.object_name, **step.pod["metadata"]}
             first = known.get(shape := _shape(step.pod))
             if first is not None and first.now.allowed and first.ever.allowed:
                 found.append(StepAdmission(step, first.now.of_twin(metadata), first.ever.of_twin(metadata), shape))
@@ -175,10 +175,15 @@ def _count(
     return Counted(
         charges,
         before,
-        list(known.values()),
+        [*known.values(), *_mixed_gangs(demand, charges)],
         tree_of(demand.graph, charges),
         peaks_of(demand.graph, charges, demand.conditional),
     )
+
+
+def _mixed_gangs(demand: Demand, charges: Charges) -> Iterator[Usage]:
+    """What gangs cost whose pods differ: they run whole or not at all."""
+    return (summed((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
 
 
 def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
@@ -300,7 +305,7 @@ def quota_findings(
     if scope.used is None:
         yield Finding(
             "GF576",
-            f"quota {scope.name} does not say yet how much of {scope.resource} is in use: what it leaves is not known",
+            f"quota {scope.name} does not report yet how much of {scope.resource} is in use: what it leaves is unknown",
             item.at("status", "used"),
             "take the snapshot again when Kubernetes has caught up",
             severity="warning",

@@ -37,7 +37,7 @@ def _uncounted(
         if missing and words and quota.name not in reported:
             yield Finding(
                 "GF576",
-                f"quota {quota.name} does not say yet how much of {missing[0]} is in use: until then Kubernetes "
+                f"quota {quota.name} does not report yet how much of {missing[0]} is in use: until it does, Kubernetes "
                 "refuses every pod that it counts",
                 item.at("status", "used"),
                 "take the snapshot again when Kubernetes has caught up",
@@ -58,8 +58,8 @@ def _devices(demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepA
         if keys and not quota.scopes:
             yield Finding(
                 "GF535",
-                f"{listed(claiming)}: whether quota {quota.name} has room for the devices it claims is unknown; not "
-                f"weighed: {', '.join(keys)}",
+                f"{listed(claiming)}: it is unknown whether quota {quota.name} has room for the claimed devices; not "
+                f"modeled: {', '.join(keys)}",
                 where_of(demand, claiming[0]),
                 "compare the key with what the ResourceClaimTemplate asks for, times the pods that run at once",
                 severity="warning",
@@ -72,7 +72,7 @@ def _makes_claims(one: StepAdmission) -> bool:
 
 
 def _default_class(demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
-    """Which quota a pod without a priority class counts in hangs on the default class, when no class is known."""
+    """Which quota a pod without a priority class counts in depends on the default class, when no class is known."""
     if policy.priority_classes is not None:
         return
     plain = [one.step.name for one in admissions if not one.step.pod["spec"].get("priorityClassName")]
@@ -80,7 +80,7 @@ def _default_class(demand: Demand, policy: NamespacePolicy, admissions: Sequence
         if quota.tracked and any(scope.name == "PriorityClass" for scope in quota.scopes):
             yield Finding(
                 "GF573",
-                f"{listed(plain)}: whether quota {quota.name} counts it is not known, because the snapshot has no "
+                f"{listed(plain)}: it is unknown whether quota {quota.name} counts it, because the snapshot has no "
                 "PriorityClass objects and one of them may be the default",
                 item.at("spec"),
                 "add the cluster's PriorityClasses to the snapshot, or give the step a priority",

@@ -25,7 +25,7 @@ ZONE_LABELS: Final = (
 def pending_claims(
     demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
 ) -> Iterator[Finding]:
-    """A finding for each volume that keeps its pod pending for ever, as far as the snapshot can tell."""
+    """A finding for each volume that keeps its pod pending forever, as far as the snapshot can tell."""
     yield from _unfilled(demand, cluster)
     yield from _missing(demand, cluster, namespace, admissions)
 
@@ -42,9 +42,9 @@ def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
         if wanted is None and not any(map(is_default, classes)) and "" not in ready:
             yield Finding(
                 "GF561",
-                f'claim "{name}" names no storage class, and the cluster has no default one: it stays pending',
+                f'claim "{name}" names no storage class, and the cluster has no default: it stays pending',
                 claim.where,
-                f"give it storage_class: {' or '.join(names)}" if names else "have a StorageClass made",
+                f"give it storage_class: {' or '.join(names)}" if names else "create a StorageClass",
                 kubernetes="no persistent volumes available for this claim and no storage class is set",
             )
         elif wanted and wanted not in names and wanted not in ready:
@@ -79,7 +79,7 @@ def _missing(
             "GF561",
             f"{who} the claim {claim}, which does not exist in {namespace}: the pod stays pending",
             demand.where(steps[0]),
-            did_you_mean(claim, names) or "make the claim first",
+            did_you_mean(claim, names) or "create the claim first",
             kubernetes=f'persistentvolumeclaim "{claim}" not found',
         )
 

@@ -16,13 +16,12 @@ def best_effort(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator
     """Steps with GPUs whose pods, after the LimitRange's defaults, ask for neither cpu nor memory."""
     names = [one.step.name for one in admissions if one.ever.allowed and _has_devices(one) and _is_last(one)]
     if names:
-        pods = "its pod is" if len(names) == 1 else "their pods are"
+        asks, pods = ("asks", "its pod is") if len(names) == 1 else ("ask", "their pods are")
         yield Finding(
             "GF551",
-            f"{listed(names)}: GPUs, but neither cpu nor memory: {pods} BestEffort, with nothing set aside, and first "
-            "to be evicted",
+            f"{listed(names)} {asks} for GPUs but not for cpu or memory: {pods} BestEffort and the first to be evicted",
             where_of(demand, names[0]),
-            "say cpu and memory in the step or in defaults; GPUs do not count for this",
+            "set cpu and memory in the step or in defaults; GPUs do not count here",
             severity="warning",
         )
 

@@ -25,9 +25,9 @@ def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Itera
     who = f"{listed(held)} may have to wait" if held else f"{listed(queued)} may wait in a queue"
     yield Finding(
         "GF552",
-        f"the deadline of {deadline.text} runs on while {who}",
+        f"the deadline of {deadline.text} keeps running while {who}",
         deadline.where,
-        "leave room for waiting in the deadline, or bound the steps with timeout: that counts only while a pod runs",
+        "allow for waiting in the deadline, or limit the steps with timeout, which counts only while a pod runs",
         severity="warning" if short else "note",
     )
 
@@ -37,8 +37,8 @@ def overlapping(demand: Demand, runs: int) -> Iterator[Finding]:
     if demand.overlap is not None and runs == 1:
         yield Finding(
             "GF553",
-            f"runs may overlap ({demand.overlap.because}), and one run is counted here",
+            f"runs may overlap ({demand.overlap.because}), and this check counts one run",
             demand.overlap.where,
-            "--runs N counts N of them at once; concurrency: forbid keeps it at one",
+            "--runs N counts N runs at once; concurrency: forbid allows one only",
             severity="note",
         )

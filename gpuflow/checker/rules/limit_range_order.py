@@ -32,7 +32,7 @@ def order_dependent(
         f"{listed(undecided)} {verb} by chance: limit ranges {' and '.join(names)} give different defaults for {key}, "
         "and Kubernetes reads them in no particular order",
         where_of(demand, undecided[0]),
-        f"say request and limit of {key} in the step, or have one of the defaults removed",
+        f"set the request and the limit of {key} in the step, or have one of the defaults removed",
         severity="warning",
         kubernetes=words,
     )

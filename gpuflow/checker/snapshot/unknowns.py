@@ -27,7 +27,7 @@ def unknowns(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     if cluster.namespace not in (None, namespace):
         yield Finding(
             "GF533",
-            f'the snapshot was taken of namespace "{cluster.namespace}": it does not hold what limits "{namespace}"',
+            f'the snapshot is of namespace "{cluster.namespace}": it does not show what limits "{namespace}"',
             Where(cluster.source),
             f"take another with gpuflow snapshot --namespace {namespace}",
             severity="warning",
@@ -35,7 +35,7 @@ def unknowns(cluster: Cluster, namespace: str) -> Iterator[Finding]:
     for reason, kinds in cluster.closed().items():
         yield Finding(
             "GF571",
-            f"not known, because they could not be listed ({reason}): {', '.join(kinds)}",
+            f"unknown, because they could not be listed ({reason}): {', '.join(kinds)}",
             Where(cluster.source),
             "gpuflow snapshot --rbac prints the permissions that are needed",
             severity="warning",
@@ -54,23 +54,23 @@ def assumptions(cluster: Cluster, admissions: Sequence[StepAdmission]) -> Iterat
         names = sorted({name for one in admissions if (name := one.step.pod["spec"].get(field))})
         if names and cluster.bodies(kind) is None:
             are = "is" if len(names) == 1 else "are"
-            message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} taken to exist"
+            message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} assumed to exist"
             yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
     queued = sorted(
         {name for one in admissions if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))}
     )
     if queued and not cluster.of("LocalQueue") and not cluster.of("ClusterQueue"):
-        message = f"the snapshot has no queues: how long pods wait in {', '.join(queued)} is not judged"
+        message = f"the snapshot has no queues: the wait in {', '.join(queued)} is not checked"
         yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
     nodes = [node for node in cluster.of("Node") if not _is_template(node)]
     if nodes and not cluster.of("Pod") and "Pod" not in cluster.listed:
-        yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are taken as empty")
+        yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are assumed to be empty")
     queues = cluster.of("ClusterQueue")
     bare = [queue for queue in (*queues, *cluster.of("LocalQueue")) if not queue.body.get("status")]
     if bare:
         used = "" if cluster.of("Workload") or "Workload" in cluster.listed else ", with nothing in use"
         verb = "has" if len(bare) == 1 else "have"
-        yield _assumed(bare, f"{_listed(bare)} {verb} no status: taken as active and as written{used}")
+        yield _assumed(bare, f"{_listed(bare)} {verb} no status: assumed active and as written{used}")
 
 
 def _assumed(items: list[Manifest], message: str) -> Finding:
@@ -121,7 +121,7 @@ def _empty_limits(cluster: Cluster, namespace: str) -> Iterator[Finding]:
         limits = read_maps(read_map(item.body.get("spec"), "spec").get("limits"), "spec.limits")
         if not limits or not all(any(limit.get(field) for field in BOUNDS) for limit in limits):
             yield Finding(
-                "GF534", f"limit range {item.name} limits nothing", item.at("spec", "limits"), "is it misspelt?"
+                "GF534", f"limit range {item.name} limits nothing", item.at("spec", "limits"), "is the key misspelled?"
             )
 
 
@@ -135,9 +135,9 @@ def _silent_nodes(cluster: Cluster) -> Iterator[Finding]:
         if not status.get("allocatable") and not status.get("capacity"):
             yield Finding(
                 "GF572",
-                f"node {node.name} has no status.allocatable: it is counted as one that holds nothing",
+                f"node {node.name} has no status.allocatable: it counts as a node that holds nothing",
                 node.at("status"),
-                "take the manifest from the live cluster, or write down what the node offers",
+                "take the manifest from the live cluster, or add what the node offers",
                 severity="warning",
             )
 
@@ -160,7 +160,7 @@ def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
         words = f"has admitted {_workloads(admitted)}; the snapshot shows {shown}" if admitted > shown else None
         # A workload may have been admitted between the two lists, so that both kinds are compared together.
         if words is None and isinstance(waiting, int) and admitted + waiting > shown + lining_up[queue.name]:
-            words = f"says that {_workloads(waiting, 'wait')}; the snapshot shows {lining_up[queue.name]}"
+            words = f"has {_workloads(waiting, 'pending')}; the snapshot shows {lining_up[queue.name]}"
         if words is not None:
             yield Finding(
                 "GF574",
@@ -175,9 +175,9 @@ def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
 COUNTS = ("admitted", "reserving")
 
 
-def _workloads(count: int, verb: str = "") -> str:
-    """`1 workload waits`, `2 workloads wait`."""
-    return f"{count} workload{'' if count == 1 else 's'} {verb}{'s' if verb and count == 1 else ''}".rstrip()
+def _workloads(count: int, which: str = "") -> str:
+    """`1 workload`, `2 pending workloads`."""
+    return f"{count} {f'{which} ' if which else ''}workload{'' if count == 1 else 's'}"
 
 
 def _queue_of(body: Any) -> str:

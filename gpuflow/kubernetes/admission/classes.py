@@ -1,4 +1,8 @@
-"""PriorityClass and RuntimeClass: what a name in the pod stands for."""
+"""PriorityClass and RuntimeClass: what a name in the pod stands for.
+
+Mirrors k8s.io/kubernetes/plugin/pkg/admission/priority.Plugin.Admit and
+plugin/pkg/admission/runtimeclass.RuntimeClass.Admit, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

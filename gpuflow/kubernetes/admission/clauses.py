@@ -2,6 +2,8 @@
 
 A 422 is a list of clauses `field: what is wrong`, a 403 is one sentence. Kubernetes prints several clauses of
 one refusal in the random order of Go maps; here they are deduplicated and sorted.
+
+Mirrors k8s.io/apimachinery/pkg/util/validation/field.Error.ErrorBody, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""LimitRange: defaults for containers that say nothing, and bounds that every container and pod must keep."""
+"""LimitRange: defaults for containers that say nothing, and bounds that every container and pod must keep.
+
+Mirrors k8s.io/kubernetes/plugin/pkg/admission/limitranger.PodMutateLimitFunc and PodValidateLimitFunc, Kubernetes
+v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Which names Kubernetes accepts, and its words for those it does not.
 
 Every function gives the messages for one name, none when the name is good. Names repeat, so answers are kept.
+
+Mirrors k8s.io/apimachinery/pkg/util/validation.IsDNS1123Label and its neighbors, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Only what admission changes or checks is taken out of the manifest; the rest stays there untouched and is
 shared, not copied, with the pod that comes out.
+
+Mirrors k8s.io/kubernetes/pkg/apis/core/v1.SetDefaults_Pod, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Covers what a pipeline step can get wrong. Fields that gpuflow never writes, such as probes or the inner parts
 of volume sources, are not checked.
+
+Mirrors k8s.io/kubernetes/pkg/apis/core/validation.ValidatePodCreate, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations

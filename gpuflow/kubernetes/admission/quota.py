@@ -1,4 +1,7 @@
-"""ResourceQuota: which quotas a pod counts against, and what each says."""
+"""ResourceQuota: which quotas a pod counts against, and what each says.
+
+Mirrors k8s.io/apiserver/pkg/admission/plugin/resourcequota.CheckRequest, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each gives `None` or what it forbids and why, in the words of Kubernetes' own admission plug-in. One that has changed
 over the versions takes what changed as an argument.
+
+Mirrors the checks in k8s.io/pod-security-admission/policy.DefaultChecks, Kubernetes v1.36.3.
 """
 
 from __future__ import annotations

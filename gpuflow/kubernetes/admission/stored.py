@@ -1,4 +1,7 @@
-"""The pod as the server answers it: quality of service, and the manifest with what admission filled in."""
+"""The pod as the server answers it: quality of service, and the manifest with what admission filled in.
+
+Mirrors k8s.io/kubernetes/pkg/apis/core/v1/helper/qos.ComputePodQOS, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What objects cost against a ResourceQuota."""
+"""What objects cost against a ResourceQuota.
+
+Mirrors k8s.io/kubernetes/pkg/quota/v1/evaluator/core.PodUsageFunc, Kubernetes v1.36.3.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _unplaceable(
     ]
     hint = ", ".join(short) or "no node has the labels and taints the step asks for"
     if pod_group.pods > 1 and not short and node_pools.pool(pod).ever:
-        hint = f"all {pod_group.pods} pods of the gang together are more than the nodes hold"
+        hint = f"the nodes cannot hold all {pod_group.pods} pods of the gang together"
     if own[0].request.assignment.flavors:
         hint += f"\nwith the labels of flavor {', '.join(own[0].request.assignment.flavors)} on it"
     hint = "\n".join(filter(None, (hint, None if pod_group.is_driver else others.hint(pod_group.steps[0]))))
@@ -113,7 +113,7 @@ def _lost(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> 
     names = ", ".join(dict.fromkeys(name for assignment in lost for name in assignment.flavors))
     return Finding(
         "GF516",
-        f"{_who(pod_group)} may get quota of flavor {names}, and no node can hold it there",
+        f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it",
         where_of(demand, pod_group.steps[0]),
         "keep it off that flavor with a node selector, or have nodes with the flavor's labels added",
         severity="warning",
@@ -199,7 +199,7 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
         elif node_verdict.verdict == "unknown" and node_verdict.decision:
             yield Finding(
                 "GF514",
-                f"whether nodes always have room for {_who(pod_group)} is unknown: {node_verdict.decision.because}",
+                f"it is unknown whether nodes always have room for {_who(pod_group)}: {node_verdict.decision.because}",
                 where_of(demand, pod_group.steps[0]),
                 "give the fan-out a parallel cap, so that its demand is bounded",
                 severity="warning",
@@ -248,7 +248,7 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
     request, decision = node_verdict.request, node_verdict.decision
     nodes = f"{len(pool.hosts)} node{'' if len(pool.hosts) == 1 else 's'} ({pool.name})"
     if decision and decision.pending:
-        return Wait("GF524", f" on {nodes}: {named(decision.pending, 'pod')} for a node too and may be first")
+        return Wait("GF524", f" on {nodes}: {named(decision.pending, 'pod')} for a node too and may get it first")
     if decision and decision.avoided:
         which = "one of them" if decision.avoided == 1 else f"{decision.avoided} of them"
         return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
@@ -256,7 +256,7 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
     if resource is None:
         names = [each for each in request.pod.requests if "/" in each] or list(request.pod.requests)
         asks = ", ".join(f"{as_quantity(each, request.pod.requests[each])} {each}" for each in sorted(names))
-        where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up for it"
+        where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up"
         message = fit(request.pod, node_verdicts.node_pools.node_list).message
         wait = Wait("GF515", f": {where}", is_now=True, kubernetes=message)
     else:
@@ -290,9 +290,9 @@ def _unweighed(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]
         names = list(dict.fromkeys(steps))
         yield Finding(
             "GF535",
-            f"{listed(names)}: whether a node always has room is unknown; not weighed: {'; '.join(reasons)}",
+            f"{listed(names)}: it is unknown whether a node always has room; not modeled: {'; '.join(reasons)}",
             where_of(demand, names[0]),
-            "a node could hold it; read the verdict as one about quotas, queues and the other steps",
+            "a node could hold it; the verdict covers quotas, queues and the other steps",
             severity="warning",
         )
 
@@ -313,8 +313,8 @@ def _gangs(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
         many = "any number of" if alive is None else str(alive)
         yield Finding(
             "GF522",
-            f"{listed(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait for the "
-            "rest for ever",
+            f"{listed(list(witness), 'gang')}: {many} gangs at once can each take a part of the nodes and wait "
+            "forever for the rest",
             where_of(demand, waits[0].request.pod_group.steps[0]),
             "let one gang run at a time (needs, or parallel), or give them a Kueue queue, which admits a gang whole",
             severity="warning",

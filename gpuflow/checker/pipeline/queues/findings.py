@@ -52,10 +52,10 @@ def _findings(
     if each.unknown:
         yield Finding(
             "GF535",
-            f"{who}: whether queue {request.queue} admits it at once is unknown; not weighed: "
+            f"{who}: it is unknown whether queue {request.queue} admits it at once; not modeled: "
             f"{'; '.join(each.unknown)}",
             where,
-            "its quota could hold the step; read the verdict as one about the rest",
+            "its quota could hold the step; the verdict covers the rest",
             severity="warning",
         )
         return
@@ -84,7 +84,7 @@ def _findings(
     elif each.decision is None:
         yield Finding(
             "GF517",
-            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until others give quota back",
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until others release quota",
             where,
             hint,
             severity="warning",
@@ -99,7 +99,7 @@ def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest)
     if not request.queue:
         return Finding(
             "GF507",
-            f"{who} {_do(request.pod_group, 'name')} no queue, and Kueue holds such pods back here for ever",
+            f"{who} {_do(request.pod_group, 'name')} no queue, and Kueue never admits such pods here",
             where,
             "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)",
         )
@@ -107,7 +107,7 @@ def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest)
     hint = queue_hint(found, queue_verdicts.kueue, queue_verdicts.setup.namespace, request.queue, request.amounts or ())
     if hint is None:
         hint = f"on an empty cluster: {because}" if because else "ask for less, or ask the owner of the queue"
-    text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} for ever"
+    text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever"
     return Finding("GF507", text, where, hint, kubernetes=found.message)
 
 
@@ -125,7 +125,7 @@ def _wait(
     if decision.verdict == "unknown":
         return Finding(
             "GF514",
-            f"whether queue {request.queue} always has quota for {who} is unknown: {decision.because}",
+            f"it is unknown whether queue {request.queue} always has quota for {who}: {decision.because}",
             where,
             "give the fan-out a parallel cap, so that its demand is bounded",
             severity="warning",
@@ -148,7 +148,8 @@ def _wait(
     if safe.get(queue) is not None:
         hint += f"\nwith parallel: {safe[queue]} this queue always admits at once"
     if len(flavors) > 1:
-        hint += f"\nthe quota lies in {len(flavors)} flavors ({', '.join(flavors)}), and a pod takes all of it from one"
+        names = ", ".join(flavors)
+        hint += f"\nthe quota is split over {len(flavors)} flavors ({names}), and a pod takes all of it from one"
     return Finding(
         "GF517",
         f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue {queue} has "
@@ -171,7 +172,7 @@ def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
             if other is not each and other.request.cluster_queue is queue and other.verdict != "never"
             for step in other.request.pod_group.steps
         ]
-        others = f"{listed(behind)} and everybody else" if behind else "everybody"
+        others = f"{listed(behind)} and all other workloads" if behind else "all workloads"
         yield Finding(
             "GF519",
             f"{_who(each.request.pod_group)} can never be admitted, and ClusterQueue {queue.name} is StrictFIFO: at "

@@ -63,7 +63,7 @@ class Setup:
         pod_set = {"name": "main", "count": pod_group.pods, "template": {"spec": pod_group.pod["spec"]}}
         priority = self.priority_of(pod_group)
         return {
-            "metadata": {"name": pod_group.steps[0].replace(".", "-"), "namespace": self.namespace},
+            "metadata": {"name": pod_group.steps[0].replace(".", "-").replace("/", "-"), "namespace": self.namespace},
             "spec": {
                 "queueName": queue,
                 "priority": priority or 0,
