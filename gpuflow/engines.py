@@ -59,7 +59,7 @@ class EngineFacts:
 
 
 class Engine(Protocol):
-    """What a target tells the rooms below it."""
+    """What a target tells the packages below it."""
 
     @property
     def facts(self) -> EngineFacts: ...

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gpuflow.engines import EngineFacts
-from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
@@ -171,7 +171,7 @@ def needed_sdk(engine: str) -> Iterator[None]:
             raise
         message = f"compiling for {engine} needs the package {missing.name}, which is not installed"
         hint = f'python -m pip install "gpuflow[{engine}]"'
-        raise SurroundingsError(Finding("GF901", message, hint=hint)) from None
+        raise EnvironmentFailure(Finding("GF901", message, hint=hint)) from None
 
 
 def header(request: Request, target: str) -> list[str]:
