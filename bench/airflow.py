@@ -112,7 +112,7 @@ def compiled(steps: int) -> str:
     from gpuflow.targets.airflow import target
     from gpuflow.targets.frame import Request
 
-    return target.compile(Request(loads(pipeline_text(steps)), Site.load("nvidia"), "nlp", "steps.yaml")).text
+    return target.compile(Request(loads(pipeline_text(steps)), Site.load("nvidia"), "nlp", "steps.yaml"))[0].text
 
 
 def parsed(file: Path) -> Any:

@@ -77,7 +77,7 @@ def pipeline(shape: Shape) -> Pipeline:
 
 def ours(made: Pipeline, site: Site) -> str:
     """gpuflow's manifest."""
-    return compile_with(target, Request(made, site, None, "bench.yaml"), allow_lossy=False)[0].text
+    return compile_with(target, Request(made, site, None, "bench.yaml"), allow_lossy=False).artifact.text
 
 
 def theirs(shape: Shape) -> str:

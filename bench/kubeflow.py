@@ -48,7 +48,7 @@ def source(steps: int) -> str:
 def ours(text: str, site: Site) -> str:
     """gpuflow: YAML in, YAML out."""
     request = Request(loads(text), site, None, "chain.yaml")
-    return compile_with(target, request, allow_lossy=False)[0].text
+    return compile_with(target, request, allow_lossy=False).artifact.text
 
 
 def theirs(steps: int, path: Path) -> None:

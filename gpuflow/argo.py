@@ -19,17 +19,18 @@ from hera.workflows import ClusterWorkflowTemplate, Container, Parameter, Workfl
 from hera.workflows import CronWorkflow as _CronWorkflow
 from hera.workflows import models as m
 
-from gpuflow.errors import GpuflowError, fail
+from gpuflow.errors import fail
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
+from gpuflow.targets.argo import target
 from gpuflow.targets.argo.alone import handed_over, place_of_call, template_alone
-from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.models import differences
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.frame import Request, accepted
 
 __all__ = ["StepContainer", "container", "to_hera"]
 
@@ -44,11 +45,8 @@ def to_hera(
     """A Hera `WorkflowTemplate`, or a `CronWorkflow` when the pipeline has a schedule; `kind` asks for another."""
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     where = _site(site)
-    options = {"as": kind} if kind else {}
-    request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), options)
-    missing = losses(checked, CAPABILITIES)
-    if missing:
-        raise GpuflowError(loss.finding("argo") for loss in missing)
+    request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), ArgoOptions(kind))
+    accepted(target, request, allow_lossy=False)
     manifest = build(request)
     made = _KINDS[manifest["kind"]].from_dict(manifest)
     if isinstance(made, CronWorkflow):

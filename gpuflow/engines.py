@@ -42,6 +42,8 @@ class EngineFacts:
     """What it means that a pod waits, by what it waits for. One sentence each: it is printed under a finding."""
     keeps_parallel: bool = True
     """Whether it limits the steps that run at once to the pipeline's `parallel`."""
+    caps_pods: bool = False
+    """Whether `parallel` bounds all the pods of a run, so that a run can be made to fit (--fit)."""
     writes_active_deadline: bool = False
     """Whether its pods get what is left of the pipeline's deadline as `activeDeadlineSeconds`."""
     objects_per_run: tuple[RunObject, ...] = ()

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 MANY = 100
+MOST_NAMES = 5
+"""So many steps are named in a sentence."""
 Severity = Literal["error", "warning", "note"]
 
 
@@ -96,6 +98,17 @@ class EnvironmentFailure(GpuflowError):
 def fail(code: str, message: str, *, hint: str | None = None, where: Where | None = None) -> GpuflowError:
     """A one-finding error, ready to raise."""
     return GpuflowError(Finding(code, message, where or Where(), hint))
+
+
+def listed(names: Sequence[str], noun: str = "step") -> str:
+    """`step "a"`, `steps a, b`, `steps a, b, c, d, e and 7 more`."""
+    return f'{noun} "{names[0]}"' if len(names) == 1 else f"{noun}s {shortened(names)}"
+
+
+def shortened(names: Sequence[str]) -> str:
+    """`a, b`, `a, b, c, d, e and 7 more`."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
 
 
 def _likely(word: str, known: set[str]) -> Iterable[str]:

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from gpuflow import yaml_tree
 from gpuflow.emit import emit, emit_all
-from gpuflow.spec import yaml_tree
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)))
 scalars = (

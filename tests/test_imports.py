@@ -18,13 +18,14 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("version", "codes", "errors", "runtime"),
-    ("quantity", "emit", "graph"),
+    ("quantity", "emit", "graph", "yaml_tree"),
+    ("resources",),
+    ("kubernetes",),
     ("engines", "catalog"),
     ("spec",),
     ("site",),
-    ("resources",),
+    ("plan",),
     ("pod",),
-    ("kubernetes",),
     ("demands",),
     ("cluster",),
     ("checker.report", "checker.wording"),
@@ -35,7 +36,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checker.rules", "checker.snapshot"),
     ("checker.pipeline",),
     ("checker",),
-    ("report",),
+    ("fit", "report"),
     ("targets",),
     ("airflow", "argo", "kubeflow"),
     ("cli",),
@@ -87,7 +88,7 @@ def imports(path: Path) -> Iterator[Import]:
             if isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{path}: imports are written in full"
                 assert node.module is not None
-                # `from gpuflow.spec import yaml_tree` may name a module or something in one.
+                # `from gpuflow.spec import text` may name a module or something in one.
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
             else:
                 names = [alias.name for alias in node.names]
@@ -137,6 +138,18 @@ def test_the_page_on_architecture_has_the_same_layers() -> None:
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     names = [tuple(re.findall(r"`([a-z_/]+)`", row.split("|")[1])) for row in rows]
     assert [tuple(name.rstrip("/").replace("/", ".") for name in row) for row in names] == list(LAYERS)
+
+
+def test_the_checker_knows_no_pipeline_and_no_site() -> None:
+    documents = ("spec", "site", "plan", "pod")
+    wrong = [
+        f"{found.place}: {found.what}"
+        for found in EVERY
+        if found.module.split(".")[0] == "checker" and found.what.removeprefix("gpuflow.").split(".")[0] in documents
+    ]
+    assert wrong == []
+    loaded = loaded_by("import gpuflow.checker.run, gpuflow.demands")
+    assert sorted(name for name in loaded if name.startswith(tuple(f"gpuflow.{room}" for room in documents))) == []
 
 
 def test_the_runtime_imports_nothing_of_the_rest() -> None:

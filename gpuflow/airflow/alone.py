@@ -19,13 +19,16 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
+from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.flow import Task
-from gpuflow.targets.airflow.operators import fixed_items, refuse_twins
+from gpuflow.targets.airflow.operators import fixed_items
 from gpuflow.targets.airflow.operators import operator as operator_call
 from gpuflow.targets.airflow.python import Call, Method
 from gpuflow.targets.airflow.references import Scope, is_dynamic
-from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.airflow.refusals import twins
+from gpuflow.targets.frame import Request
 from gpuflow.targets.keywords import keywords_of, refuse_flow
+from gpuflow.targets.losses import construct_losses
 
 FLOW = {
     "needs": ">> between tasks",
@@ -62,9 +65,9 @@ def task(
     if not isinstance(site, Site):
         site = Site.load(str(next_to(site, Path(sys._getframe(1).f_globals.get("__file__", ".")).parent)))
     alone = Pipeline.model_construct(name=pipeline, steps={name: step})
-    missing = [loss for loss in losses(alone, CAPABILITIES) if loss.construct not in ("params",)]
+    missing = [loss for loss in construct_losses(alone, CAPABILITIES, FACTS.name) if loss.construct != "params"]
     if missing:
-        raise GpuflowError(loss.finding("airflow") for loss in missing)
+        raise GpuflowError(loss.refusal() for loss in missing)
     scope = _Alone(alone, bound=_bound(step, values), around=more.get("task_group") or _current_group(more.get("dag")))
     request = Request(alone, site, namespace or site.namespace, pipeline)
     node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
@@ -169,7 +172,7 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
     dynamic = {key: ref for key, ref in sources.items() if isinstance(ref, ParamRef | OutputRef)}
     if not dynamic:
         if keeps_state(node.step, site):
-            refuse_twins(node.name, sources)
+            _refuse_twins(node.name, sources)
         return fixed_items(node)
     if len(sources) > 1:
         raise fail("GF163", "a step on its own maps over one list that is only known in the run, not over several")
@@ -181,8 +184,13 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
     if not isinstance(source, list):
         raise fail("GF182", f'the step runs over "{name}", which is {source!r}', hint="pass a list, or a task's value")
     if keeps_state(node.step, site):
-        refuse_twins(node.name, {name: tuple(source)})
+        _refuse_twins(node.name, {name: tuple(source)})
     return [{key: one} for one in source]
+
+
+def _refuse_twins(name: str, sources: Mapping[str, Any]) -> None:
+    if found := list(twins(name, sources)):
+        raise GpuflowError(found)
 
 
 def _with_arguments(call: Any, more: Mapping[str, Any]) -> Any:

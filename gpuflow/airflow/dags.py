@@ -7,20 +7,21 @@ import operator
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import DAG, TaskGroup
 
-from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.airflow.capabilities import CAPABILITIES
+from gpuflow.targets.airflow import target
 from gpuflow.targets.airflow.dag import Dag, dag_of
 from gpuflow.targets.airflow.homes import HOMES
+from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name
-from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.frame import Request, accepted
 
 _SIGNS = {
     "+": operator.add, "&": operator.and_, "|": operator.or_, ">": operator.gt, ">=": operator.ge,
@@ -45,14 +46,11 @@ def to_dag(
     if not isinstance(pipeline, Pipeline):
         pipeline = load(next_to(pipeline, folder))
     site = site if isinstance(site, Site) else Site.load(str(next_to(site, folder)))
-    missing = losses(pipeline, CAPABILITIES)
-    if missing and not allow_lossy:
-        raise GpuflowError(loss.finding("airflow") for loss in missing)
     file = pipeline.source.file
     shown = Path(file).name if file else pipeline.name
-    options = {"pools": "true"} if pools else {}
-    request = Request(pipeline, site, namespace or site.namespace, shown, tuple(missing), options)
-    return _live_dag(dag_of(request))
+    request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
+    missing = accepted(target, request, allow_lossy=allow_lossy)
+    return _live_dag(dag_of(replace(request, losses=missing)))
 
 
 def next_to(path: str | Path, folder: Path) -> Path | str:

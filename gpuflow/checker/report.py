@@ -65,10 +65,16 @@ class Report:
     verdict: Verdict
     scopes: tuple[LimitLine, ...]
     findings: tuple[Finding, ...]
+    file: str | None = None
+    """Where the pipeline is written."""
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
         return {
+            "file": self.file,
+            "pipeline": self.pipeline,
+            "namespace": self.namespace,
+            "engine": self.engine,
             "verdict": self.verdict,
             "as_of": self.as_of,
             "scopes": [scope.document() for scope in self.scopes],

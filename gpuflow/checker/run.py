@@ -24,13 +24,13 @@ from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
-from gpuflow.checker.rules.retry_and_checkpoint import retry_and_checkpoint
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
 from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
 from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, unmodelled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Bound, Demand
+from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
 MODELLED = {
@@ -54,20 +54,21 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     whole = merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
-        demand.pipeline.name,
+        demand.name,
         namespace,
         demand.engine,
         ready.cluster.source,
         whole.verdict,
         whole.scopes,
         tuple(findings),
+        demand.file,
     )
 
 
 def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     """What all parts of the cluster say to one demand."""
     cluster, namespace = ready.cluster, ready.namespace
-    demand = with_deadline(demand)
+    demand = one_pod_each(with_deadline(demand))
     policy = namespace_policy(cluster, namespace)
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
@@ -78,6 +79,8 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
     return merge(
         [
+            outcome_of((finding for finding in demand.refusals if finding.severity == "error"), "never"),
+            outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
@@ -86,7 +89,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             _quotas(demand, admissions, quota_lines, safe_parallelism(lines)),
             outcome_of(unknown_usage(demand, policy, admissions, lines), "unknown"),
             placed,
-            outcome_of(retry_and_checkpoint(demand.pipeline, demand.site)),
+            outcome_of(() if demand.pipeline is None else demand.pipeline.warnings()),
             outcome_of((finding for finding in broken_rules if finding.severity == "error"), "never"),
             outcome_of(finding for finding in broken_rules if finding.severity != "error"),
             outcome_of((*_assumed(policy), *assumptions(cluster, admissions))),
@@ -101,7 +104,7 @@ def _claims(
 ) -> Outcome:
     """Volumes: claims that are refused, that stay pending forever, or whose class matters and is not known."""
     quotas = [quota for _, quota in policy.quotas]
-    claims = run_claims(demand.pipeline, policy.storage_classes)
+    claims = run_claims(demand, policy.storage_classes)
     unknown = unknown_classes(demand, quotas, cluster.source) if policy.storage_classes is None else ()
     return merge(
         [
@@ -133,7 +136,7 @@ def _unmodelled(
     demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
 ) -> Iterator[Finding]:
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
-    if demand.engine == "kubeflow":
+    if demand.driver is not None:
         pods.append({})  # its drivers
     kinds = unmodelled_kinds(cluster, namespace, MODELLED, pods)
     if kinds:
@@ -158,8 +161,8 @@ def _refused(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Fi
         yield Finding(
             _STAGES.get(stage, "GF501"),
             f"{listed([one.step.name for one in members])} can never be admitted",
-            _where(demand, first.step.name),
-            refusal_hint(first.ever, demand.site, demand.engine) or _HINTS.get(stage),
+            demand.where(first.step.name),
+            refusal_hint(first.ever, demand) or _HINTS.get(stage),
             kubernetes=first.ever.message,
         )
 
@@ -180,11 +183,6 @@ _HINTS = {
     "priority": "use a PriorityClass that exists",
     "runtimeclass": "use a RuntimeClass that exists",
 }
-
-
-def _where(demand: Demand, name: str) -> Where:
-    top = name.split(".")[0]
-    return demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True)
 
 
 def _limit_range_gpus(
@@ -208,7 +206,7 @@ def _limit_range_gpus(
         yield Finding(
             "GF513",
             f"the LimitRange gives {amount} {key} to every container that asks for none: {who}",
-            _giver(limit_ranges, key) or _where(demand, next(iter(steps))),
+            _giver(limit_ranges, key) or demand.where(next(iter(steps))),
             f"in a LimitRange, max for {key} becomes the default of every container; drop it there and bound GPUs with "
             f"a quota on requests.{key}",
             severity="warning",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
@@ -21,6 +22,7 @@ from gpuflow.report.markdown import comparison, markdown
 from gpuflow.report.text import render
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.frame import engine_findings
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
@@ -35,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_live(parser)
     add_engine(parser)
+    parser.add_argument(
+        "--allow-lossy", action="store_true", help="check what compile --allow-lossy writes for the engine"
+    )
     parser.add_argument(
         "--runs", type=int, default=1, metavar="N", help="how many runs go on at the same time; 1 when not given"
     )
@@ -61,11 +66,18 @@ def run(args: argparse.Namespace) -> int:
     cluster = PreparedCluster(_cluster(args, namespace), namespace)
     if args.compare:
         return _compare(args, pipelines, site, cluster, namespace)
-    reports = [
-        check(demand_of(pipeline, site, args.engine), cluster, namespace, runs=args.runs) for pipeline in pipelines
-    ]
+    reports = [_checked(args, pipeline, site, cluster, namespace) for pipeline in pipelines]
     _show(reports, args.format, FAILS[args.fail_on])
     return 1 if any(report.verdict in FAILS[args.fail_on] for report in reports) else 0
+
+
+def _checked(
+    args: argparse.Namespace, pipeline: Pipeline, site: Site, cluster: PreparedCluster, namespace: str
+) -> Report:
+    demand = demand_of(pipeline, site, args.engine)
+    if args.allow_lossy:
+        demand = replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
+    return check(demand, cluster, namespace, runs=args.runs)
 
 
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
@@ -99,7 +111,7 @@ def _compare(
     documents = []
     for pipeline, file in zip(pipelines, args.files, strict=True):
         before, after = (
-            check(demand_of(one, site, args.engine), cluster, namespace, runs=args.runs)
+            _checked(args, one, site, cluster, namespace)
             for one in (with_params(earlier(file, args.compare), args.param), pipeline)
         )
         failed |= after.verdict in FAILS[args.fail_on]

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
-from gpuflow.cli.fitting import fitted
+from gpuflow.cli.fitting import add_fit, fitted
 from gpuflow.cli.inputs import add_common, read_pipelines, read_site
 from gpuflow.cli.output import shown_source, stale, write_files
+from gpuflow.cli.target_options import add_target_options, target_options
 from gpuflow.cli.terminal import paint, show_findings, show_json
-from gpuflow.errors import Finding, GpuflowError, Where, fail
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
-from gpuflow.targets.frame import Artifact, Request, compile_with, site_notes, weaknesses
+from gpuflow.targets.frame import Artifact, Batch, Request, compile_with, findings_of
 
 EXAMPLE = """gpuflow compile pipeline.yaml --target argo -o argo_templates/
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --kustomization   # for kubectl apply -k, Argo CD
 gpuflow compile pipeline.yaml --target airflow -o dags/
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
-
-OWN = {
-    "form": ("--as", ("argo", "kubeflow")),
-    "kustomization": ("--kustomization", ("argo",)),
-    "semaphores": ("--semaphores", ("argo",)),
-    "pools": ("--pools", ("airflow",)),
-    "standalone": ("--standalone", ("airflow",)),
-}
-"""Options that only some targets have; elsewhere they are refused, because they would do nothing."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,77 +35,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-lossy", action="store_true", help="compile without what the engine cannot say, and name it"
     )
-    parser.add_argument(
-        "--as",
-        dest="form",
-        metavar="KIND",
-        help="argo: WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate; kubeflow: crd",
-    )
-    parser.add_argument(
-        "--kustomization", action="store_true", help="argo: also write kustomization.yaml, which lists what is compiled"
-    )
-    parser.add_argument(
-        "--fit",
-        metavar="CLUSTER",
-        help="argo: cap the parallelism of the run so that it always fits the namespace's quotas (DIR|FILE|live)",
-    )
-    parser.add_argument(
-        "--semaphores",
-        metavar="CONFIGMAP",
-        help="argo: let GPU steps hold a semaphore of their size (gpuflow argo semaphores prints the ConfigMap)",
-    )
-    parser.add_argument("--pools", action="store_true", help="airflow: put GPU tasks in pools (gpuflow airflow pools)")
-    parser.add_argument("--standalone", action="store_true", help="airflow: a DAG file that imports nothing of gpuflow")
+    add_target_options(parser)
+    add_fit(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    _refuse_strange_options(args)
     target = load_target(args.target)
+    options = target_options(args, target)
+    _refuse_misuse(args)
     site = read_site(args)
     namespace = args.namespace or site.namespace
     pipelines = read_pipelines(args)
     output = Path(args.output) if args.output not in (None, "-") else None
     folder = output if output is not None and _is_folder(args.output, len(pipelines)) else None
-    if args.check and output is None:
-        raise fail("GF903", "--check compares with a file, so it needs -o", where=Where("gpuflow compile"))
-    if output is None and len(pipelines) > 1 and args.target == "kubeflow" and args.format == "text":
-        hint = "name a folder: -o compiled/"
-        where = Where("gpuflow compile")
-        raise fail("GF903", f"{len(pipelines)} KFP pipelines cannot stand in one document", where=where, hint=hint)
-    options = {"as": args.form} if args.form else {}
-    if args.semaphores:
-        options["semaphores"] = args.semaphores
-    if args.pools:
-        options["pools"] = "true"
-    if args.standalone:
-        options["standalone"] = "true"
+    if output is None and len(pipelines) > 1 and target.separator is None and args.format == "text":
+        text = f"{len(pipelines)} {target.facts.title} pipelines cannot stand in one document"
+        raise fail("GF903", text, where=Where("gpuflow compile"), hint="name a folder: -o compiled/")
     files: dict[Path, str] = {}
-    names: list[str] = []
-    texts: list[str] = []
+    artifacts: list[Artifact] = []
     notes: list[Finding] = []
-    for pipeline, reason in fitted(args, site, pipelines):
+    refusals: list[Finding] = []
+    for pipeline, remarks in fitted(args, target, site, pipelines):
         source = shown_source(pipeline.source.file, output)
-        request = Request(pipeline, site, namespace, source, (), {**options, **reason})
-        artifact, lost = compile_with(target, request, allow_lossy=args.allow_lossy)
-        notes += [
-            Finding("GF303", loss.sentence(args.target), loss.where, loss.why.instead, "warning") for loss in lost
-        ]
-        notes += weaknesses(pipeline, target.capabilities)
-        notes += site_notes(pipeline, site)
-        notes += target.notes(request)
-        notes += artifact.findings
-        names.append(artifact.name)
-        texts.append(artifact.text)
-        if output is not None:
+        request = Request(pipeline, site, namespace, source, (), options, remarks)
+        try:
+            compiled = compile_with(target, request, allow_lossy=args.allow_lossy)
+        except EnvironmentFailure:
+            raise
+        except GpuflowError as refusal:
+            refusals += refusal.findings
+            continue
+        notes += findings_of(target, request, compiled)
+        artifacts += compiled.artifacts
+        if output is not None and folder is None and len(compiled.artifacts) > 1:
+            text = f'"{pipeline.name}" becomes {len(compiled.artifacts)} files, and -o {output} is one'
+            raise fail("GF903", text, where=Where("gpuflow compile"), hint=f"name a folder: -o {output.parent}/")
+        for artifact in compiled.artifacts if output is not None else ():
             path = folder / artifact.name if folder else output
+            assert path is not None
             _place(files, path, artifact, pipeline, [*args.files, args.site])
-    if args.kustomization:
-        notes += _add_kustomization(files, folder, namespace, args)
+    if refusals:
+        raise GpuflowError(refusals)
+    for artifact in target.beside(Batch(tuple(artifacts), options, namespace, folder, partial(_present, folder))):
+        notes += artifact.findings
+        if folder is not None:
+            files[folder / artifact.name] = artifact.text
     if args.format == "json":
-        return _report(names, texts, notes, files, args.check)
+        return _report(artifacts, notes, files, args.check)
     show_findings(notes)
     if output is None:
-        sys.stdout.write(("---\n" if args.target == "argo" else "").join(texts))
+        sys.stdout.write((target.separator or "").join(artifact.text for artifact in artifacts))
         return 0
     if args.check:
         diffs = stale(files)
@@ -127,14 +99,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _report(names: list[str], texts: list[str], notes: list[Finding], files: dict[Path, str], check: bool) -> int:
+def _report(artifacts: list[Artifact], notes: list[Finding], files: dict[Path, str], check: bool) -> int:
     """What was compiled, for a program. Files are written, or compared, as without --format json."""
     diffs = stale(files) if check else []
     if not check:
         write_files(files)
     show_json(
         {
-            "artifacts": [{"name": name, "text": text} for name, text in zip(names, texts, strict=True)],
+            "artifacts": [{"name": artifact.name, "text": artifact.text} for artifact in artifacts],
             "files": [str(path) for path in files],
             "stale": diffs,
             "findings": [note.document() for note in notes],
@@ -143,48 +115,22 @@ def _report(names: list[str], texts: list[str], notes: list[Finding], files: dic
     return 1 if diffs else 0
 
 
-def _refuse_strange_options(args: argparse.Namespace) -> None:
-    for name, (option, targets) in OWN.items():
-        if getattr(args, name) and args.target not in targets:
-            known = " and ".join(targets)
-            where = Where("gpuflow compile")
-            raise fail("GF903", f"{option} is for --target {known}", where=where, hint=f"leave {option} out")
+def _refuse_misuse(args: argparse.Namespace) -> None:
+    where = Where("gpuflow compile")
     if args.output == "":
-        raise fail(
-            "GF903", "-o is given without a place", where=Where("gpuflow compile"), hint="name a file or a folder"
-        )
+        raise fail("GF903", "-o is given without a place", where=where, hint="name a file or a folder")
+    if args.check and args.output in (None, "-"):
+        raise fail("GF903", "--check compares with a file, so it needs -o", where=where)
 
 
 def _is_folder(output: str, count: int) -> bool:
     return output.endswith("/") or Path(output).is_dir() or (count > 1 and not Path(output).is_file())
 
 
-def _add_kustomization(
-    files: dict[Path, str], folder: Path | None, namespace: str | None, args: argparse.Namespace
-) -> list[Finding]:
-    """Put kustomization.yaml beside the compiled files; what somebody else wrote there is never written over."""
-    from gpuflow.targets.argo import kustomize  # loads Hera
-
-    where = Where("gpuflow compile")
-    if args.target != "argo" or folder is None:
-        raise fail("GF903", "--kustomization is for --target argo with a folder at -o", where=where)
-    if args.form == "Workflow":
-        hint = "compile WorkflowTemplates, and start runs with argo submit --from"
-        raise fail("GF903", "a Workflow has no name yet, so kustomize cannot list it", where=where, hint=hint)
-    path = folder / kustomize.NAME
-    if path in files:
-        hint = f'do not call a pipeline "{path.stem}"'
-        raise fail(
-            "GF304", f"a pipeline would be written to {path}, as would the kustomization", where=where, hint=hint
-        )
-    names = [file.name for file in files]
-    present = {file.name: file.read_text("utf-8", errors="replace") for file in folder.glob("*") if file.is_file()}
-    refusals = kustomize.refusals(folder, present)
-    if refusals:
-        raise GpuflowError(refusals)
-    # A cluster-wide template has no namespace, and kustomize would give it one.
-    files[path] = kustomize.kustomization(names, None if args.form == "ClusterWorkflowTemplate" else namespace)
-    return kustomize.left_over(folder, present, names)
+def _present(folder: Path | None) -> dict[str, str]:
+    """The files that lie in a folder, with their text."""
+    files = folder.glob("*") if folder is not None else ()
+    return {file.name: file.read_text("utf-8", errors="replace") for file in files if file.is_file()}
 
 
 def _place(files: dict[Path, str], path: Path, artifact: Artifact, pipeline: Pipeline, read: list[str]) -> None:

@@ -60,12 +60,14 @@ def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
     for name in sorted(TARGETS):
         try:
             request = Request(pipeline, site, site.namespace, "nightly.yaml")
-            artifact, lost = compile_with(load_target(name), request, allow_lossy=True)
+            compiled = compile_with(load_target(name), request, allow_lossy=True)
         except GpuflowError as refusal:
             sys.stdout.write(f"compile {name:9} {paint('not here', 'yellow')}  {refusal.findings[0].message}\n")
             continue
-        files[Path(name) / artifact.name] = artifact.text
-        losses = f", without {', '.join(loss.construct for loss in lost)}" if lost else ", nothing lost"
+        artifact = compiled.artifact
+        files |= {Path(name) / each.name: each.text for each in compiled.artifacts}
+        lost = [loss.construct or loss.message for loss in compiled.losses]
+        losses = f", without {', '.join(lost)}" if lost else ", nothing lost"
         size = f"{artifact.name}, {len(artifact.text.splitlines())} lines"
         sys.stdout.write(f"compile {name:9} {paint('ok', 'green')}  {size}{losses}\n")
     sys.stdout.write("\n")

@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from gpuflow import yaml_tree
 from gpuflow.errors import Finding, GpuflowError, Where, fail
-from gpuflow.spec import yaml_tree
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_JSON = 256 * 1024 * 1024

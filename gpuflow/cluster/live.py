@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from gpuflow import yaml_tree
 from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
 from gpuflow.cluster.tidy import tidied
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
-from gpuflow.spec import yaml_tree
 
 PAGE = 500
 TIMEOUT = 60

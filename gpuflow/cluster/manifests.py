@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gpuflow import yaml_tree
 from gpuflow.cluster.files import documents, files_in, must_be_rendered
 from gpuflow.cluster.kinds import HARMLESS, KUEUE_CONFIG, NATIVE, slip
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.places import place, with_entry
 from gpuflow.errors import Finding, GpuflowError, Where, fail
-from gpuflow.spec import yaml_tree
 
 RECORD = "Snapshot"
 """The kind of the document in which `gpuflow snapshot` says what it could list, and what it could not."""

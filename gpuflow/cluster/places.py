@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpuflow import yaml_tree
 from gpuflow.errors import Where
-from gpuflow.spec import yaml_tree
 
 Path = tuple[str | int, ...]
 _ENDS = re.compile(r"[.\[:\s,]|$")

@@ -3,7 +3,7 @@
 from gpuflow.graph.order import ancestors, descendants, find_cycle, order
 from gpuflow.graph.parallel import safe_parallel
 from gpuflow.graph.peak import Peak, peak
-from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown, weighted
 
 __all__ = [
     "Dag",
@@ -18,4 +18,5 @@ __all__ = [
     "order",
     "peak",
     "safe_parallel",
+    "weighted",
 ]

@@ -9,7 +9,8 @@ Steps that run after everything else, side by side:
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -92,6 +93,21 @@ class Loop:
 
 
 Tree: TypeAlias = Leaf | Dag | Loop
+
+
+def weighted(node: Tree, weights: Mapping[str, Mapping[str, int]]) -> Tree:
+    """The same tree with other weights, by the names of its leaves; a leaf that is not named weighs nothing."""
+    match node:
+        case Leaf():
+            return Leaf(node.name, weights.get(node.name, {}), node.pods)
+        case Loop():
+            return replace(node, body=weighted(node.body, weights))
+        case Dag():
+            # Names and edges stay, so that the reduced structure, which is dear, is found once for all weights.
+            other = copy(node)
+            other.__dict__["shape"] = node.shape
+            other.__dict__["nodes"] = {name: weighted(each, weights) for name, each in node.nodes.items()}
+            return other
 
 
 def _require_parallel(parallel: int | None, what: str) -> None:

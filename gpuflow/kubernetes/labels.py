@@ -16,6 +16,10 @@ from gpuflow.resources import read_map, read_maps, read_texts
 
 Labels = Mapping[str, str]
 
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+QUEUE_PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
+"""By these Kueue knows the LocalQueue and the WorkloadPriorityClass of a pod."""
+
 INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 

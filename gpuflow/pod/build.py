@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, fail
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.pod.containers import (
     command_of,
     container_security,
@@ -29,8 +30,6 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
 LABEL = OURS
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
-QUEUE_PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 SHM = "/dev/shm"
 TMP = "/tmp"
 
@@ -43,14 +42,13 @@ def pod_for(
     try:
         return _pod(pipeline, name, step, site, spelling or Readable(), engine or Engine())
     except GpuflowError as refusal:
-        section = "steps" if name in pipeline.steps else "exit"
-        raise GpuflowError(_placed(finding, pipeline, section, name) for finding in refusal.findings) from None
+        raise GpuflowError(_placed(finding, pipeline, name) for finding in refusal.findings) from None
 
 
-def _placed(finding: Finding, pipeline: Pipeline, section: str, name: str) -> Finding:
+def _placed(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
     if finding.where.line is not None:
         return finding
-    return replace(finding, where=pipeline.where(section, name, key=True), message=f'step "{name}": {finding.message}')
+    return replace(finding, where=pipeline.where_step(name), message=f'step "{name}": {finding.message}')
 
 
 def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelling, engine: Engine) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gpuflow.quantity import Quantity
 
 if TYPE_CHECKING:
+    from gpuflow.site import Site
     from gpuflow.spec.pipeline import Pipeline
     from gpuflow.spec.policies import Retry
     from gpuflow.spec.step import Step
@@ -120,7 +121,7 @@ def off_spot(pipeline: Pipeline, name: str) -> Pipeline:
     """The same pipeline with one step kept off spot nodes."""
     from gpuflow.spec.policies import Spot
 
-    section = "steps" if name in pipeline.steps else "exit"
+    section = pipeline.section_of(name)
     steps = dict(getattr(pipeline, section))
     steps[name] = steps[name].model_copy(update={"spot": Spot(mode="never")})
     return pipeline.model_copy(update={section: steps})
@@ -134,3 +135,16 @@ def attempts(retry: Retry | None) -> int:
 def falls_back(step: Step) -> bool:
     """Whether the step's budgets allow so many attempts that it leaves spot nodes."""
     return bool(step.spot and step.spot.fallback_after and attempts(step.retry) >= step.spot.fallback_after)
+
+
+def changes_of(pipeline: Pipeline, name: str, site: Site) -> Changes:
+    """What the policies of a step change in its later attempts."""
+    from gpuflow.pod.build import pod_for
+
+    step = pipeline.effective(name)
+    after, fields = None, {}
+    if step.spot is not None and falls_back(step):
+        after = step.spot.fallback_after
+        plain = pod_for(off_spot(pipeline, name), name, site)
+        fields = on_demand_fields(pod_for(pipeline, name, site)["spec"], plain["spec"])
+    return Changes(more_memory_of(step.retry), after, fields, step.retry is not None and step.retry.other_node)

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gpuflow import yaml_tree
 from gpuflow.catalog.lookup import UnknownGpu, model
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site.model import Site
-from gpuflow.spec import yaml_tree
 from gpuflow.spec.loading import read_bytes, require_kind
 from gpuflow.spec.problems import problems
 from gpuflow.spec.source import Source

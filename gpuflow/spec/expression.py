@@ -264,6 +264,11 @@ def references(tree: Expression) -> Iterator[Reference]:
         yield from references(tree.term)
 
 
+def asks_item(tree: Expression | None) -> bool:
+    """Whether a condition is about the item of a fan-out, so that every copy has its own answer."""
+    return tree is not None and any(isinstance(found.ref, ItemRef) for found in references(tree))
+
+
 def infer(tree: Expression, type_of: Callable[[Reference], str]) -> str:
     """The expression's type; raises `ExpressionError` where types do not go together."""
     if isinstance(tree, Literal):

@@ -10,8 +10,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from gpuflow import yaml_tree
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
-from gpuflow.spec import yaml_tree
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source

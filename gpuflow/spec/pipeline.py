@@ -168,6 +168,14 @@ class Pipeline(Model, metaclass=Open):
             known = memory[name] = (step, defaults, labels, effective(step, defaults, labels))
         return known[3]
 
+    def section_of(self, name: str) -> Literal["steps", "exit"]:
+        """The section that a step stands in."""
+        return "steps" if name in self.steps else "exit"
+
+    def where_step(self, name: str, *path: str | int) -> Where:
+        """The place of a step of either section, or of a part of it."""
+        return self.where(self.section_of(name), name, *path, key=not path)
+
     def where(self, *path: str | int, key: bool = False) -> Where:
         """The place of a part of the document, as exactly as the source knows it."""
         where = self._source.locate(path, key)

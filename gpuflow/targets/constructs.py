@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
+from gpuflow.spec.text import OutputRef, ParamRef, parts_of
 
 Place = tuple[str | int, ...]
 
@@ -58,6 +60,12 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
 
 _ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
 Present = Callable[[Step], Any]
+
+
+def _hatch(field: str, step: Step) -> Any:
+    return step.kubernetes and getattr(step.kubernetes, field)
+
+
 _IN_POD: dict[str, Present] = {
     "env_from": lambda s: s.env_from,
     "shm": lambda s: s.shm,
@@ -89,14 +97,7 @@ _IN_POD: dict[str, Present] = {
     "security.read_only_root": lambda s: s.security and s.security.read_only_root,
     "security.add_capabilities": lambda s: s.security and s.security.add_capabilities,
     "security.privileged": lambda s: s.security and s.security.privileged,
-    "kubernetes.resources": lambda s: s.kubernetes and s.kubernetes.resources,
-    "kubernetes.node_selector": lambda s: s.kubernetes and s.kubernetes.node_selector,
-    "kubernetes.tolerations": lambda s: s.kubernetes and s.kubernetes.tolerations,
-    "kubernetes.affinity": lambda s: s.kubernetes and s.kubernetes.affinity,
-    "kubernetes.scheduler": lambda s: s.kubernetes and s.kubernetes.scheduler,
-    "kubernetes.runtime_class": lambda s: s.kubernetes and s.kubernetes.runtime_class,
-    "kubernetes.host_ipc": lambda s: s.kubernetes and s.kubernetes.host_ipc,
-    "kubernetes.host_network": lambda s: s.kubernetes and s.kubernetes.host_network,
+    **{f"kubernetes.{field}": partial(_hatch, field) for field in Kubernetes.model_fields},
 }
 """Constructs that say something about the step's pod and nothing else: `pod_for` makes it, and a target takes it."""
 _OF_STEP: dict[str, Present] = {
@@ -109,9 +110,7 @@ _OF_STEP: dict[str, Present] = {
     "pipeline.deadline": lambda s: s.pipeline is not None and s.pipeline.deadline,
     "approval": lambda s: s.approval is not None,
     "approval.timeout": lambda s: s.approval is not None and s.approval.timeout is not None,
-    "when.item": lambda s: (
-        s.when is not None and any(isinstance(r.ref, ItemRef) for r in expression.references(s.when))
-    ),
+    "when.item": lambda s: expression.asks_item(s.when),
     "for_each.dynamic_matrix": lambda s: (
         len(s.for_each or ()) > 1
         and any(isinstance(source, ParamRef | OutputRef) for source in (s.for_each or {}).values())
@@ -161,12 +160,12 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)
-    for path, text in _texts(step):
+    for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
 
 
-def _texts(step: Step) -> Iterator[tuple[Place, str]]:
+def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
     """Every literal the user wrote that reaches a container."""
     for field in ("command", "args"):
         for index, value in enumerate(getattr(step, field)):

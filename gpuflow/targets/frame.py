@@ -1,106 +1,33 @@
-"""The frame every target fills: a capability table, a collector of losses, and artefacts with a header."""
+"""The frame every target fills: facts, capabilities, typed options, refusals, notes, and artifacts with a header."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any, TypeVar
 
-from gpuflow.engines import EngineFacts
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
+from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError
+from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
-from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
-from gpuflow.targets.constructs import VOCABULARY, uses
+from gpuflow.targets.capabilities import Capabilities
+from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
+from gpuflow.targets.options import NoOptions
 from gpuflow.version import __version__
 
-
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """One construct that an artefact does not hold, over all the steps that use it."""
-
-    construct: str
-    steps: tuple[str, ...]
-    why: Cannot
-    where: Where
-
-    def sentence(self, target: str) -> str:
-        """For people: target, construct, steps, reason."""
-        whose = f" ({named_steps(self.steps)})" if self.steps else ""
-        return f"{target} does not carry {self.construct}{whose}: {self.why.reason}"
-
-    def finding(self, target: str) -> Finding:
-        way = self.why.instead or "change the pipeline"
-        hint = f"{way}; or --allow-lossy to compile without it"
-        step = self.steps[0] if len(self.steps) == 1 else None
-        where = Where(self.where.file, self.where.line, self.where.column, step)
-        return Finding("GF301", self.sentence(target), where, hint)
+Options = TypeVar("Options")
 
 
-def named_steps(names: tuple[str, ...]) -> str:
-    """Steps by name in a sentence, the first few of them."""
-    shown = ", ".join(f'"{name}"' for name in names[:4])
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return f"step{'s' if len(names) > 1 else ''} {shown}{more}"
-
-
-def losses(pipeline: Pipeline, table: Capabilities) -> list[Loss]:
-    """What a target would lose of this pipeline: one entry per construct, in the order of the vocabulary."""
-    found: dict[str, list[tuple[str | None, Where]]] = {}
-    for use in uses(pipeline):
-        if isinstance(table[use.construct], Cannot):
-            found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
-    result = []
-    for construct in VOCABULARY:
-        if construct in found:
-            why = table[construct]
-            assert isinstance(why, Cannot)
-            steps = tuple(dict.fromkeys(step for step, _ in found[construct] if step is not None))
-            result.append(Loss(construct, steps, why, found[construct][0][1]))
-    return result
-
-
-def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
-    """What a target carries only in part, as notes, one per construct."""
-    notes: dict[str, Finding] = {}
-    for use in uses(pipeline):
-        how = table[use.construct]
-        if isinstance(how, Weaker) and use.construct not in notes:
-            notes[use.construct] = Finding(
-                "GF305", f"{use.construct}: {how.reason}", pipeline.where(*use.path), severity="note"
-            )
-    return [notes[construct] for construct in sorted(notes)]
-
-
-def site_notes(pipeline: Pipeline, site: Site) -> list[Finding]:
-    """What a reader of the artefact should know about this site: wishes without effect, and what images must hold."""
-    notes = []
-    steps = list(every_step(pipeline))
-    vain = [
-        name for name, step in steps if step.spot and step.spot.mode in ("allow", "prefer") and not site.spot.labels
-    ]
-    if vain:
-        text = f'spot has no effect ({named_steps(tuple(vain))}): site "{site.name}" does not say what a spot node is'
-        notes.append(Finding("GF305", text, _where(pipeline, vain[0]), "set spot.labels in the site", "note"))
-    kept = [name for name, step in steps if step.runs_container and is_supervised(step, site)]
-    if kept and site.runtime.delivery == "image":
-        text = f"{named_steps(tuple(kept))} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
-        hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
-        notes.append(Finding("GF307", text, _where(pipeline, kept[0]), hint, "note"))
-    return notes
-
-
-def _where(pipeline: Pipeline, name: str) -> Where:
-    top = name.split(".")[0]
-    return pipeline.where("steps" if top in pipeline.steps else "exit", top, key=True)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Request:
-    """What is to be compiled, and how it is shown in the artefact."""
+    """What is to be compiled, and how it is shown in the artifact."""
 
     pipeline: Pipeline
     site: Site
@@ -108,9 +35,23 @@ class Request:
     shown_source: str
     """The source's path as the header names it."""
     losses: tuple[Loss, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)
-    allow_lossy: bool = False
-    """Whether what cannot be carried may be left out, as long as it is said."""
+    """What is left out, and accepted."""
+    options: Any = None
+    """The target's own options; None for its defaults."""
+    remarks: tuple[str, ...] = ()
+    """More lines for the header."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The pipeline on its site, step by step."""
+        return plan_of(self.pipeline, self.site)
+
+    def options_as(self, kind: type[Options]) -> Options:
+        """The options as the target's own type."""
+        if self.options is None:
+            return kind()
+        assert isinstance(self.options, kind), f"{type(self.options).__name__} are the options of another target"
+        return self.options
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +61,33 @@ class Artifact:
     name: str
     text: str
     findings: tuple[Finding, ...] = ()
-    """What only the finished artefact shows."""
+    """What only the finished artifact shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """All that one call compiles, for files that are about all of it."""
+
+    artifacts: tuple[Artifact, ...]
+    options: Any
+    namespace: str | None
+    folder: PurePath | None
+    """Where it is written; None for standard output or a single file."""
+    present: Callable[[], Mapping[str, str]]
+    """The files that lie in the folder, with their text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The files of one pipeline, and what they do not hold."""
+
+    artifacts: tuple[Artifact, ...]
+    losses: tuple[Loss, ...] = ()
+
+    @property
+    def artifact(self) -> Artifact:
+        """The pipeline itself; others stand beside it."""
+        return self.artifacts[0]
 
 
 class Target(ABC):
@@ -128,37 +95,93 @@ class Target(ABC):
 
     facts: EngineFacts
     capabilities: Capabilities
+    options: type[Any] = NoOptions
+    """Its own options: a frozen dataclass, from which the command line makes its flags."""
+    separator: str | None = ""
+    """What stands between pipelines on standard output; None when they cannot stand in one stream."""
 
     @property
     def name(self) -> str:
         """The engine's name."""
         return self.facts.name
 
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        """Parts of constructs that it does not carry, and what cannot be compiled with these options. Needs no SDK."""
+        return ()
+
+    def refusals(self, plan: Plan) -> Iterable[Finding]:
+        """Why it does not compile a pipeline as it is written. Needs no SDK."""
+        return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
+
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
         return ()
 
     @abstractmethod
-    def compile(self, request: Request) -> Artifact:
-        """The artifact."""
+    def compile(self, request: Request) -> tuple[Artifact, ...]:
+        """The files of one pipeline, the pipeline itself first."""
+
+    def beside(self, batch: Batch) -> Iterable[Artifact]:
+        """Files about all pipelines of one call."""
+        return ()
 
 
-def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Artifact, list[Loss]]:
-    """The artefact, and what it does not hold. Without `allow_lossy` a loss is an error."""
-    missing = losses(request.pipeline, target.capabilities)
-    if missing and not allow_lossy:
-        raise GpuflowError(loss.finding(target.name) for loss in missing)
-    filled = Request(
-        request.pipeline,
-        request.site,
-        request.namespace,
-        request.shown_source,
-        tuple(missing),
-        request.options,
-        allow_lossy,
-    )
-    with needed_sdk(target.name):
-        return target.compile(filled), missing
+def losses_of(target: Target, request: Request) -> list[Loss]:
+    """All that a target does not carry of a pipeline: whole constructs first, then parts of them."""
+    return [
+        *construct_losses(request.pipeline, target.capabilities, target.name),
+        *dict.fromkeys(target.partial_losses(request)),
+    ]
+
+
+def accepted(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Loss, ...]:
+    """What is left out. All that may not be left out is one error."""
+    missing = losses_of(target, request)
+    stopping = [loss for loss in missing if not (allow_lossy and loss.optional)]
+    if stopping:
+        raise GpuflowError([*(loss.refusal() for loss in stopping), *_unmade_pods(request)])
+    return tuple(missing)
+
+
+def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy: bool = False) -> tuple[Finding, ...]:
+    """Why an engine does not compile a pipeline; with `allow_lossy`, what it leaves out is a warning. Needs no SDK."""
+    if engine == NO_ENGINE:
+        return ()
+    losses = losses_of(load_engine(engine), Request(pipeline, site, None, ""))
+    return tuple(loss.warning() if allow_lossy and loss.optional else loss.refusal() for loss in losses)
+
+
+def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
+    """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
+    missing = accepted(target, request, allow_lossy=allow_lossy)
+    try:
+        with needed_sdk(target.name):
+            return Compiled(target.compile(replace(request, losses=missing)), missing)
+    except EnvironmentFailure:
+        raise
+    except GpuflowError as refusal:
+        # A target stops at the first pod that cannot be made.
+        raise GpuflowError(dict.fromkeys((*_unmade_pods(request), *refusal.findings))) from None
+
+
+def _unmade_pods(request: Request) -> Iterator[Finding]:
+    """Why pods of this pipeline cannot be made on this site."""
+    for planned in request.plan.containers:
+        try:
+            pod_for(planned.pipeline, planned.own_name, request.site)
+        except GpuflowError as refusal:
+            yield from refusal.findings
+
+
+def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
+    """Everything to tell about a compiled pipeline: what it lost, what is weaker, what else a reader should know."""
+    return [
+        *(loss.warning() for loss in compiled.losses),
+        *weaknesses(request.pipeline, target.capabilities),
+        *site_notes(request.plan),
+        *target.notes(request),
+        *(finding for artifact in compiled.artifacts for finding in artifact.findings),
+    ]
 
 
 @contextmanager
@@ -174,13 +197,32 @@ def needed_sdk(engine: str) -> Iterator[None]:
         raise EnvironmentFailure(Finding("GF901", message, hint=hint)) from None
 
 
-def header(request: Request, target: str) -> list[str]:
-    """Lines for the top of an artefact: where it came from, for which site, and what it lost. No clock, no machine."""
+def site_notes(plan: Plan) -> list[Finding]:
+    """What a reader of the artifact should know about this site: wishes without effect, and what images must hold."""
+    notes, site = [], plan.site
+    vain = [each for each in plan.steps if each.step.spot and each.step.spot.mode in ("allow", "prefer")]
+    if vain and not site.spot.labels:
+        text = f'spot has no effect ({_named(vain)}): site "{site.name}" does not say what a spot node is'
+        notes.append(Finding("GF305", text, plan.where(vain[0].name), "set spot.labels in the site", "note"))
+    kept = [each for each in plan.containers if is_supervised(each.step, site)]
+    if kept and site.runtime.delivery == "image":
+        text = f"{_named(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
+        hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
+        notes.append(Finding("GF307", text, plan.where(kept[0].name), hint, "note"))
+    return notes
+
+
+def _named(steps: list[PlannedStep]) -> str:
+    return named_steps(tuple(each.name for each in steps))
+
+
+def header(request: Request) -> list[str]:
+    """Lines for the top of an artifact: where it came from, for which site, and what it lost. No clock, no machine."""
     digest = request.pipeline.source.sha256
     origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
     lines = [
         f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
         "Do not edit: change the source and compile again.",
     ]
-    lines += [f"LOST: {loss.sentence(target)}" for loss in request.losses]
-    return lines
+    lines += [f"LOST: {loss.message}" for loss in request.losses]
+    return [*lines, *request.remarks]

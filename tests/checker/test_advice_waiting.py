@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.checker.hints.waiting import waiting
-from gpuflow.pod.injected import ENGINES
+from gpuflow.engines import NO_ENGINE, engine_names, facts_of
 from tests.checker.advice_scenes import BARE, limit_range, of, only, queue, quota, told
 
 BUDGET = "retry: {interruptions: 1}"
@@ -15,10 +14,10 @@ GPUS = "requests.nvidia.com/gpu"
 ROOMY = {"cpu": "99", "memory": "99Gi", "nvidia.com/gpu": "99"}
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", [NO_ENGINE, *engine_names()])
 @pytest.mark.parametrize("what", ["quota", "queue", "nodes", "objects"])
 def test_every_engine_says_what_waiting_means_in_one_short_sentence(engine: str, what: str) -> None:
-    sentence = waiting(engine, what)  # type: ignore[arg-type]  # the four words
+    sentence = facts_of(engine).waits[what]  # type: ignore[index]  # the four words
     assert sentence.endswith(".")
     assert len(sentence) < 200
 

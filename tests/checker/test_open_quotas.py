@@ -58,7 +58,9 @@ def test_the_drivers_of_a_fan_out_count_where_they_are_dearer_than_the_step() ->
 def test_drivers_have_no_priority_and_count_in_the_quota_for_such_pods() -> None:
     text = "steps:\n  a: {command: [x], priority: high, for_each: {i: [1, 2, 3]}}"
     scoped = quota({"pods": "2"}, scopeSelector=by_class("DoesNotExist"))
-    assert checked(text, HIGH, scoped, engine="kubeflow").verdict == "may-queue"
+    report = checked(text, HIGH, scoped, engine="kubeflow")
+    assert line(report, "ResourceQuota", "pods").verdict == "may-queue"
+    assert report.verdict == "never"  # Kubeflow does not carry the priority
     assert checked(text, HIGH, scoped, engine="argo").verdict == "always"
 
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpuflow import load, loads
+from gpuflow import load, loads, yaml_tree
 from gpuflow.codes import CODES
 from gpuflow.quantity import Quantity
 from gpuflow.site import presets
-from gpuflow.spec import yaml_tree
 from tests.cli.commands import DEMO, EXAMPLES, FINETUNE, NIGHTLY, Gpuflow
 
 BROKEN = """apiVersion: gpuflow/v1
@@ -148,7 +147,8 @@ def test_demand_json_has_the_contracts_shape(gpuflow: Gpuflow) -> None:
         "witness": ["train"],
     }
     for step in data["steps"]:
-        assert set(step) == {"name", "copies", "requests", "limits"}
+        assert set(step) == {"name", "copies", "pod_sets", "requests", "limits"}
+        assert all(set(each) == {"name", "count"} and each["count"] >= 1 for each in step["pod_sets"])
 
 
 def test_demand_of_several_files_is_an_array_and_of_one_an_object(gpuflow: Gpuflow) -> None:

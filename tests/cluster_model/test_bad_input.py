@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuflow import yaml_tree
 from gpuflow.cluster import files
 from gpuflow.errors import GpuflowError
-from gpuflow.spec import yaml_tree
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import (
     CLUSTER_QUEUE,

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from gpuflow import yaml_tree
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.fields import ELSEWHEN, FIELDS, strays
 from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, MODELLED
 from gpuflow.cluster.places import spoken
-from gpuflow.spec import yaml_tree
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import CLUSTER_QUEUE, NAMESPACE, NODE, QUEUED, QUEUES, QUOTA, written
 

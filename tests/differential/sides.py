@@ -204,10 +204,11 @@ def compiled(case: Case) -> Case:
             f"compiling for Argo needs the package {missing.name}: use the environment of the argo extra"
         ) from None
     from gpuflow import Site, loads
+    from gpuflow.targets.argo.options import ArgoOptions
     from gpuflow.targets.frame import Request
 
     pipeline = loads(json.dumps(case["pipeline"], ensure_ascii=False), "pipeline.yaml")
-    request = Request(pipeline, Site.load("nvidia"), "ns", "pipeline.yaml", (), {"as": "Workflow"})
+    request = Request(pipeline, Site.load("nvidia"), "ns", "pipeline.yaml", (), ArgoOptions("Workflow"))
     manifest: Case = workflow.build(request)
     return manifest
 

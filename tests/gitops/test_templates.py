@@ -13,13 +13,15 @@ import yaml
 
 from gpuflow.spec.loading import load
 from gpuflow.targets.argo import target
-from gpuflow.targets.frame import losses
+from gpuflow.targets.losses import construct_losses
 from tests.cli.commands import EXAMPLES, Gpuflow
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "argo_templates"
 README = (FOLDER / "README.md").read_text(encoding="utf-8")
-CARRIED = [path for path in sorted(EXAMPLES.glob("*.yaml")) if not losses(load(path), target.capabilities)]
+CARRIED = [
+    path for path in sorted(EXAMPLES.glob("*.yaml")) if not construct_losses(load(path), target.capabilities, "argo")
+]
 SOURCES = [*sorted((FOLDER / "sources").glob("*.yaml")), *CARRIED]
 AGAIN = f"compile again: gpuflow compile {' '.join(str(path.relative_to(ROOT)) for path in SOURCES)}"
 AGAIN += " --target argo -o argo_templates/ --kustomization"

@@ -10,9 +10,8 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gpuflow import Pipeline, load, loads
+from gpuflow import Pipeline, load, loads, yaml_tree
 from gpuflow.emit import emit
-from gpuflow.spec import yaml_tree
 from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.schema import pipeline_schema
 from tests.conftest import ROOT

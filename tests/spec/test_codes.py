@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuflow import yaml_tree
 from gpuflow.codes import CODES
 from gpuflow.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
-from gpuflow.spec import yaml_tree
 from gpuflow.spec.loading import load
 from tests.conftest import ROOT
 

@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema
 import pytest
 
+from gpuflow import yaml_tree
 from gpuflow.site import Site, presets
 from gpuflow.site.schema import site_schema
-from gpuflow.spec import yaml_tree
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.schema import pipeline_schema
 from tests.conftest import ROOT

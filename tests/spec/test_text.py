@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 from gpuflow import GpuflowError, loads
 from gpuflow.spec.params import Param, text_of
 from gpuflow.spec.text import ItemRef, Join, OutputRef, ParamRef, RunRef, Text, join, parse_text, parts_of, refs_of
-from gpuflow.spec.yaml_tree import plain
+from gpuflow.yaml_tree import plain
 from tests.spec.generated import json_values
 
 refs = st.one_of(

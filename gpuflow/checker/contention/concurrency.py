@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
-from gpuflow.demands import Demand, tree_of
+from gpuflow.demands import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, ancestors, descendants, peak
 
 QUESTION = "weight"
@@ -61,9 +61,11 @@ class Concurrency:
     """The steps of a demand with everything that bounds how many live at once."""
 
     def __init__(self, demand: Demand) -> None:
-        self.tree = tree_of(demand.pipeline, demand.steps, {step.name: {} for step in demand.steps})
+        self.tree = demand.graph
         self.cap: int | None = None
         self.pods = {step.name: step.pods for step in demand.steps}
+        gangs = [sum(part.pods for part in parts) for parts in demand.gangs.values()]
+        self.largest_gang = max(gangs, default=1)
         self.copies = {step.name: step.copies for step in demand.steps}
         self._peak_loads: dict[Load, PeakLoad] = {}
         self._totals: dict[tuple[str, ...], int | None] = {}
@@ -181,7 +183,7 @@ def largest_cap(concurrency: Concurrency, holds: Callable[[Concurrency], bool]) 
     It is taken not to hold without a cap, and to hold below every cap with which it holds. No cap is proposed that is
     smaller than a gang, since the gang could not start.
     """
-    low, high = max(concurrency.pods.values(), default=1), concurrency.most_pods()
+    low, high = concurrency.largest_gang, concurrency.most_pods()
     if not holds(concurrency.capped(low)):
         return None
     while low < high and high < MOST_PODS and holds(concurrency.capped(high)):

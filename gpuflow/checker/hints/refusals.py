@@ -5,30 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gpuflow.demands import Demand
+from gpuflow.engines import facts_of
 from gpuflow.kubernetes.admission.answer import Admission, Reason
 from gpuflow.kubernetes.admission.clauses import LimitRequired, RequestAboveLimit
 from gpuflow.kubernetes.admission.limit_range import BoundViolation
 from gpuflow.kubernetes.admission.quota import Unspecified
-from gpuflow.pod.injected import engine_of
-from gpuflow.site import Site
 
 MAIN: Final = "main"
-_EXECUTOR: Final = "executor.resources in the ConfigMap workflow-controller-configmap"
-_SETTINGS: Final = {
-    "argo": f"set {_EXECUTOR}",
-    "kubeflow": f"for Argo's own, set {_EXECUTOR} of the kubeflow namespace; kfp-launcher is fixed, so give the "
-    "namespace a LimitRange with defaults",
-    "airflow": "gpuflow compile hands the site's limits on; a stock KubernetesPodOperator reads them from "
-    "xcom_sidecar_container_resources in the connection's extra",
-}
-"""Where the people who run an engine say what its own containers may use."""
 
 
-def refusal_hint(answer: Admission, site: Site, engine: str) -> str | None:
+def refusal_hint(answer: Admission, demand: Demand) -> str | None:
     """What to change, and where; None when the sentence says it all."""
     for reason in answer.reasons:
         if isinstance(reason, Unspecified):
-            return "\n".join(_must_specify(reason, site, engine))
+            return "\n".join(_must_specify(reason, demand))
     hints = (hint for about in _ABOUT for reason in answer.reasons if (hint := about(reason)))
     return next(hints, None)
 
@@ -73,13 +64,13 @@ _ABOUT: Final = (_missing_device_limit, _ratio, _missing_limit, _above_limit)
 """The hints in the order in which they are tried."""
 
 
-def _must_specify(reason: Unspecified, site: Site, engine: str) -> Iterator[str]:
+def _must_specify(reason: Unspecified, demand: Demand) -> Iterator[str]:
     """One line for the step's own command, one for its other containers, one for those of the engine."""
     wanted: dict[str, set[str]] = {}
     for key, names in reason.missing.items():
         for name in names:
             wanted.setdefault(name, set()).add(key)
-    paths = _paths(site, engine)
+    paths, facts = demand.engine_settings, facts_of(demand.engine)
     helpers = [name for name in wanted if name != MAIN and name not in paths]
     if MAIN in wanted:
         yield f"{MAIN}: {_fields(wanted[MAIN])} in the step or in defaults; a single number sets request and limit"
@@ -89,7 +80,7 @@ def _must_specify(reason: Unspecified, site: Site, engine: str) -> Iterator[str]
     injected = sorted(name for name in wanted if name in paths)
     if injected:
         keys_text = ", ".join(sorted(set().union(*(wanted[name] for name in injected))))
-        yield f"{', '.join(injected)}: added by {engine.capitalize()}; {_SETTINGS[engine]}"
+        yield f"{', '.join(injected)}: added by {facts.title}; {facts.container_settings}"
         yield f"then set the same {keys_text} in the site: {', '.join(paths[name] for name in injected)}"
     yield "or add defaults to the namespace's LimitRange"
 
@@ -97,10 +88,3 @@ def _must_specify(reason: Unspecified, site: Site, engine: str) -> Iterator[str]
 def _fields(keys: set[str]) -> str:
     names = sorted({key.rpartition(".")[2] for key in keys})
     return f"set {' and '.join(names)}"
-
-
-def _paths(site: Site, engine: str) -> dict[str, str]:
-    """Where the site says what each of the engine's containers uses."""
-    parts = engine_of(site, engine)
-    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
-    return {name: f"engines.{engine}.{group}.{name}" for group, names in groups.items() for name in names}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.outcome import Outcome, merge
+from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
@@ -41,7 +42,7 @@ def placement_outcome(
     )
     repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
     groups = pod_groups(demand, policy, admissions, namespace, by_labels=repelling)
-    concurrency = Concurrency(demand)
+    concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)
     parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts)]
     if node_pools is not None:
@@ -54,5 +55,6 @@ def placement_outcome(
         if queue_verdicts is not None:
             pending_pods += oversubscribed_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools)
         node_verdicts = NodeVerdicts(node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided)
-        parts.append(node_outcome(demand, node_verdicts, sent, makers_of_nodes(cluster)))
+        parts.append(node_outcome(demand, node_verdicts, sent, makers))
+    parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)

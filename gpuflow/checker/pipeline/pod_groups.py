@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
 from gpuflow.demands import Demand
-from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 
 Body = Mapping[str, Any]
 KUEUE: Final = "kueue.x-k8s.io/"

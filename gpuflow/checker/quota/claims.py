@@ -12,7 +12,6 @@ from gpuflow.kubernetes.admission.clauses import join_clauses, sentences
 from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
 from gpuflow.quantity import Quantity
 from gpuflow.resources import read_map
-from gpuflow.spec.pipeline import Pipeline
 
 DEFAULT_MARKS: Final = (
     "storageclass.kubernetes.io/is-default-class",
@@ -25,14 +24,13 @@ Claims = Mapping[str, Mapping[str, Any]]
 """Manifests of claims, by the names the pipeline gives them."""
 
 
-def run_claims(pipeline: Pipeline, classes: Sequence[Mapping[str, Any]] | None) -> dict[str, dict[str, Any]]:
+def run_claims(demand: Demand, classes: Sequence[Mapping[str, Any]] | None) -> Claims:
     """The claims of one run as they are stored: one that names no storage class gets the cluster's default."""
     default = default_class(classes or ())
     found = {}
-    for name, claim in pipeline.claims.items():
-        wanted = claim.storage_class if claim.storage_class is not None else default
-        spec: dict[str, Any] = {"resources": {"requests": {"storage": str(claim.size)}}}
-        found[name] = {"spec": spec if wanted is None else {**spec, "storageClassName": wanted}}
+    for claim in demand.claims:
+        given = {} if claim.storage_class is not None or default is None else {"storageClassName": default}
+        found[claim.name] = {**claim.manifest, "spec": {**claim.manifest["spec"], **given}}
     return found
 
 
@@ -76,15 +74,16 @@ def refused_claims(
     demand: Demand, claims: Claims, quotas: Iterable[Quota], limit_ranges: Sequence[Mapping[str, Any]]
 ) -> Iterator[Finding]:
     """Claims that the namespace refuses even when it is empty: no step that mounts one ever starts."""
-    for name, claim in claims.items():
+    for own in demand.claims:
+        name = own.name
         for limit_range in map(read_limit_range, limit_ranges):
-            broken = broken_claim_bounds(claim, limit_range)
+            broken = broken_claim_bounds(claims[name], limit_range)
             if broken:
                 words = join_clauses(sentences(broken))
                 yield Finding(
                     "GF502",
                     f'claim "{name}" can never be created: LimitRange {limit_range.name} refuses its size',
-                    demand.pipeline.where("claims", name, "size"),
+                    own.size_where,
                     "stay within the namespace's LimitRange, or have it changed",
                     kubernetes=f'persistentvolumeclaims "{name}" is forbidden: {words}',
                 )
@@ -103,7 +102,7 @@ def refused_claims(
 
 def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Iterator[Finding]:
     """Quotas that count by storage class, where the snapshot does not say which class a claim gets."""
-    nameless = [name for name, claim in demand.pipeline.claims.items() if claim.storage_class is None]
+    nameless = [claim.name for claim in demand.claims if claim.storage_class is None]
     for quota in filter(counts_claims, quotas) if nameless else ():
         keys = [key for key in sorted(quota.hard) if BY_CLASS in key]
         if keys:
@@ -120,5 +119,4 @@ def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Ite
 
 def where_of_claims(demand: Demand) -> Where:
     """Where the first claim of the pipeline is written."""
-    first = next(iter(demand.pipeline.claims), None)
-    return Where() if first is None else demand.pipeline.where("claims", first, key=True)
+    return demand.claims[0].where if demand.claims else Where()

@@ -7,29 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims, where_of_claims
 from gpuflow.checker.report import LimitLine, Verdict
 from gpuflow.checker.wording import asking
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of, tree_of
+from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
+from gpuflow.demands.model import summed
+from gpuflow.demands.peaks import Usage, tree_of
+from gpuflow.engines import RunObject, facts_of
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
 from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
-from gpuflow.pod.injected import driver_pod, engine_of
 from gpuflow.quantity import Quantity
 
 COUNTED_PODS: Final = "count/pods"
-WORKFLOWS: Final = "count/workflows.argoproj.io"
-"""The quota key of the object that Argo makes for a run."""
-RESULTS: Final = "count/workflowtaskresults.argoproj.io"
-"""That of the objects in which Argo's pods report how they ended, one each."""
-ON_ARGO: Final = ("argo", "kubeflow")
-
 
 Charges = Mapping[str, Mapping[str, Quantity]]
-"""What a pod of each step costs, by quota key."""
+"""What one copy of each step costs, all its pods together, by quota key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +54,7 @@ class NamespacePolicy:
         known: dict[bytes, StepAdmission] = {}
         found = []
         for step in steps:
-            metadata = {"name": step.name.replace(".", "-"), **step.pod["metadata"]}
+            metadata = {"name": step.object_name, **step.pod["metadata"]}
             first = known.get(shape := _shape(step.pod))
             if first is not None and first.now.allowed and first.ever.allowed:
                 found.append(StepAdmission(step, first.now.of_twin(metadata), first.ever.of_twin(metadata), shape))
@@ -130,8 +125,8 @@ def limit_lines(
     demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int
 ) -> Iterator[tuple[LimitLine, Bound, Manifest]]:
     """Each line of each quota that the pipeline touches."""
-    claims = charges_of_claims(run_claims(demand.pipeline, policy.storage_classes))
-    driver = driver_admission(demand, policy)
+    claims = charges_of_claims(run_claims(demand, policy.storage_classes))
+    driver, made = driver_admission(demand, policy), _run_objects(demand)
     counted: dict[tuple[object, ...], Counted] = {}
     for item, quota in policy.quotas:
         if quota.scopes not in counted:
@@ -147,9 +142,10 @@ def limit_lines(
             bound = peaks.get(_counted(key))
             if bound is not None and (bound.value is None or bound.value):
                 # A gang runs whole or not at all, and a run needs all its claims.
-                wholes = (charge.get(_counted(key), Quantity.zero) * pods for charge, pods in own.distinct)
+                wholes = (charge.get(_counted(key), Quantity.zero) for charge in own.distinct)
                 alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
-                yield _scope(quota, key, bound, None if key in claims else own.tree, runs, alone), bound, item
+                tree = None if key in claims else own.tree
+                yield _limit_line(quota, key, bound, tree, runs, None if key in made else alone), bound, item
 
 
 class Counted(NamedTuple):
@@ -158,8 +154,8 @@ class Counted(NamedTuple):
     charges: Charges
     before: Mapping[str, Quantity]
     """What the engine's driver costs, before a step."""
-    distinct: list[tuple[Mapping[str, Quantity], int]]
-    """The charges that differ, with the pods of a step."""
+    distinct: list[Mapping[str, Quantity]]
+    """The charges that differ."""
     tree: Any
     peaks: Mapping[str, Bound]
 
@@ -169,21 +165,25 @@ def _count(
 ) -> Counted:
     """Several quotas of a namespace often have keys in common: each key is asked about once."""
     before = {} if driver is None else _charges(driver, quotas)
-    known: dict[bytes | str, dict[str, Quantity]] = {}  # steps whose pods are alike share one answer
-    charges: dict[str, dict[str, Quantity]] = {}
-    distinct: dict[tuple[bytes | str, int], dict[str, Quantity]] = {}
+    known: dict[tuple[bytes | str, int], Usage] = {}  # steps whose pods are alike share one answer
+    charges: dict[str, Usage] = {}
     for one in admissions:
-        key = one.shape if one.ever.allowed else one.step.name
+        key = (one.shape if one.ever.allowed else one.step.name, one.step.pods)
         if key not in known:
-            known[key] = _step_charge(_charges(one.ever, quotas), before)
-        charges[one.step.name] = distinct[key, one.step.pods] = known[key]
+            known[key] = summed([(_step_charge(_charges(one.ever, quotas), before), one.step.pods)])
+        charges[one.step.name] = known[key]
     return Counted(
         charges,
         before,
-        [(charge, pods) for (_, pods), charge in distinct.items()],
-        tree_of(demand.pipeline, demand.steps, charges),
-        peaks_of(demand.pipeline, demand.steps, charges),
+        [*known.values(), *_mixed_gangs(demand, charges)],
+        tree_of(demand.graph, charges),
+        peaks_of(demand.graph, charges, demand.conditional),
     )
+
+
+def _mixed_gangs(demand: Demand, charges: Charges) -> Iterator[Usage]:
+    """What gangs cost whose pods differ: they run whole or not at all."""
+    return (summed((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
 
 
 def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
@@ -211,24 +211,26 @@ def _objects(demand: Demand, charges: Charges, before: Mapping[str, Quantity], q
     Scopes are about pods: a quota that has some counts the pods within them and no other objects.
     """
     counted = [step for step in demand.steps if charges[step.name].get(COUNTED_PODS)]
-    found = {COUNTED_PODS: _pods_left(demand, counted, COUNTED_PODS in before)}
-    if not quota.scopes and demand.engine in ON_ARGO:
-        found[RESULTS] = _pods_left(demand, demand.steps, bool(before))
-        found[WORKFLOWS] = Bound("exact", Quantity.from_units(1))
+    found = {COUNTED_PODS: _pods_left(counted, COUNTED_PODS in before)}
+    for key, made in _run_objects(demand).items() if not quota.scopes else ():
+        one = Bound("exact", Quantity.from_units(1))
+        found[key] = one if made.per == "run" else _pods_left(demand.steps, bool(before))
     return {key: bound for key, bound in found.items() if bound is not None}
 
 
-def _pods_left(demand: Demand, counted: Sequence[StepDemand], driven: bool) -> Bound | None:
+def _run_objects(demand: Demand) -> dict[str, RunObject]:
+    """What the engine creates beside pods, by quota key."""
+    return {each.quota_key: each for each in facts_of(demand.engine).objects_per_run}
+
+
+def _pods_left(counted: Sequence[StepDemand], driven: bool) -> Bound | None:
     """All pods that a run leaves behind. `driven`: each step has a driver, and so has the run."""
-    steps = demand.pipeline.steps | demand.pipeline.exit
     tries = int(driven)
     for step in counted:
-        policy = demand.pipeline.effective(step.name).retry if step.name in steps else None
-        if step.copies is None or "." in step.name:
+        if step.copies is None:
             why = f"how many pods {step.name} leaves behind is only known when it has run"
             return Bound("unknown", None, why, (step.name,))
-        tries += step.copies * step.pods * (1 + (policy.failures + policy.interruptions if policy else 0))
-        tries += step.copies * driven
+        tries += step.copies * (step.pods * step.tries + driven)
     if not tries:
         return None
     because = "every try of every step, because finished pods count until they are deleted"
@@ -242,12 +244,10 @@ def charge_of(one: StepAdmission, quota: Quota) -> dict[str, Quantity]:
 
 def driver_admission(demand: Demand, policy: NamespacePolicy) -> Admission | None:
     """What the API server says to the pod that the engine runs before every step, when nothing else is there."""
-    pod = driver_pod(engine_of(demand.site, demand.engine))
-    if pod is None or not demand.steps:
+    if demand.driver is None or not demand.steps:
         return None
-    deadline = demand.pipeline.deadline
-    spec = {**pod["spec"], **({} if deadline is None else {"activeDeadlineSeconds": deadline.seconds})}
-    return policy.admit_alone({"metadata": {"name": f"{demand.pipeline.name}-driver"}, "spec": spec})
+    pod = demand.driver.pod
+    return policy.admit_alone({"metadata": {"name": f"{demand.name}-driver"}, "spec": pod["spec"]})
 
 
 def _charge(answer: Admission, quota: Quota) -> dict[str, Quantity]:
@@ -259,11 +259,12 @@ def _quoted(witness: Sequence[str]) -> str:
     return f'"{witness[0]}"' if witness else "the fan-out"
 
 
-def _scope(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity) -> LimitLine:
+def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity | None) -> LimitLine:
+    """One line; `alone` is what it must hold at least, None for an object of the engine's own."""
     hard, used = quota.hard[key], quota.used.get(key)
     peak = None if bound.value is None else bound.value * runs
     verdict: Verdict
-    if alone > hard or (key in (WORKFLOWS, RESULTS) and not hard):
+    if (not hard) if alone is None else alone > hard:
         verdict = "never"
     elif peak is None or used is None:
         verdict = "unknown"
@@ -287,7 +288,8 @@ def quota_findings(
 
     `safe` is the parallelism with which no line of the whole report waits.
     """
-    if scope.verdict == "always" or (scope.verdict == "never" and scope.resource not in (WORKFLOWS, RESULTS)):
+    made = _run_objects(demand).get(scope.resource)
+    if scope.verdict == "always" or (scope.verdict == "never" and made is None):
         return  # the step that is too much for a line is named on its own
     words = next(
         (
@@ -310,13 +312,8 @@ def quota_findings(
             kubernetes=words,
         )
         return
-    first = scope.witness[0].split(".")[0] if scope.witness else None
     where = (
-        demand.pipeline.where("steps" if first in demand.pipeline.steps else "exit", first or "", key=True)
-        if first
-        else Where()
-        if scope.resource == WORKFLOWS
-        else where_of_claims(demand)
+        demand.where(scope.witness[0]) if scope.witness else Where() if made is not None else where_of_claims(demand)
     )
     left = max(scope.hard - scope.used, Quantity.zero)
     if scope.peak is None:
@@ -331,8 +328,9 @@ def quota_findings(
     if scope.witness:
         together = asking(scope.witness)
     else:
-        together = "the run's own Workflow asks" if scope.resource == WORKFLOWS else "the claims of the run ask"
-    hint = waiting(demand.engine, "objects" if scope.resource in (COUNTED_PODS, RESULTS) else "quota")
+        together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
+    left_behind = scope.resource == COUNTED_PODS or (made is not None and made.per == "pod")
+    hint = facts_of(demand.engine).waits["objects" if left_behind else "quota"]
     if safe is not None:
         hint += f"\nalways admitted with parallel: {safe}"
     elif scope.safe_parallelism is not None:

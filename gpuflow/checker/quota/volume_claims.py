@@ -10,7 +10,6 @@ from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, did_you_mean
-from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.resources import read_map, read_maps
 
 SHARED_MODES: Final = {"ReadWriteMany", "ReadOnlyMany"}
@@ -38,13 +37,13 @@ def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
         return
     names = sorted(_name(body) for body in classes)
     ready = {_class_of(volume.body) for volume in cluster.of("PersistentVolume")}
-    for name, claim in demand.pipeline.claims.items():
-        wanted = claim.storage_class
+    for claim in demand.claims:
+        name, wanted = claim.name, claim.storage_class
         if wanted is None and not any(map(is_default, classes)) and "" not in ready:
             yield Finding(
                 "GF561",
                 f'claim "{name}" names no storage class, and the cluster has no default: it stays pending',
-                demand.pipeline.where("claims", name, key=True),
+                claim.where,
                 f"give it storage_class: {' or '.join(names)}" if names else "create a StorageClass",
                 kubernetes="no persistent volumes available for this claim and no storage class is set",
             )
@@ -53,7 +52,7 @@ def _unfilled(demand: Demand, cluster: Cluster) -> Iterator[Finding]:
             yield Finding(
                 "GF561",
                 f'claim "{name}" asks for storage class {wanted}, which does not exist: it stays pending',
-                demand.pipeline.where("claims", name, "storage_class"),
+                claim.class_where,
                 known,
                 kubernetes=f'storageclass.storage.k8s.io "{wanted}" not found',
             )
@@ -67,7 +66,7 @@ def _missing(
     if claims is None:
         return
     names = sorted(_name(body) for body in claims)
-    own = {run_claim_volume(name) for name in demand.pipeline.claims}
+    own = {claim.volume for claim in demand.claims}
     wanted: dict[str, list[str]] = {}
     for one in admissions:
         for volume in read_maps(one.step.pod["spec"].get("volumes"), "spec.volumes"):
@@ -75,12 +74,11 @@ def _missing(
             if claim is not None and volume["name"] not in own and claim not in names:
                 wanted.setdefault(claim, []).append(one.step.name)
     for claim, steps in wanted.items():
-        top = steps[0].split(".")[0]
         who = f'step "{steps[0]}" mounts' if len(steps) == 1 else f"steps {', '.join(steps)} mount"
         yield Finding(
             "GF561",
             f"{who} the claim {claim}, which does not exist in {namespace}: the pod stays pending",
-            demand.pipeline.where("steps" if top in demand.pipeline.steps else "exit", top, key=True),
+            demand.where(steps[0]),
             did_you_mean(claim, names) or "create the claim first",
             kubernetes=f'persistentvolumeclaim "{claim}" not found',
         )

@@ -10,20 +10,22 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.demands import Demand, StepDemand
-
-WRITERS = ("argo", "kubeflow")
+from gpuflow.demands.model import Pod
+from gpuflow.engines import facts_of
 
 
 def with_deadline(demand: Demand) -> Demand:
     """The demand with the pods as the engine will create them."""
-    deadline = demand.pipeline.deadline
-    if deadline is None or demand.engine not in WRITERS:
+    deadline = demand.deadline
+    if deadline is None or not facts_of(demand.engine).writes_active_deadline:
         return demand
 
-    def bounded(step: StepDemand) -> StepDemand:
-        if step.name.split(".")[0] in demand.pipeline.exit:
-            return step
-        spec: dict[str, Any] = {"activeDeadlineSeconds": deadline.seconds, **step.pod["spec"]}
-        return replace(step, pod={**step.pod, "spec": spec})
+    def bounded(pod: Pod) -> dict[str, Any]:
+        return {**pod, "spec": {"activeDeadlineSeconds": deadline.seconds, **pod["spec"]}}
 
-    return replace(demand, steps=tuple(map(bounded, demand.steps)))
+    def with_bound(step: StepDemand) -> StepDemand:
+        return replace(step, pod_sets=tuple(replace(each, pod=bounded(each.pod)) for each in step.pod_sets))
+
+    steps = tuple(step if step.is_exit else with_bound(step) for step in demand.steps)
+    driver = None if demand.driver is None else replace(demand.driver, pod=bounded(demand.driver.pod))
+    return replace(demand, steps=steps, driver=driver)

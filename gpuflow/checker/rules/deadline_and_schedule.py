@@ -8,7 +8,7 @@ from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding
-from gpuflow.pod.build import QUEUE_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL
 
 
 def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Iterator[Finding]:
@@ -16,7 +16,7 @@ def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Itera
 
     A step's own timeout is the pod's activeDeadlineSeconds, which the kubelet counts from the start of the pod.
     """
-    deadline = demand.pipeline.deadline
+    deadline = demand.deadline
     queued = [step.name for step in demand.steps if QUEUE_LABEL in step.pod["metadata"].get("labels", {})]
     short = [scope for scope in lines if scope.verdict == "may-queue"]
     if deadline is None or not (queued or short):
@@ -25,8 +25,8 @@ def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Itera
     who = f"{listed(held)} may have to wait" if held else f"{listed(queued)} may wait in a queue"
     yield Finding(
         "GF552",
-        f"the deadline of {deadline} keeps running while {who}",
-        demand.pipeline.where("deadline"),
+        f"the deadline of {deadline.text} keeps running while {who}",
+        deadline.where,
         "allow for waiting in the deadline, or limit the steps with timeout, which counts only while a pod runs",
         severity="warning" if short else "note",
     )
@@ -34,12 +34,11 @@ def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Itera
 
 def overlapping(demand: Demand, runs: int) -> Iterator[Finding]:
     """Runs that the schedule lets overlap, checked as one."""
-    schedule = demand.pipeline.schedule
-    if schedule is not None and schedule.concurrency == "allow" and runs == 1:
+    if demand.overlap is not None and runs == 1:
         yield Finding(
             "GF553",
-            f'runs may overlap (schedule "{schedule.cron}", concurrency: allow), and this check counts one run',
-            demand.pipeline.where("schedule"),
+            f"runs may overlap ({demand.overlap.because}), and this check counts one run",
+            demand.overlap.where,
             "--runs N counts N runs at once; concurrency: forbid allows one only",
             severity="note",
         )

@@ -8,10 +8,12 @@ from typing import Final, NamedTuple
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, charge_of
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed, where_of
-from gpuflow.demands import Demand, tree_of
+from gpuflow.demands import Demand
+from gpuflow.demands.model import summed
+from gpuflow.demands.peaks import tree_of
 from gpuflow.errors import Finding
 from gpuflow.graph import peak
-from gpuflow.pod.build import QUEUE_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
 
 MOST_UNITS: Final = 1_000_000
@@ -62,45 +64,55 @@ def gangs_above_quota(
     demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission]
 ) -> Iterator[Finding]:
     """Gangs of which every pod fits into a quota, and all of them together never."""
-    for one in admissions:
-        for _, quota in policy.quotas if one.step.pods > 1 and one.ever.allowed else ():
-            for key, amount in sorted(charge_of(one, quota).items()):
-                whole = amount * one.step.pods
-                if whole > quota.hard[key]:
-                    yield Finding(
-                        "GF501",
-                        f'step "{one.step.name}": a gang of {one.step.pods} pods asks for {whole} of {key}, and quota '
-                        f"{quota.name} allows at most {quota.hard[key]}",
-                        where_of(demand, one.step.name),
-                        f"{quota.hard[key].milli // amount.milli} such pods fit; or have the quota raised",
-                    )
+    for name, members in _admitted_gangs(demand, admissions).items():
+        pods = sum(one.step.pods for one in members)
+        for _, quota in policy.quotas:
+            whole = summed((charge_of(one, quota), one.step.pods) for one in members)
+            for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
+                way_out = "ask for less in it"
+                if len(members) == 1:
+                    way_out = f"{quota.hard[key].milli // charge_of(members[0], quota)[key].milli} such pods fit"
+                yield Finding(
+                    "GF501",
+                    f'step "{name}": a gang of {pods} pods asks for {whole[key]} of {key}, and quota '
+                    f"{quota.name} allows at most {quota.hard[key]}",
+                    where_of(demand, members[0].step.name),
+                    f"{way_out}; or have the quota raised",
+                )
+
+
+def _admitted_gangs(demand: Demand, admissions: Sequence[StepAdmission]) -> dict[str, list[StepAdmission]]:
+    """The gangs of which every pod is admitted, each with the answers to its pod sets."""
+    known = {one.step.name: one for one in admissions}
+    gangs = {name: [known[part.name] for part in parts] for name, parts in demand.gangs.items()}
+    return {name: members for name, members in gangs.items() if all(one.ever.allowed for one in members)}
 
 
 def deadlocks(
     demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int
 ) -> Iterator[Finding]:
     """Gangs that can each hold a part of a quota line, so that none ever gets the rest. Reported for one line."""
-    gangs = {one.step.name: one for one in admissions if one.step.pods > 1 and one.ever.allowed}
+    gangs = _admitted_gangs(demand, admissions)
     if not gangs:
         return
     for _, quota in policy.quotas:
-        charges = {name: charge_of(one, quota) for name, one in gangs.items()}
+        charges = {one.step.name: charge_of(one, quota) for members in gangs.values() for one in members}
         for key in sorted({key for charge in charges.values() for key in charge if not key.startswith("count/")}):
             used = quota.used.get(key)
             if used is None:
                 continue
             free = quota.hard[key] - used
             live = _live(demand, admissions, charges, key, runs)
-            parts = [Part(charges[name][key], gangs[name].step.pods, copies) for name, copies in live.items()]
-            if any(part.whole > quota.hard[key] for part in parts) or not may_block(parts, free):
+            parts = {name: part for name in live if (part := _part(gangs[name], charges, key, live[name]))}
+            held = list(parts.values())
+            if any(part.whole > quota.hard[key] for part in held) or not may_block(held, free):
                 continue
-            smallest = min(part.pod for part in parts)
-            enough = sum((part.pod * (part.copies * (part.pods - 1)) for part in parts), smallest)
+            enough = sum((part.most_held * part.copies for part in held), min(part.smallest for part in held))
             yield Finding(
                 "GF555",
-                f"{listed(list(live), 'gang')}: when they run at once, each can take a part of the {free} of {key} "
+                f"{listed(list(parts), 'gang')}: when they run at once, each can take a part of the {free} of {key} "
                 f"that quota {quota.name} leaves and wait forever for the rest",
-                where_of(demand, next(iter(live))),
+                where_of(demand, gangs[next(iter(parts))][0].step.name),
                 f"let one run at a time (needs, or parallel), or leave {enough} of {key} free for them",
                 severity="warning",
             )
@@ -113,10 +125,34 @@ class Part(NamedTuple):
     pod: Quantity
     pods: int
     copies: int
+    others: tuple[tuple[Quantity, int], ...] = ()
+    """Pods of the same gang that weigh something else, with their numbers."""
+
+    @property
+    def sets(self) -> tuple[tuple[Quantity, int], ...]:
+        return ((self.pod, self.pods), *self.others)
 
     @property
     def whole(self) -> Quantity:
-        return self.pod * self.pods
+        return sum((pod * pods for pod, pods in self.sets), Quantity.zero)
+
+    @property
+    def smallest(self) -> Quantity:
+        return min(pod for pod, _ in self.sets)
+
+    @property
+    def most_held(self) -> Quantity:
+        """What one gang holds at most while it still misses a pod."""
+        return self.whole - self.smallest
+
+
+def _part(
+    members: Sequence[StepAdmission], charges: Mapping[str, Mapping[str, Quantity]], key: str, copies: int
+) -> Part | None:
+    """A gang on one line of a quota; None when none of its pods counts there."""
+    weights = [(charges[one.step.name].get(key, Quantity.zero), one.step.pods) for one in members]
+    counted = [(weight, pods) for weight, pods in weights if weight]
+    return Part(*counted[0], copies, tuple(counted[1:])) if counted else None
 
 
 def _live(
@@ -127,9 +163,9 @@ def _live(
     runs: int,
 ) -> dict[str, int]:
     """The gangs that are alive together when they ask for most of the line, with their copies."""
-    usages = {one.step.name: charges.get(one.step.name, {}) for one in admissions}
-    found = peak(tree_of(demand.pipeline, [one.step for one in admissions], usages), key)
-    return {name: copies * runs for name, copies in found.live.items()}
+    usages = {one.step.name: summed([(charges.get(one.step.name, {}), one.step.pods)]) for one in admissions}
+    found = peak(tree_of(demand.graph, usages), key)
+    return {demand.by_name[name].part_of or name: copies * runs for name, copies in found.live.items()}
 
 
 def may_block(parts: Sequence[Part], free: Quantity) -> bool:
@@ -138,15 +174,33 @@ def may_block(parts: Sequence[Part], free: Quantity) -> bool:
     A subset sum over whole units; amounts that come in fractions or in bytes are not worked out.
     """
     room = free.value
-    if sum(part.copies for part in parts) < 2 or not 0 <= room <= MOST_UNITS or any(p.pod.milli % 1000 for p in parts):
+    in_pieces = any(pod.milli % 1000 for part in parts for pod, _ in part.sets)
+    if sum(part.copies for part in parts) < 2 or not 0 <= room <= MOST_UNITS or in_pieces:
         return False
-    smallest = min(part.pod.value for part in parts)
+    smallest = min(part.smallest.value for part in parts)
     if room < smallest:
         return False  # nothing can be held: they wait for others, not for each other
     reachable = 1
     for part in parts:
+        if part.others:
+            reachable = _with_mixed(reachable, part, room)
+            continue
         weight = part.pod.value
         for _ in range(min(part.copies * (part.pods - 1), room // weight)):
             reachable |= reachable << weight
     full = (1 << (room + 1)) - (1 << (room - smallest + 1))
     return bool(reachable & full)
+
+
+def _with_mixed(reachable: int, part: Part, room: int) -> int:
+    """What can be held when gangs whose pods differ hold some too: each misses a pod of one set or of another."""
+    for _ in range(min(part.copies, room // part.smallest.value)):
+        held = 0
+        for missing, _ in enumerate(part.sets):
+            one = reachable
+            for index, (pod, pods) in enumerate(part.sets):
+                for _ in range(min(pods - (index == missing), room // pod.value)):
+                    one |= one << pod.value
+            held |= one
+        reachable = held & ((1 << (room + 1)) - 1)
+    return reachable

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.quota.namespace import NamespacePolicy, driver_admission
 from gpuflow.demands import Demand
+from gpuflow.engines import facts_of
 from gpuflow.errors import Finding, Where
 
 
@@ -16,9 +17,9 @@ def refused_driver(demand: Demand, policy: NamespacePolicy) -> Iterator[Finding]
     if answer is not None and not answer.allowed:
         yield Finding(
             "GF508",
-            f"the driver pod that {demand.engine.capitalize()} runs before every step can never be admitted",
-            Where(demand.pipeline.source.file),
-            refusal_hint(answer, demand.site, demand.engine)
+            f"the driver pod that {facts_of(demand.engine).title} runs before every step can never be admitted",
+            Where(demand.file),
+            refusal_hint(answer, demand)
             or f"have the namespace's limits changed, or correct engines.{demand.engine}.driver in the site",
             kubernetes=answer.message,
         )

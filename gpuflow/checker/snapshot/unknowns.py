@@ -13,7 +13,7 @@ from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.fields import strays
 from gpuflow.errors import Finding, Where, did_you_mean
-from gpuflow.pod.build import QUEUE_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
 
 LIVE = "take a snapshot of the live cluster: gpuflow snapshot"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from gpuflow import yaml_tree
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
@@ -34,7 +35,6 @@ from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.admission.security import LABEL, LEVELS
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.resources import read_map, read_maps, read_texts
-from gpuflow.spec import yaml_tree
 
 Body = Mapping[str, Any]
 

@@ -5,28 +5,33 @@ Writing the file imports nothing of Airflow.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.facts import FACTS
-from gpuflow.targets.airflow.standalone import refuse_losses, standalone
+from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.refusals import partial_losses
+from gpuflow.targets.airflow.standalone import standalone
 from gpuflow.targets.airflow.text import dag_file
 from gpuflow.targets.frame import Artifact, Request, Target
+from gpuflow.targets.losses import Loss
 
 
 class Airflow(Target):
-    """One DAG file per pipeline."""
+    """One DAG file per pipeline; with --standalone one that imports nothing of gpuflow."""
 
     facts = FACTS
     capabilities = CAPABILITIES
+    options = AirflowOptions
 
-    def compile(self, request: Request) -> Artifact:
-        """The DAG file; with the option `standalone` one that imports nothing of gpuflow."""
-        alone = request.options.get("standalone") == "true"
-        if alone:
-            refuse_losses(request.pipeline)
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        return partial_losses(request)
+
+    def compile(self, request: Request) -> tuple[Artifact, ...]:
         dag = dag_of(request)
-        text = dag_file(standalone(dag) if alone else dag, request)
-        return Artifact(f"{request.pipeline.name.replace('-', '_')}.py", text)
+        text = dag_file(standalone(dag) if request.options_as(AirflowOptions).standalone else dag, request)
+        return (Artifact(f"{request.pipeline.name.replace('-', '_')}.py", text),)
 
 
 target = Airflow()

@@ -8,12 +8,12 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuflow.errors import fail
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.flow import Task, tasks_of, watched
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
+from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.pods import claim_stem
 from gpuflow.targets.airflow.python import Call, Name
 from gpuflow.targets.airflow.references import Scope
@@ -55,7 +55,7 @@ class Dag:
 def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
-    dag = Dag(_settings(pipeline, whole_run=request.options.get("standalone") == "true"))
+    dag = Dag(_settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone))
     root = Scope(pipeline)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}
@@ -139,7 +139,7 @@ def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
     if pipeline.deadline is not None and whole_run:
         settings["dagrun_timeout"] = span(pipeline.deadline)
     if pipeline.params:
-        settings["params"] = {name: _param(pipeline, name, param) for name, param in pipeline.params.items()}
+        settings["params"] = {name: _param(param) for name, param in pipeline.params.items()}
     settings["tags"] = ["gpuflow", *(f"{key}={value}" for key, value in pipeline.labels.items())]
     return settings
 
@@ -155,14 +155,7 @@ def _schedule(pipeline: Pipeline) -> Any:
     return Call("CronTriggerTimetable", (schedule.cron,), {"timezone": schedule.timezone})
 
 
-def _param(pipeline: Pipeline, name: str, param: Param) -> Call:
-    if param.required and (pipeline.schedule is not None or pipeline.on_data):
-        raise fail(
-            "GF301",
-            f'airflow starts "{pipeline.name}" by itself, and the parameter "{name}" has no default',
-            hint="give it a default, or start the pipeline by hand only",
-            where=pipeline.where("params", name, key=True),
-        )
+def _param(param: Param) -> Call:
     named: dict[str, Any] = _json_type(param)
     for key, bound in (("minimum", param.min), ("maximum", param.max)):
         if bound is not None:

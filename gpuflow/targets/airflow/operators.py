@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.errors import Where, fail
 from gpuflow.pod import is_supervised
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import upstream
-from gpuflow.spec.params import text_of
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
+from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.pods import on_demand, pod_data
 from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.airflow.python import Call, Infix, Method, Name
@@ -69,25 +66,9 @@ def item_list(task: Task, task_id: str, site: Site) -> Call:
         named |= {"within": [scope.lister, *needed], "keys": list(scope.keys)}
     if task.step.for_each:
         named["for_each"] = {scope.item_key(task.name, key): _source(task, key) for key in task.step.for_each}
-        if task.step.pipeline is not None or keeps_state(task.step, site):
-            refuse_twins(task.name, task.step.for_each, scope.pipeline.where("steps", task.name, "for_each"))
-            if is_dynamic(task.step):
-                named["distinct"] = True
+        if (task.step.pipeline is not None or keeps_state(task.step, site)) and is_dynamic(task.step):
+            named["distinct"] = True
     return Call("ListItems", (), {**named, **_flow(task)})
-
-
-def refuse_twins(name: str, sources: Mapping[str, Any], where: Where | None = None) -> None:
-    """Raise for equal items: what belongs to an item (checkpoints, counts, a sub-pipeline's outputs) is found by it."""
-    for key, source in sources.items():
-        values = source if isinstance(source, tuple) else ()
-        twice = next((text for text, count in Counter(map(text_of, values)).items() if count > 1), None)
-        if twice is not None:
-            raise fail(
-                "GF194",
-                f'step "{name}" runs twice over {twice} in "{key}", and airflow keeps the copies apart by their items',
-                hint="give every item a value of its own, such as a number beside it",
-                where=where,
-            )
 
 
 def fixed_items(task: Task) -> Any:
@@ -172,10 +153,10 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if limits:
         named["limits"] = limits
     named |= _deadlines(task)
-    if request.options.get("pools") == "true":
+    if request.options_as(AirflowOptions).pools:
         for pool, count in slots(step, site).items():
             named |= {"pool": pool, "pool_slots": count}
-    line = scope.pipeline.where("steps" if task.name in scope.pipeline.steps else "exit", task.name, key=True).line
+    line = scope.pipeline.where_step(task.name).line
     if request.pipeline.source.file is not None and line is not None and not scope.group:
         named["source"] = f"{request.shown_source}#L{line}"
     return named

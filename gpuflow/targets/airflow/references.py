@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.errors import fail
+from gpuflow.errors import Finding, GpuflowError
 from gpuflow.pod.expansion import escaped
 from gpuflow.spec import expression, flow
 from gpuflow.spec.params import text_of
@@ -38,6 +38,8 @@ class Scope:
     lister: str | None = None
     outer: Scope | None = None
     """The scope around it, when this is a sub-pipeline."""
+    refused: list[Finding] | None = field(default=None, compare=False)
+    """Gets what references cannot be, instead of an error at the first; shared with the scopes inside."""
 
     @property
     def root(self) -> Pipeline:
@@ -69,7 +71,7 @@ class Scope:
             bound.setdefault(key, param.default)
         keys = (*self.keys, *(self.item_key(name, key) for key in step.for_each or ()))
         lister = self.list_id(name) if self.opens_list(name) else self.lister
-        return Scope(step.pipeline, (*self.group, name), bound, keys, lister, self)
+        return Scope(step.pipeline, (*self.group, name), bound, keys, lister, self, self.refused)
 
     def opens_list(self, name: str) -> bool:
         """Whether the sub-pipeline that step `name` is runs for items of its own, or for some of those around it."""
@@ -126,12 +128,15 @@ class Scope:
         where = self.pipeline.where("steps", ref.step, "outputs", ref.name)
         if several and (declared.is_artifact or (step.for_each and outside)):
             what = "a list of artifacts" if declared.is_artifact else "a list of lists"
-            raise fail(
+            finding = Finding(
                 "GF301",
                 f'airflow does not carry {what}: "{ref.step}.{ref.name}" is one per item of a fan-out',
-                hint="let a step inside gather them, or pass the folder that holds them all",
-                where=where,
+                where,
+                "let a step inside gather them, or pass the folder that holds them all",
             )
+            if self.refused is None:
+                raise GpuflowError(finding)
+            self.refused.append(finding)
         if declared.is_artifact:
             return self.text(declared.uri)
         kind = () if declared.type == "string" else (declared.type,)

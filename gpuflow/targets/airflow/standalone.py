@@ -11,28 +11,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from gpuflow.errors import GpuflowError
 from gpuflow.pod.expansion import escaped
 from gpuflow.spec.params import text_of
-from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.python import Call, Method
-from gpuflow.targets.frame import losses
 
 QUEUE_SECONDS = 7 * 86400
 """How long a pod may wait for a node: the stock operator's two minutes would fail every queued step."""
 CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "pool", "pool_slots", "retry_delay",
            "retry_exponential_backoff", "max_retry_delay", "max_active_tis_per_dagrun", "outlets")  # fmt: skip
-
-
-def refuse_losses(pipeline: Pipeline) -> None:
-    """Everything the stock operators would lose of a pipeline, in one error."""
-    missing = [
-        loss for loss in losses(pipeline, {**CAPABILITIES, **STANDALONE_CANNOT}) if loss.construct in STANDALONE_CANNOT
-    ]
-    if missing:
-        raise GpuflowError(loss.finding("airflow --standalone") for loss in missing)
 
 
 def standalone(dag: Dag) -> Dag:

@@ -18,7 +18,7 @@ def dag_file(dag: Dag, request: Request) -> str:
     used = {"DAG"} | {name for name in _names([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
-    lines = [f"# {line}" for line in header(request, "airflow")]
+    lines = [f"# {line}" for line in header(request)]
     lines += ["", *_imports(used), ""]
     shared = Shared([made.call for made in dag.tasks])
     lines += [f"{name} = {source(value, '', len(name) + 3)}" for name, value in shared.constants.items()]

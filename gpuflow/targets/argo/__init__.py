@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from gpuflow.errors import Finding
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.facts import FACTS
-from gpuflow.targets.frame import Artifact, Request, Target
+from gpuflow.targets.argo.kustomize import kustomized
+from gpuflow.targets.argo.notes import request_notes
+from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.refusals import partial_losses
+from gpuflow.targets.frame import Artifact, Batch, Request, Target
+from gpuflow.targets.losses import Loss
 
 
 class Argo(Target):
@@ -15,16 +20,22 @@ class Argo(Target):
 
     facts = FACTS
     capabilities = CAPABILITIES
+    options = ArgoOptions
+    separator = "---\n"
+
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        return partial_losses(request)
 
     def notes(self, request: Request) -> Iterable[Finding]:
-        from gpuflow.targets.argo.notes import request_notes
-
         return request_notes(request)
 
-    def compile(self, request: Request) -> Artifact:
+    def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.argo.workflow import compile_request  # loads Hera
 
-        return compile_request(request)
+        return (compile_request(request),)
+
+    def beside(self, batch: Batch) -> Iterable[Artifact]:
+        return kustomized(batch)
 
 
 target = Argo()

@@ -15,11 +15,13 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.argo.capabilities import CAPABILITIES
+from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG
+from gpuflow.targets.argo.refusals import step_findings
 from gpuflow.targets.argo.spelling import ITEM, Inputs, safe, text_value, without_tags
 from gpuflow.targets.argo.templates import step_template
-from gpuflow.targets.frame import losses
 from gpuflow.targets.keywords import keywords_of, refuse_flow
+from gpuflow.targets.losses import construct_losses
 
 FLOW = {
     "for_each": "with_items or with_param of the task",
@@ -57,9 +59,10 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
     refuse_flow(step, FLOW, "claim and volume_claim_templates of the workflow")
     names: dict[Ref, str] = dict(keywords_of(step))
     pipeline = _around(step, name, tuple(names))
-    missing = losses(pipeline, CAPABILITIES)
+    missing = [loss.refusal() for loss in construct_losses(pipeline, CAPABILITIES, FACTS.name)]
+    missing += step_findings(pipeline, name, site)
     if missing:
-        raise GpuflowError(loss.finding("argo") for loss in missing)
+        raise GpuflowError(missing)
     inputs = Keywords(names)
     template = step_template(pipeline, name, name, site, inputs=inputs, within=_apart(names.values()))[0]
     if keeps_state(step, site):  # whoever calls the template by its name alone is its only caller

@@ -25,6 +25,7 @@ FACTS = EngineFacts(
         "objects": "Finished pods count until they are deleted: set podGC in Argo's workflowDefaults, or delete old "
         "workflows.",
     },
+    caps_pods=True,
     writes_active_deadline=True,
     objects_per_run=OBJECTS,
     avoids_nodes_of="attempts",

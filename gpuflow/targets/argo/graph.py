@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuflow.errors import fail
 from gpuflow.site import Site
 from gpuflow.spec.flow import may_be_skipped, upstream
 from gpuflow.spec.params import text_of
@@ -16,7 +15,7 @@ from gpuflow.spec.types import condition_types, output_types, reference_type
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.exports import export_template, exported, exported_value, is_late, with_exports
 from gpuflow.targets.argo.loop_template import loop_template, needs_template
-from gpuflow.targets.argo.loops import is_quoted, is_static, is_written, item_reading, loop, refuse_items
+from gpuflow.targets.argo.loops import is_quoted, is_static, is_written, item_reading, loop
 from gpuflow.targets.argo.names import Names
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG, asks_place, place_of, with_place
 from gpuflow.targets.argo.spelling import (
@@ -120,9 +119,7 @@ class Templates:
         step = pipeline.effective(name)
         place = len(self.found)
         title, inputs = self._step(pipeline, name, prefix, wanted, nested=nested)
-        defaults = _skipped_outputs(pipeline) if step.if_skipped == "run" else NO_DEFAULTS
-        if step.for_each:
-            refuse_items(pipeline, name, step)
+        defaults = skipped_outputs(pipeline) if step.if_skipped == "run" else NO_DEFAULTS
         task: dict[str, Any] = {
             "name": name,
             "template": title,
@@ -146,7 +143,7 @@ class Templates:
         return {key: value for key, value in task.items() if value}
 
 
-def _skipped_outputs(pipeline: Pipeline) -> Defaults:
+def skipped_outputs(pipeline: Pipeline) -> Defaults:
     """What others read when a step was skipped: its outputs' defaults, and of a fan-out no values at all. Argo also
     skips a fan-out over a list that turns out to be empty."""
     skipped = may_be_skipped(pipeline)
@@ -250,16 +247,9 @@ def _listed(pipeline: Pipeline, ref: Ref, value: str) -> str:
 
 def _nested_outputs(pipeline: Pipeline) -> dict[str, Any]:
     parameters = []
-    defaults, skipped = _skipped_outputs(pipeline), may_be_skipped(pipeline)
+    defaults = skipped_outputs(pipeline)
     for name, ref in pipeline.outputs.items():
         assert isinstance(ref, OutputRef)
-        if ref.step in skipped and ref not in defaults:
-            raise fail(
-                "GF190",
-                f'the output "{name}" would be missing when "{ref.step}" is skipped, which Argo calls an error',
-                where=pipeline.where("outputs", name),
-                hint=f'give the output {ref.name} of "{ref.step}" a default',
-            )
         source = {"parameter": argument(ref, nested=True, single_item=False)}
         if ref in defaults:
             source["default"] = defaults[ref]

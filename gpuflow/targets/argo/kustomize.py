@@ -6,14 +6,16 @@ somebody wrote or changed by hand is refused, because writing over it would take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any
 
 import yaml
 
 from gpuflow.emit import emit
-from gpuflow.errors import Finding, Where
+from gpuflow.errors import Finding, GpuflowError, Where, fail
+from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.frame import Artifact, Batch
 from gpuflow.version import __version__
 
 NAME = "kustomization.yaml"
@@ -34,6 +36,30 @@ def kustomization(names: Iterable[str], namespace: str | None) -> str:
         f"{MADE}{__version__}: the compiled files of this folder.\n"
         "# Do not edit: compile again with --kustomization, and put what is yours into an overlay.\n" + emit(document)
     )
+
+
+def kustomized(batch: Batch) -> Iterator[Artifact]:
+    """The kustomization of all that is compiled, when it is asked for. One that somebody else wrote is kept."""
+    options: ArgoOptions = batch.options or ArgoOptions()
+    if not options.kustomization:
+        return
+    where = Where("gpuflow compile")
+    if batch.folder is None:
+        raise fail("GF903", "--kustomization is for --target argo with a folder at -o", where=where)
+    if options.kind == "Workflow":
+        hint = "compile WorkflowTemplates, and start runs with argo submit --from"
+        raise fail("GF903", "a Workflow has no name yet, so kustomize cannot list it", where=where, hint=hint)
+    names = [artifact.name for artifact in batch.artifacts]
+    if NAME in names:
+        text = f"a pipeline would be written to {batch.folder / NAME}, as would the kustomization"
+        raise fail("GF304", text, where=where, hint=f'do not call a pipeline "{PurePath(NAME).stem}"')
+    present = batch.present()
+    foreign = refusals(batch.folder, present)
+    if foreign:
+        raise GpuflowError(foreign)
+    # A cluster-wide template has no namespace, and kustomize would give it one.
+    namespace = None if options.kind == "ClusterWorkflowTemplate" else batch.namespace
+    yield Artifact(NAME, kustomization(names, namespace), tuple(left_over(batch.folder, present, names)))
 
 
 def refusals(folder: PurePath, present: Mapping[str, str]) -> list[Finding]:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
-from gpuflow.errors import fail
+from gpuflow.errors import Finding, Where
 from gpuflow.pod.expansion import escaped
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
@@ -101,21 +102,19 @@ def is_quoted(step: Step, name: str) -> bool:
     return any(json.dumps(text)[1:-1] != text for text in texts)
 
 
-def refuse_items(pipeline: Pipeline, name: str, step: Step) -> None:
+def item_findings(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding]:
     """Items that Argo cannot carry: it quotes what it replaces as Go does, which is not JSON for the unprintable."""
-    where = pipeline.where("steps", name, "for_each")
+    where = pipeline.where("steps", name, "for_each") if step.for_each else Where()
     written = [source for source in (step.for_each or {}).values() if not _is_open(source)]
     for text in (text_of(value) for source in written for value in _values(source)):
         if not all(character.isprintable() or character in "\n\t\r" for character in text):
-            raise fail(
-                "GF306", f'step "{name}": Argo cannot carry the item {text!r}', where=where, hint="use printable text"
-            )
-        if step.pipeline is not None and is_static(step) and _hidden(text) != text:
-            raise fail(
+            yield Finding("GF306", f'step "{name}": Argo cannot carry the item {text!r}', where, "use printable text")
+        elif step.pipeline is not None and is_static(step) and _hidden(text) != text:
+            yield Finding(
                 "GF306",
                 f'step "{name}": the item {text!r} cannot be handed to a sub-pipeline',
-                where=where,
-                hint="hand items with $ or { over by a parameter instead",
+                where,
+                "hand items with $ or { over by a parameter instead",
             )
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.plan import plan_of
 from gpuflow.pod.later_attempts import falls_back
 from gpuflow.pod.supervision import counts_budgets
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.targets.frame import Request, named_steps
+from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import named_steps
 
 
 def shares_one_count(step: Step, site: Site) -> bool:
@@ -66,22 +69,18 @@ NOTES: tuple[tuple[str, Applies, str, str], ...] = (
 
 def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
     """One note for each thing that holds, with the steps it holds for."""
-    steps = {name: pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)}
-    for field, applies, text, hint in NOTES:
-        found = [name for name, step in steps.items() if step.runs_container and applies(step, site)]
-        if found:
-            section = "steps" if found[0] in pipeline.steps else "exit"
-            where = pipeline.where(section, found[0], field)
-            yield Finding("GF305", f"{named_steps(tuple(found))}: {text}", where, hint, "note")
-    for step in steps.values():
-        if step.pipeline is not None:
-            yield from notes(step.pipeline, site)
+    for _, steps in plan_of(pipeline, site).pipelines:
+        for field, applies, text, hint in NOTES:
+            found = [each for each in steps if each.kind == "container" and applies(each.step, site)]
+            if found:
+                names = tuple(each.own_name for each in found)
+                yield Finding("GF305", f"{named_steps(names)}: {text}", found[0].where(field), hint, "note")
 
 
 def request_notes(request: Request) -> Iterator[Finding]:
     """Those about the pipeline, and what the kind that is asked for leaves out."""
     yield from notes(request.pipeline, request.site)
-    kind = request.options.get("as")
+    kind = request.options_as(ArgoOptions).kind
     if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
         text = f"schedule: a {kind} has none, so nothing starts it by the clock"
         where = request.pipeline.where("schedule")

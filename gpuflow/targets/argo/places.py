@@ -11,6 +11,7 @@ from typing import Any
 
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
+from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef
@@ -22,8 +23,7 @@ PLACE_TAG = f"{{{{inputs.parameters.{PLACE}}}}}"
 
 def asks_place(pipeline: Pipeline, site: Site) -> bool:
     """Whether a step of the sub-pipeline keeps state that must not be that of another copy."""
-    steps = [pipeline.effective(name) for name in pipeline.steps]
-    return any(asks_place(step.pipeline, site) if step.pipeline else keeps_state(step, site) for step in steps)
+    return any(step.runs_container and keeps_state(step, site) for _, step in every_step(pipeline))
 
 
 def place_of(name: str, step: Step, site: Site, *, nested: bool) -> str | None:

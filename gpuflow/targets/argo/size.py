@@ -12,11 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.demands import copies_of
 from gpuflow.errors import Finding, Where
-from gpuflow.spec.flow import called
-from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.step import Step
+from gpuflow.plan import Plan
+from gpuflow.pod.later_attempts import attempts
 
 LARGEST = 1 << 20
 """The controller's MAX_WORKFLOW_SIZE when nobody has changed it."""
@@ -53,30 +51,22 @@ class Nodes:
         return self.once + self.retries * POD_BYTES
 
 
-def nodes_of(pipeline: Pipeline) -> Nodes:
-    """The nodes of a run. A loop over something only the run knows counts once."""
+def nodes_of(plan: Plan, within: str = "") -> Nodes:
+    """The nodes of a run, or of a sub-pipeline. A loop over something only the run knows counts once."""
     total = Nodes(groups=1)
-    for name in (*pipeline.steps, *pipeline.exit):
-        step = pipeline.effective(name)
-        one = _step(pipeline, step)
-        if step.for_each:
-            copies = copies_of(pipeline, step, name)
-            one = Nodes(groups=1) + one.times(copies if isinstance(copies, int) else 1)
+    for each in plan.inside[within]:
+        retries = attempts(each.step.retry) if each.kind == "container" else 0
+        one = nodes_of(plan, each.name) if each.kind == "pipeline" else Nodes(1, 1 if retries else 0, retries)
+        if each.step.for_each:
+            one = Nodes(groups=1) + one.times(each.copies if isinstance(each.copies, int) else 1)
         total += one
     return total
 
 
-def _step(pipeline: Pipeline, step: Step) -> Nodes:
-    if step.pipeline is not None:
-        return nodes_of(called(pipeline, step))
-    retries = step.retry.failures + step.retry.interruptions if step.retry and step.runs_container else 0
-    return Nodes(1, 1 if retries else 0, retries)
-
-
-def size_findings(pipeline: Pipeline, manifest: Mapping[str, Any]) -> tuple[Finding, ...]:
+def size_findings(plan: Plan, manifest: Mapping[str, Any]) -> tuple[Finding, ...]:
     """A warning when a run's object could pass what Argo's controller keeps."""
     written = len(json.dumps(manifest, separators=(",", ":"), ensure_ascii=False).encode())
-    nodes = nodes_of(pipeline)
+    nodes = nodes_of(plan)
     if written + nodes.most <= LARGEST:
         return ()
     text = (
@@ -93,7 +83,7 @@ def size_findings(pipeline: Pipeline, manifest: Mapping[str, Any]) -> tuple[Find
             f"even packed it would take about {_mib(packed)}: split the pipeline, or have the controller keep "
             "the state of nodes in a database (persistence.nodeStatusOffLoad)"
         )
-    return (Finding("GF311", text, Where(pipeline.source.file), hint, "warning"),)
+    return (Finding("GF311", text, Where(plan.pipeline.source.file), hint, "warning"),)
 
 
 def _mib(size: int) -> str:

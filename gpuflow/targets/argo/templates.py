@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.errors import fail
+from gpuflow.errors import Finding
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.later_attempts import falls_back, off_spot
 from gpuflow.pod.supervision import counts_budgets, keeps_state
@@ -36,12 +36,8 @@ NATIVE = (
     "tolerations",
 )
 """Fields that stand in a template as they stand in a pod."""
-PATCHED = (
-    "hostIPC", "hostNetwork", "imagePullSecrets", "resourceClaims", "runtimeClassName", "terminationGracePeriodSeconds",
-    "topologySpreadConstraints",
-)  # fmt: skip
-"""Fields that a template does not have; Argo merges them into the pod."""
 SET_BY_ARGO = ("restartPolicy",)
+"""All other fields of a pod stand in `podSpecPatch`, which Argo merges into the pod."""
 
 
 def step_template(
@@ -57,9 +53,8 @@ def step_template(
     inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
     pod = pod_for(pipeline, name, site, inputs, replace(ENGINE, within=within))
-    _refuse_stray_tags(pipeline, name, pod)
     spec = dict(pod["spec"])
-    later = _later(pipeline, name, site, pod["spec"])
+    later = later_fields(pipeline, name, site, pod["spec"])
     (main,) = spec.pop("containers")
     init = spec.pop("initContainers", [])
     volumes = [volume for volume in spec.pop("volumes", []) if not _is_run_claim(volume, pipeline)]
@@ -69,7 +64,7 @@ def step_template(
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
-        "outputs": _outputs(pipeline, name, step),
+        "outputs": _outputs(step),
         "metadata": pod["metadata"],
         "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
         "activeDeadlineSeconds": deadline,
@@ -90,7 +85,7 @@ def step_template(
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 
-def _later(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> dict[str, str]:
+def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]) -> dict[str, str]:
     """What the pod of a later attempt has instead, by field of the pod's spec."""
     step = pipeline.effective(name)
     fields: dict[str, str] = {}
@@ -110,18 +105,18 @@ def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     return {**container, "env": [BRACE_ENV, *container.get("env", [])]}
 
 
-def _refuse_stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> None:
+def stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> Iterator[Finding]:
     """Argo replaces tags in every field; outside commands and variables there is no way to hide them."""
     if b"{{" not in marshal.dumps(pod, 2):
         return
-    where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+    where = pipeline.where_step(name)
     for path, text in _strings(pod, ()):
         if "{{" in text and not {"command", "env"} & set(path):
-            raise fail(
+            yield Finding(
                 "GF306",
                 f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
-                where=where,
-                hint="only commands, arguments, scripts and variables can hold {{",
+                where,
+                "only commands, arguments, scripts and variables can hold {{",
             )
 
 
@@ -137,12 +132,7 @@ def _strings(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[st
 
 
 def _patch(rest: dict[str, Any], later: dict[str, str]) -> str | None:
-    for field in SET_BY_ARGO:
-        rest.pop(field, None)
-    patch = {field: rest.pop(field) for field in PATCHED if field in rest}
-    if rest:
-        raise AssertionError(f"pod fields without a place in an Argo template: {sorted(rest)}")
-    return pod_patch(patch, later)
+    return pod_patch({field: value for field, value in rest.items() if field not in SET_BY_ARGO}, later)
 
 
 def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
@@ -150,21 +140,13 @@ def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
     return any(volume["name"] == run_claim_volume(claim) for claim in pipeline.claims)
 
 
-def _outputs(pipeline: Pipeline, name: str, step: Step) -> dict[str, Any] | None:
+def _outputs(step: Step) -> dict[str, Any] | None:
     parameters = []
     for output_name, output in step.outputs.items():
         # Others read the URI of an artifact; the supervisor writes it beside the file or directory.
         source: dict[str, Any] = {"path": f"{FACTS.outputs_dir}/{output_name}" + (".uri" if output.is_artifact else "")}
         if output.default is not None:
             source["default"] = text_of(output.default)
-            if "{{" in source["default"]:
-                raise fail(
-                    "GF306",
-                    f'step "{name}": Argo would replace the tag in the default of {output_name}: '
-                    f"{source['default'][:60]!r}",
-                    where=pipeline.where("steps", name, "outputs", output_name, "default"),
-                    hint="write the default without {{, or let the step write it",
-                )
         parameters.append({"name": output_name, "valueFrom": source})
     return {"parameters": parameters} if parameters else None
 
@@ -173,11 +155,4 @@ def approval_template(pipeline: Pipeline, name: str, title: str) -> dict[str, An
     """A node that waits until somebody resumes it."""
     step = pipeline.effective(name)
     assert step.approval is not None
-    if "{{" in step.approval.message:
-        raise fail(
-            "GF306",
-            f'step "{name}": Argo would replace the tag in what is asked: {step.approval.message[:60]!r}',
-            where=pipeline.where("steps", name, "approval"),
-            hint="ask without {{",
-        )
     return {"name": title, "annotations": {"gpuflow.dev/approval": step.approval.message}, "suspend": {}}

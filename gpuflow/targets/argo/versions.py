@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gpuflow.errors import Where, fail
+from gpuflow.errors import Finding, Where
 from gpuflow.site import Site
 
 OLDEST = (3, 7)
@@ -21,20 +21,23 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 
 def version(site: Site) -> tuple[int, int]:
-    """The site's Argo. Refuses one that would drop or misread what is written."""
+    """The site's Argo."""
+    found = _VERSION.fullmatch(site.engine("argo").version or "")
+    return (int(found[1]), int(found[2])) if found is not None else NEWEST
+
+
+def version_finding(site: Site) -> Finding | None:
+    """A site whose Argo would drop or misread what is written."""
     said = site.engine("argo").version
-    if said is None:
-        return NEWEST
-    found = _VERSION.fullmatch(said)
-    if found is None or (int(found[1]), int(found[2])) < OLDEST:
-        what = "is no version such as 4.0" if found is None else "is older than 3.7"
-        raise fail(
-            "GF308",
-            f'site "{site.name}" runs Argo {said}, which {what}',
-            where=Where(site.source.file),
-            hint="artefacts are for Argo 3.7 and later: correct engines.argo.version, or upgrade Argo",
-        )
-    return int(found[1]), int(found[2])
+    if said is None or (_VERSION.fullmatch(said) and version(site) >= OLDEST):
+        return None
+    what = "is older than 3.7" if _VERSION.fullmatch(said) else "is no version such as 4.0"
+    return Finding(
+        "GF308",
+        f'site "{site.name}" runs Argo {said}, which {what}',
+        Where(site.source.file),
+        "artifacts are for Argo 3.7 and later: correct engines.argo.version, or upgrade Argo",
+    )
 
 
 def for_version(manifest: dict[str, Any], site: Site) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.models import KINDS, check_against_hera
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.semaphores import reason
 from gpuflow.targets.argo.sharing import shared
 from gpuflow.targets.argo.size import size_findings
@@ -28,17 +29,16 @@ TEMPLATES = ("WorkflowTemplate", "ClusterWorkflowTemplate")
 def compile_request(request: Request) -> Artifact:
     """The manifest as YAML, with what a reader should know above it."""
     manifest = for_version(build(request), request.site)
-    fitted = [request.options["fit"]] if "fit" in request.options else []
-    waiting = reason(request.pipeline, request.site, request.options.get("semaphores"))
-    comment = "".join(f"# {line}\n" for line in (*header(request, FACTS.name), *fitted, *waiting))
-    findings = size_findings(request.pipeline, manifest)
+    waiting = reason(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
+    comment = "".join(f"# {line}\n" for line in (*header(request), *waiting))
+    findings = size_findings(request.plan, manifest)
     return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
 
 
 def build(request: Request) -> dict[str, Any]:
     """The manifest as plain data, exactly what Hera's own model of it says."""
     pipeline = request.pipeline
-    kind = request.options.get("as") or ("CronWorkflow" if pipeline.schedule else "WorkflowTemplate")
+    kind = request.options_as(ArgoOptions).kind or ("CronWorkflow" if pipeline.schedule else "WorkflowTemplate")
     if kind not in KINDS:
         raise fail(
             "GF903",
@@ -66,7 +66,7 @@ def build(request: Request) -> dict[str, Any]:
 
 def _workflow_spec(request: Request) -> dict[str, Any]:
     pipeline = request.pipeline
-    templates = Templates(request.site, request.options.get("semaphores"))
+    templates = Templates(request.site, request.options_as(ArgoOptions).semaphores)
     templates.dag(pipeline, MAIN, nested=False)
     if pipeline.exit:
         templates.exit(pipeline)
@@ -76,7 +76,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
-        "serviceAccountName": request.site.engine("argo").service_account,
+        "serviceAccountName": request.site.engine(FACTS.name).service_account,
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": shared(templates.found, (MAIN, EXIT)),
@@ -87,7 +87,6 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
 def _arguments(pipeline: Pipeline) -> dict[str, Any] | None:
     parameters = []
     for name, param in pipeline.params.items():
-        _refuse_open_tags(pipeline, name)
         entry: dict[str, Any] = {"name": name}
         if not param.required:
             entry["value"] = text_of(param.default)
@@ -97,20 +96,6 @@ def _arguments(pipeline: Pipeline) -> dict[str, Any] | None:
             entry["description"] = param.description
         parameters.append(entry)
     return {"parameters": parameters} if parameters else None
-
-
-def _refuse_open_tags(pipeline: Pipeline, name: str) -> None:
-    """Argo reads an expression from `{{=` to the next `}}`, also into the next field, and then starts no run."""
-    param = pipeline.params[name]
-    values = [] if param.required else [param.default]
-    for text in map(text_of, (*values, *(param.enum or ()), param.description or "")):
-        if "{{=" in text and "}}" not in text[text.rindex("{{=") :]:
-            raise fail(
-                "GF306",
-                f'parameter "{name}": Argo would read an expression from {{{{= to the next }}}}: {text[:60]!r}',
-                where=pipeline.where("params", name),
-                hint="close it with }}, or write a space between {{ and =",
-            )
 
 
 def _claims(pipeline: Pipeline) -> list[dict[str, Any]]:
@@ -131,14 +116,6 @@ def _cron_spec(pipeline: Pipeline, spec: dict[str, Any], labels: dict[str, str])
             "a CronWorkflow needs a schedule",
             where=Where(pipeline.source.file),
             hint="add schedule: to the pipeline",
-        )
-    missing = next((name for name, param in pipeline.params.items() if param.required), None)
-    if missing is not None:
-        raise fail(
-            "GF301",
-            f'argo starts "{pipeline.name}" by itself, and the parameter "{missing}" has no default',
-            where=pipeline.where("params", missing),
-            hint="give it a default, or compile with --as WorkflowTemplate, to be started by hand only",
         )
     cron: dict[str, Any] = {
         "schedules": [go_cron(schedule.cron)],

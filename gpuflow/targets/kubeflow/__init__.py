@@ -13,21 +13,29 @@ from gpuflow.targets.frame import Artifact, Request, Target
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import notes
+from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.refusals import partial_losses
+from gpuflow.targets.losses import Loss
 
 
 class Kubeflow(Target):
-    """One IR document per pipeline."""
+    """One package per pipeline."""
 
     facts = FACTS
     capabilities = CAPABILITIES
+    options = KubeflowOptions
+    separator = None
+
+    def partial_losses(self, request: Request) -> Iterable[Loss]:
+        return partial_losses(request.pipeline, request.site)
 
     def notes(self, request: Request) -> Iterable[Finding]:
         return notes(request.pipeline)
 
-    def compile(self, request: Request) -> Artifact:
+    def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.kubeflow.document import compile_request  # loads kfp
 
-        return compile_request(request)
+        return (compile_request(request),)
 
 
 target = Kubeflow()

@@ -13,15 +13,16 @@ from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
-from gpuflow.targets.frame import losses
 from gpuflow.targets.keywords import keywords_of, refuse_flow
 from gpuflow.targets.kubeflow.build import ENGINE
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.container import container_spec
+from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import RUN_ID, Channel, placeholder
-from gpuflow.targets.kubeflow.pods import executor_config, refuse_volume_names
-from gpuflow.targets.kubeflow.refusals import omissions, refusals
+from gpuflow.targets.kubeflow.pods import executor_config
+from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
+from gpuflow.targets.losses import construct_losses
 
 RUN_ID_INPUT = "pipeline_run_id"
 COPY_INPUTS = {"pipeline_task_id": "{{$.pipeline_task_uuid}}", "pipeline_task_name": "{{$.pipeline_task_name}}"}
@@ -58,10 +59,9 @@ def alone(step: Step, site: Site, name: str) -> Alone:
         )
     refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
     pipeline = Pipeline.model_construct(name=name, steps={name: step})
-    missing = [loss.finding("kubeflow") for loss in losses(pipeline, CAPABILITIES)]
-    missing += [*refusals(pipeline), *omissions(pipeline)]
+    missing = [*construct_losses(pipeline, CAPABILITIES, FACTS.name), *partial_losses(pipeline, site)]
     if missing:
-        raise GpuflowError(missing)
+        raise GpuflowError(loss.refusal() for loss in missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))
     taken = sorted({RUN_ID_INPUT, *COPY_INPUTS} & {*inputs.values()})
     if taken:
@@ -69,7 +69,6 @@ def alone(step: Step, site: Site, name: str) -> Alone:
     spelling = KubeflowSpelling({**inputs, RunRef("id"): RUN_ID_INPUT}.__getitem__)
     copies = COPY_INPUTS if keeps_state(step, site) else {}
     pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, within="-".join(map(placeholder, copies))))
-    refuse_volume_names(pod)
     container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
     known = {RUN_ID_INPUT: RUN_ID, **copies} if RunRef("id") in spelling.used else {}
     return Alone(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known)

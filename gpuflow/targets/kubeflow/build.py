@@ -6,24 +6,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.errors import GpuflowError
 from gpuflow.graph.order import order
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
+from gpuflow.spec.expression import asks_item
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.types import output_types
-from gpuflow.targets.kubeflow.conditions import asks_item
-from gpuflow.targets.kubeflow.container import STATES, container_spec
+from gpuflow.targets.kubeflow.command import STATES
+from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
-from gpuflow.targets.kubeflow.pods import claim_channels, executor_config, refuse_volume_names
+from gpuflow.targets.kubeflow.pods import claim_channels, executor_config
 from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
@@ -135,14 +135,7 @@ class Builder:
         spelling = KubeflowSpelling()
         pod = pod_for(self.pipeline, name, self.site, spelling, replace(ENGINE, within=self.prefix.rstrip("-")))
         claims = claim_channels(pod, self.claim_volumes)
-        try:
-            refuse_volume_names(pod)
-            container = container_spec(pod["spec"]["containers"][0], on=step.on, outputs=tuple(step.outputs))
-        except GpuflowError as refusal:
-            where = self.pipeline.where("steps" if name in self.pipeline.steps else "exit", name, key=True)
-            raise GpuflowError(
-                replace(found, where=where, message=f'step "{name}": {found.message}') for found in refusal.findings
-            ) from None
+        container = container_spec(pod["spec"]["containers"][0], on=step.on, outputs=tuple(step.outputs))
         self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
         self.configs[f"exec-{label}"] = executor_config(pod, named)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.site import Site
+from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.cron import go_cron
 
@@ -56,9 +57,7 @@ def run_calls(
 
 def accounts(pipeline: Pipeline) -> set[str | None]:
     """The service accounts that steps ask for, those of sub-pipelines too; KFP gives a run one."""
-    steps = [pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)]
-    inner = [accounts(step.pipeline) for step in steps if step.pipeline is not None]
-    return {step.service_account for step in steps if step.runs_container}.union(*inner)
+    return {step.service_account for _, step in every_step(pipeline) if step.runs_container}
 
 
 def _call(function: str, *arguments: Any, **named: Any) -> str:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from gpuflow.spec.expression import Compare, Expression, Literal, Logic, Member, Not, Reference, references
-from gpuflow.spec.text import ItemRef
+from gpuflow.spec.expression import Compare, Expression, Literal, Logic, Member, Not, Reference
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, channel_name
 from gpuflow.targets.kubeflow.values import Type
@@ -18,11 +17,6 @@ from gpuflow.targets.kubeflow.values import Type
 _INT: Type = ir.ParameterType.NUMBER_INTEGER
 _DOUBLE: Type = ir.ParameterType.NUMBER_DOUBLE
 _LOGIC = {"and": " && ", "or": " || "}
-
-
-def asks_item(tree: Expression | None) -> bool:
-    """Whether a condition is about the item of a fan-out, so that every copy has its own answer."""
-    return tree is not None and any(isinstance(found.ref, ItemRef) for found in references(tree))
 
 
 class Cel:

@@ -1,39 +1,24 @@
-"""A pod's main container as KFP's container spec.
-
-KFP has no working directory and no references in environment variables: both are set by small programs that every image
-with a shell has (`sh`, `env`) and that then become the command.
-"""
+"""A pod's main container as KFP's container spec."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gpuflow.quantity import NANO, Quantity
+from gpuflow.targets.kubeflow.command import PLACEHOLDER, command_words
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import StatusRef, input_name, placeholder
-from gpuflow.targets.kubeflow.text import BRACE, refuse_placeholders
+from gpuflow.targets.kubeflow.text import BRACE
 
 _Container: Any = ir.PipelineDeploymentConfig.PipelineContainerSpec
 _Resources: Any = _Container.ResourceSpec
-_PLACEHOLDER = "{{$."
 _GIGA = 10**9
-
-ENTER = 'cd "$0" && exec "$@"'
-"""Starts a command in a directory."""
-RUN_AS_IT_IS = 'exec "$0" "$@"'
-"""Starts a command whose name `env` would take for an assignment."""
-WHEN_STATUS = 'case "$0" in %s) exec "$@";; esac'
-"""Starts a command when KFP's final status says so; KFP has no exit step for one outcome only."""
-STATES = {"failure": ("FAILED",), "success": ("SUCCEEDED", "COMPLETE")}
-"""The states of KFP's tasks for each outcome; a backend that keeps them in ML Metadata has its word for success."""
 
 
 def container_spec(main: dict[str, Any], *, on: str | None = None, outputs: tuple[str, ...] = ()) -> Any:
     """The typed container spec. `on`: an exit step for one outcome; `outputs`: values KFP's launcher looks for."""
     env = main.get("env", [])
-    plain = [entry for entry in env if "value" in entry and _PLACEHOLDER not in entry["value"]]
-    command = _command(main, env, on, outputs)
-    refuse_placeholders(command)
+    plain = [entry for entry in env if "value" in entry and PLACEHOLDER not in entry["value"]]
+    command = command_words(main, on, outputs)
     if any(f"$({BRACE})" in word for word in (*command, *(entry["value"] for entry in plain))):
         plain = [{"name": BRACE, "value": "{"}, *plain]
     spec = _Container(image=main["image"], command=command)
@@ -42,30 +27,6 @@ def container_spec(main: dict[str, Any], *, on: str | None = None, outputs: tupl
     if resources:
         spec.resources.CopyFrom(_resources(resources))
     return spec
-
-
-def _command(main: dict[str, Any], env: list[dict[str, Any]], on: str | None, outputs: tuple[str, ...]) -> list[str]:
-    command = _delivering(list(main["command"]), outputs)
-    late = [f"{entry['name']}={entry['value']}" for entry in env if _PLACEHOLDER in entry.get("value", "")]
-    if late:
-        if "=" in command[0]:
-            command = ["sh", "-c", RUN_AS_IT_IS, *command]
-        command = ["env", *late, *command]
-    if "workingDir" in main:
-        command = ["sh", "-c", ENTER, main["workingDir"], *command]
-    if on is not None and on in STATES:
-        patterns = "|".join(f"""*'"state":{space}"{state}"'*""" for state in STATES[on] for space in ("", " "))
-        command = ["sh", "-c", WHEN_STATUS % patterns, placeholder(input_name(StatusRef())), *command]
-    return command
-
-
-def _delivering(command: list[str], outputs: tuple[str, ...]) -> list[str]:
-    """The supervisor's command, told where KFP's launcher looks for each output."""
-    if not outputs:
-        return command
-    words = [f"--deliver={name}={{{{$.outputs.parameters['{name}'].output_file}}}}" for name in outputs]
-    at = next(index for index, word in enumerate(command) if word.startswith("--engine="))
-    return [*command[:at], *words, *command[at:]]
 
 
 def _resources(resources: dict[str, dict[str, str]]) -> Any:

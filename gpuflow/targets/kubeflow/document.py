@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gpuflow.emit import emit_all
-from gpuflow.errors import GpuflowError, fail
+from gpuflow.errors import fail
 from gpuflow.targets.frame import Artifact, Request, header
 from gpuflow.targets.kubeflow.approvals import without_approvals
 from gpuflow.targets.kubeflow.build import Builder, parameters
@@ -15,8 +15,8 @@ from gpuflow.targets.kubeflow.calls import run_calls
 from gpuflow.targets.kubeflow.dag import outputs_of
 from gpuflow.targets.kubeflow.endings import root
 from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.options import KubeflowOptions
 from gpuflow.targets.kubeflow.plain import plain
-from gpuflow.targets.kubeflow.refusals import omissions, refusals
 from gpuflow.version import __version__
 
 SCHEMA_VERSION = "2.1.0"
@@ -27,22 +27,16 @@ COMFORTABLE_TASKS = 250
 
 def compile_request(request: Request) -> Artifact:
     """The compiled pipeline as one file."""
-    form = request.options.get("as", "ir")
+    form = request.options_as(KubeflowOptions).form or "ir"
     if form not in FORMS:
         raise fail("GF302", f'kubeflow has no form "{form}"', hint=f"known here: {', '.join(FORMS)}")
-    # Losses that were accepted are the only sign that losses may be.
-    omitted = list(omissions(request.pipeline))
-    refused = [*refusals(request.pipeline), *([] if request.allow_lossy else omitted)]
-    if refused:
-        raise GpuflowError(refused)
     name = f"{request.pipeline.name}.yaml"
     spec, platform, tasks = documents(request)
     plain_parts = [spec, platform] if platform else [spec]
     version = f"{request.pipeline.name}-{_digest(spec, platform)}" if form == "crd" else None
     parts = _resources(request, version, spec, platform) if version else plain_parts
-    lost = [f"LOST: {omission.message}" for omission in omitted]
     calls = _start(request, None if version else name, version)
-    lines = [*header(request, "kubeflow"), *lost, *_notes(tasks), *calls]
+    lines = [*header(request), *_notes(tasks), *calls]
     text = "".join(f"# {line}\n" for line in lines) + emit_all(parts)
     return Artifact(name, text)
 

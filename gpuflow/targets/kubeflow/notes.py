@@ -9,7 +9,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.spec.types import output_types
-from gpuflow.targets.frame import named_steps
+from gpuflow.targets.losses import named_steps
 
 _TEXT = ("string", "json")
 _CONTAINER = ("command", "args", "env")

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.errors import fail
 from gpuflow.pod.nodes import PREFERRED, REQUIRED
 from gpuflow.targets.kubeflow.messages import ir, platform
 from gpuflow.targets.kubeflow.names import ClaimRef
 from gpuflow.targets.kubeflow.values import constant
 
-_VOLUME_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 Config = Any
 """A KubernetesExecutorConfig."""
 
@@ -126,45 +123,6 @@ def _identity(config: Config, security: dict[str, Any]) -> None:
     ):
         if key in security:
             setattr(config.security_context, field, security[key])
-
-
-def shared_volume_names(pod: dict[str, Any]) -> Iterator[str]:
-    """Names that two volumes would share: the driver names a volume after its Secret, ConfigMap or claim."""
-    seen: dict[str, str] = {}
-    for volume in pod["spec"].get("volumes", []):
-        kind, name = _driver_name(volume)
-        if seen.setdefault(name, kind) != kind:
-            yield name
-
-
-def _driver_name(volume: dict[str, Any]) -> tuple[str, str]:
-    if "persistentVolumeClaim" in volume:
-        return "claim", volume["persistentVolumeClaim"]["claimName"]
-    if "secret" in volume:
-        return "secret", volume["secret"]["secretName"]
-    if "configMap" in volume:
-        return "config map", volume["configMap"]["name"]
-    return "scratch", volume["name"]
-
-
-def refuse_volume_names(pod: dict[str, Any]) -> None:
-    """Raise when the driver would give two volumes of the pod the same name, or one a name that Kubernetes refuses."""
-    for name in shared_volume_names(pod):
-        raise fail(
-            "GF301",
-            f'kubeflow cannot mount two kinds of volume named "{name}": its driver names volumes '
-            "after the Secret, ConfigMap or claim behind them",
-            hint="rename one of the objects",
-        )
-    for volume in pod["spec"].get("volumes", []):
-        kind, name = _driver_name(volume)
-        if not _VOLUME_NAME.fullmatch(name):
-            raise fail(
-                "GF301",
-                f'kubeflow cannot mount the {kind} "{name}": its driver gives the volume that name, and Kubernetes '
-                "allows volumes at most 63 lower-case letters, digits and '-'",
-                hint="make an object of a shorter name without dots, and mount that",
-            )
 
 
 def claim_channels(pod: dict[str, Any], new_claims: Mapping[str, str]) -> dict[str, ClaimRef]:

@@ -10,16 +10,24 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from gpuflow.errors import Finding
+from gpuflow.errors import Finding, GpuflowError
+from gpuflow.pod import Engine, pod_for
+from gpuflow.site import Site
+from gpuflow.spec.expression import asks_item
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
+from gpuflow.targets.constructs import texts_of
 from gpuflow.targets.kubeflow.calls import accounts
-from gpuflow.targets.kubeflow.conditions import asks_item
+from gpuflow.targets.kubeflow.command import command_words
+from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import claim_task, release_task
 from gpuflow.targets.kubeflow.retries import waits
-from gpuflow.targets.kubeflow.text import replaced
+from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced
+from gpuflow.targets.kubeflow.volume_names import volume_problems
+from gpuflow.targets.losses import Loss, refused
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, Place, str]
@@ -28,14 +36,11 @@ LONGEST_CLAIM = 26
 """A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
 
 
-def refusals(pipeline: Pipeline, inside: Place = ()) -> Iterator[Finding]:
-    """What cannot be carried and cannot be left out."""
-    return _everywhere(pipeline, inside, _pipeline, _step)
-
-
-def omissions(pipeline: Pipeline, inside: Place = ()) -> Iterator[Finding]:
-    """What cannot be carried, and is left out when losses are accepted."""
-    return _everywhere(pipeline, inside, _pipeline_omissions, _step_omissions)
+def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
+    """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
+    yield from _everywhere(pipeline, (), _pipeline, _step, optional=False)
+    yield from map(refused, _pods(pipeline, site))
+    yield from _everywhere(pipeline, (), _pipeline_omissions, _step_omissions, optional=True)
 
 
 def _everywhere(
@@ -43,17 +48,41 @@ def _everywhere(
     inside: Place,
     of_pipeline: Callable[[Pipeline, bool], Iterator[Problem]],
     of_step: Callable[[Pipeline, str, Step], Iterator[Problem]],
-) -> Iterator[Finding]:
+    *,
+    optional: bool,
+) -> Iterator[Loss]:
     for message, place, hint in of_pipeline(pipeline, bool(inside)):
-        yield Finding("GF301", f"kubeflow: {message}", pipeline.where(*place), hint)
+        yield Loss(f"kubeflow: {message}", pipeline.where(*place), hint, optional=optional)
     for section in ("steps", "exit"):
         for name in getattr(pipeline, section):
             step = pipeline.effective(name)
             for message, place, hint in of_step(pipeline, name, step):
                 where = pipeline.where(section, name, *place)
-                yield Finding("GF301", f'kubeflow: step "{name}": {message}', where, hint)
+                yield Loss(f'kubeflow: step "{name}": {message}', where, hint, optional=optional)
             if step.pipeline is not None:
-                yield from _everywhere(step.pipeline, (*inside, name), of_pipeline, of_step)
+                yield from _everywhere(step.pipeline, (*inside, name), of_pipeline, of_step, optional=optional)
+
+
+def _pods(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
+    """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
+    for section in ("steps", "exit"):
+        for name in getattr(pipeline, section):
+            step = pipeline.effective(name)
+            if step.pipeline is not None:
+                yield from _pods(step.pipeline, site)
+            elif step.runs_container and (step.volumes or any("{{" in text for _, text in texts_of(step))):
+                where = pipeline.where(section, name, key=True)
+                for message, hint in _pod_problems(pipeline, name, step, site):
+                    yield Finding("GF301", f'step "{name}": {message}', where, hint)
+
+
+def _pod_problems(pipeline: Pipeline, name: str, step: Step, site: Site) -> Iterator[tuple[str, str]]:
+    try:
+        pod = pod_for(pipeline, name, site, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
+    except GpuflowError:
+        return  # said by whoever makes the pod
+    yield from volume_problems(pod)
+    yield from placeholder_problems(command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs)))
 
 
 def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
@@ -125,16 +154,12 @@ def _shared_state(step: Step) -> Iterator[Problem]:
         )
 
 
-def _checkpointed(pipeline: Pipeline, inside: str = "") -> Iterator[str]:
+def _checkpointed(pipeline: Pipeline) -> Iterator[str]:
     """The steps whose checkpoints are kept in a place that does not depend on a parameter."""
-    for name in pipeline.steps:
-        step = pipeline.effective(name)
-        if step.pipeline is not None:
-            yield from _checkpointed(step.pipeline, f"{inside}{name}.")
-        elif step.checkpoint is not None and not any(
-            isinstance(part, ParamRef) for part in parts_of(step.checkpoint.store)
-        ):
-            yield inside + name
+    for name, step in every_step(pipeline):
+        store = () if step.checkpoint is None else parts_of(step.checkpoint.store)
+        if store and not any(isinstance(part, ParamRef) for part in store):
+            yield name
 
 
 def _bare_text(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
@@ -242,7 +267,4 @@ def _values(pipeline: Pipeline, value: Any, what: str, place: Place) -> Iterator
 
 def _variables(pipeline: Pipeline) -> set[str]:
     """The environment variables of all steps, those of sub-pipelines too: values are handed down."""
-    steps = [pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)]
-    return {key for step in steps for key in step.env}.union(
-        *(_variables(step.pipeline) for step in steps if step.pipeline)
-    )
+    return {key for _, step in every_step(pipeline) for key in step.env}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import duration_pb2
-
 from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
-from gpuflow.targets.kubeflow.messages import ir
 
 DAY = 86400
 LONGEST_ATTEMPT = 30 * DAY
@@ -24,6 +21,10 @@ def retry_policy(step: Step) -> Any | None:
     retry = step.retry
     if retry is None or not retry.failures:
         return None
+    from google.protobuf import duration_pb2
+
+    from gpuflow.targets.kubeflow.messages import ir  # loads kfp, which whoever asks for the waits alone may not have
+
     start, factor = _first_wait(retry)
     longest = step.timeout.seconds if step.timeout else LONGEST_ATTEMPT
     total = (retry.failures + 1) * longest + sum(waits(retry))

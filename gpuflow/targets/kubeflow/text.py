@@ -13,9 +13,8 @@ refused, those that are not are named in a note.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
-from gpuflow.errors import fail
 from gpuflow.spec.text import Ref
 from gpuflow.targets.kubeflow.names import Channel, input_name, placeholder
 
@@ -50,17 +49,15 @@ def without_double_braces(text: str) -> str:
     return before + "$" * lone + _SAFE
 
 
-def refuse_placeholders(words: list[str]) -> None:
-    """Raise when a word would be read by KFP's launcher as a placeholder of its own."""
-    for word in words:
-        for mark in ("}}", "."):
-            if f"{{{_SAFE}${mark}" in word:
-                shown = f"{{{{${mark}"
-                raise fail(
-                    "GF301",
-                    f"kubeflow does not carry the text {shown} in a command: its launcher reads it as a placeholder",
-                    hint="hand it over in an environment variable, which the launcher leaves alone",
-                )
+def placeholder_problems(words: list[str]) -> Iterator[tuple[str, str]]:
+    """Words that KFP's launcher would read as a placeholder of its own, with the way out."""
+    for mark in ("}}", "."):
+        if any(f"{{{_SAFE}${mark}" in word for word in words):
+            shown = f"{{{{${mark}"
+            yield (
+                f"kubeflow does not carry the text {shown} in a command: its launcher reads it as a placeholder",
+                "hand it over in an environment variable, which the launcher leaves alone",
+            )
 
 
 def replaced(value: str, variables: Callable[[], Collection[str]]) -> str | None:

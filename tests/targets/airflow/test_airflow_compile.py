@@ -16,6 +16,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow import target
+from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
 
@@ -26,16 +27,16 @@ SITES = {"spot": "gke"}
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 
 
-def compiled(pipeline: Pipeline, site: str = "nvidia", **options: str) -> str:
-    request = Request(pipeline, Site.load(site), "ml", f"{pipeline.name}.yaml", (), options)
-    artifact, _ = compile_with(target, request, allow_lossy=False)
+def compiled(pipeline: Pipeline, site: str = "nvidia", **options: bool) -> str:
+    request = Request(pipeline, Site.load(site), "ml", f"{pipeline.name}.yaml", (), AirflowOptions(**options))
+    artifact = compile_with(target, request, allow_lossy=False).artifact
     return artifact.text
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_dag_file_is_the_golden_one(case: str, golden: Callable[[Path, str], None]) -> None:
     pipeline = load(HERE / "cases" / f"{case}.yaml")
-    options = {"standalone": "true"} if case == "stock" else {}
+    options = {"standalone": True} if case == "stock" else {}
     golden(HERE / "golden" / f"{case.replace('-', '_')}.py", compiled(pipeline, SITES.get(case, "nvidia"), **options))
 
 

@@ -10,6 +10,21 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 
 from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param, run_began
+from gpuflow.pod.later_attempts import Before
+from gpuflow.site import Site
+from gpuflow.targets.airflow.operators import budgets
+from gpuflow.targets.airflow.pods import on_demand
+from gpuflow.targets.airflow.references import Scope
+from tests.targets.attempts import (
+    GROWING,
+    INTERRUPTED,
+    Growing,
+    Interrupted,
+    memory,
+    pipeline_of,
+    pod_after,
+    scheduling,
+)
 
 from .playing import POD, Stage, TaskState, fired
 from .stand_in import (
@@ -176,6 +191,34 @@ def test_running_out_of_memory_is_a_failure_and_the_next_try_gets_more(server: S
     assert (played.state, played.tries) == ("success", 3)
     memory = [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in server.made]
     assert memory == ["4Gi", "8Gi", "10Gi"]
+
+
+@pytest.mark.parametrize("case", GROWING.values(), ids=list(GROWING))
+def test_every_try_has_the_memory_that_the_one_maker_gives(server: StandIn, maker: Any, case: Growing) -> None:
+    step = pipeline_of(case.text)
+    arguments = budgets(step.effective("a").retry)
+    more = {key: arguments[key] for key in ("failures", "more_memory") if key in arguments}
+    first = pod_after(case.text, Before())
+    out = [running(), ended(137, "OOMKilled")]
+    server.tell(*[out] * case.failures, GOOD)
+    Stage().play(maker(template=Pod({}, spec=first), **more))
+    expected = [memory(pod_after(case.text, Before(out_of_memory=times))) for times in range(case.failures + 1)]
+    assert [memory(pod["spec"]) for pod in server.made] == expected
+
+
+@pytest.mark.parametrize("case", INTERRUPTED[::3], ids=str)
+def test_every_pod_stands_where_the_one_maker_puts_it(server: StandIn, maker: Any, case: Interrupted) -> None:
+    pipeline = pipeline_of(case.text)
+    plain = on_demand(Scope(pipeline), "a", Site.load(case.site))
+    first = pod_after(case.text, Before(), case.site)
+    server.tell(*[PREEMPTED] * case.interruptions, GOOD)
+    named = {"interruptions": case.interruptions, "fallback_after": case.after, "on_demand": plain}
+    Stage().play(maker(template=Pod({}, spec=first), **named))
+    expected = [
+        scheduling(pod_after(case.text, Before(interruptions=times), case.site))
+        for times in range(case.interruptions + 1)
+    ]
+    assert [scheduling(pod["spec"]) for pod in server.made] == expected
 
 
 def test_after_a_failure_the_next_try_stays_off_the_node_where_it_failed(server: StandIn, maker: Any) -> None:

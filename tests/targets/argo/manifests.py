@@ -11,6 +11,7 @@ import yaml
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.argo import target
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.frame import Request, compile_with
 from tests.differential.oracle import Oracle
 
@@ -21,8 +22,8 @@ SCHEMA = "io.argoproj.workflow.v1alpha1."
 def artefact(text: str, site: str | Site = "nvidia", **options: str) -> str:
     """The YAML a pipeline compiles to."""
     where = site if isinstance(site, Site) else Site.load(site)
-    request = Request(loads(HEAD + text, "p.yaml"), where, "team-a", "p.yaml", (), options)
-    return compile_with(target, request, allow_lossy=False)[0].text
+    request = Request(loads(HEAD + text, "p.yaml"), where, "team-a", "p.yaml", (), ArgoOptions(**options))
+    return compile_with(target, request, allow_lossy=False).artifact.text
 
 
 def compiled(text: str, site: str | Site = "nvidia", **options: str) -> dict[str, Any]:

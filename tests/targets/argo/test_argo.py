@@ -15,6 +15,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.policies import Retry
 from gpuflow.targets.argo import target
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
@@ -26,9 +27,9 @@ DEMO = HERE.parents[2] / "gpuflow" / "demo"
 
 def test_the_demo_pipeline_compiles_to_the_committed_golden(golden: Callable[[Path, str], None]) -> None:
     request = Request(load(DEMO / "nightly.yaml"), Site.load(str(DEMO / "site.yaml")), "team-a", "nightly.yaml")
-    artifact, losses = compile_with(target, request, allow_lossy=False)
-    assert losses == []
-    golden(HERE / "golden" / artifact.name, artifact.text)
+    compiled = compile_with(target, request, allow_lossy=False)
+    assert compiled.losses == ()
+    golden(HERE / "golden" / compiled.artifact.name, compiled.artifact.text)
 
 
 def test_every_construct_has_an_answer() -> None:
@@ -36,7 +37,7 @@ def test_every_construct_has_an_answer() -> None:
 
 
 def test_compiled_manifests_satisfy_argos_own_schema(corpora: Path) -> None:
-    for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"as": "Workflow"}), (SCHEDULED, {})):
+    for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"kind": "Workflow"}), (SCHEDULED, {})):
         assert schema_errors(compiled(text, **options), corpora) == []
 
 
@@ -141,13 +142,13 @@ def test_a_pipeline_becomes_a_workflow_template_and_a_schedule_a_cron_workflow()
 
 
 def test_a_workflow_gets_a_generated_name() -> None:
-    metadata = compiled("steps: {a: {command: [x]}}", **{"as": "Workflow"})["metadata"]
+    metadata = compiled("steps: {a: {command: [x]}}", kind="Workflow")["metadata"]
     assert metadata["generateName"] == "p-" and "name" not in metadata
 
 
 @pytest.mark.parametrize("kind", ["WorkflowTemplate", "ClusterWorkflowTemplate", "Workflow", "CronWorkflow"])
 def test_a_run_has_the_pipelines_labels_whatever_it_was_started_from(kind: str) -> None:
-    manifest = compiled(f"labels: {{team: nlp}}\n{SCHEDULED}", **{"as": kind})
+    manifest = compiled(f"labels: {{team: nlp}}\n{SCHEDULED}", kind=kind)
     # A run of a template or of a schedule is another object; a Workflow is the run itself.
     run = manifest["metadata"] if kind == "Workflow" else manifest["spec"]["workflowMetadata"]
     assert run["labels"] == {"team": "nlp", "gpuflow.dev/pipeline": "p"} == manifest["metadata"]["labels"]
@@ -158,7 +159,7 @@ def test_a_schedule_whose_runs_would_lack_a_parameter_is_refused() -> None:
     text = f"params: {{day: {{type: string}}}}\n{SCHEDULED}"
     with pytest.raises(GpuflowError, match='argo starts "p" by itself, and the parameter "day" has no default'):
         compiled(text)
-    assert compiled(text, **{"as": "WorkflowTemplate"})["kind"] == "WorkflowTemplate"
+    assert compiled(text, kind="WorkflowTemplate")["kind"] == "WorkflowTemplate"
 
 
 CRONS = {
@@ -179,7 +180,7 @@ def test_sunday_is_written_as_argo_reads_it(cron: str) -> None:
 
 def test_another_kind_is_refused_with_a_suggestion() -> None:
     with pytest.raises(GpuflowError, match="did you mean"):
-        compiled("steps: {a: {command: [x]}}", **{"as": "Workflowtemplate"})
+        compiled("steps: {a: {command: [x]}}", kind="Workflowtemplate")
 
 
 def test_a_reference_to_an_output_is_a_dependency_and_an_argument() -> None:
@@ -323,10 +324,10 @@ def test_argos_own_validation_accepts_every_construct() -> None:
     texts = [
         compile_with(
             target,
-            Request(loads(HEAD + text, "p.yaml"), Site.load("nvidia"), "team-a", "p.yaml", (), options),
+            Request(loads(HEAD + text, "p.yaml"), Site.load("nvidia"), "team-a", "p.yaml", (), ArgoOptions(**options)),
             allow_lossy=False,
-        )[0].text
-        for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"as": "Workflow"}), (SCHEDULED, {}))
+        ).artifact.text
+        for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"kind": "Workflow"}), (SCHEDULED, {}))
     ]
     texts += [artefact(f'schedule: "{cron}"\nsteps: {{a: {{command: [x]}}}}') for cron in CRONS]
     texts.append((HERE / "golden" / "nightly.yaml").read_text(encoding="utf-8"))

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import ast
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gpuflow.pod import pod_for
-from gpuflow.pod.later_attempts import MoreMemory, memory_by_attempt
-from gpuflow.quantity import Quantity
+from gpuflow.pod.later_attempts import Before
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, compiled, substituted, template
+from tests.targets.attempts import GROWING as GROWING_CASES
+from tests.targets.attempts import INTERRUPTED, Growing, Interrupted, memory, pod_after
 
 SITES = ("gke", "aks", "eks-karpenter")
 OOM = {"exitCode": "137", "status": "Failed", "message": "main: OOMKilled (exit code 137)"}
+NOTHING = {"exitCode": "0", "status": "", "message": ""}
 DELETED = {"exitCode": "0", "status": "Error", "message": "pod deleted"}
 FAILED = {"exitCode": "1", "status": "Failed", "message": "main: Error (exit code 1)"}
 
@@ -31,7 +34,7 @@ def argo() -> Iterator[Oracle]:
 
 def attempt(oracle: Oracle, text: str, site: str, retries: int, last: dict[str, str]) -> dict[str, Any]:
     """The pod's spec of one attempt, after Argo's patch."""
-    manifest = compiled(f"steps: {{a: {{command: [x], {text}}}}}", site, **{"as": "Workflow"})
+    manifest = compiled(f"steps: {{a: {{command: [x], {text}}}}}", site, kind="Workflow")
     (pod,) = substituted(oracle, manifest, ["a"], attempt={"retries": str(retries), **last})
     spec: dict[str, Any] = pod["spec"]
     return spec
@@ -85,7 +88,7 @@ GROWING = "memory: {request: 16Gi, limit: 20Gi}, retry: {failures: 3, interrupti
 @pytest.mark.parametrize(
     ("retries", "last", "request_", "limit"),
     [
-        (0, {"exitCode": "0", "status": "", "message": ""}, "16Gi", "20Gi"),
+        (0, NOTHING, "16Gi", "20Gi"),
         (1, OOM, "32Gi", "40Gi"),
         (2, OOM, "64Gi", "64Gi"),
         (9, OOM, "64Gi", "64Gi"),
@@ -111,22 +114,71 @@ def test_falling_back_and_growing_memory_go_together(argo: Oracle) -> None:
     assert main["resources"]["requests"]["nvidia.com/gpu"] == "1"
 
 
-@given(
-    base=st.integers(1, 2**40),
-    factor=st.floats(1.01, 10),
-    most=st.integers(1, 2**42),
-    failures=st.integers(0, 30),
+TABLE = re.compile(
+    r"\{\{=lastRetry\.message contains 'OOMKilled' \? "
+    r"(?P<table>\[.*\])\[min\(asInt\(retries\), (?P<last>\d+)\)\] : (?P<first>'.*')\}\}"
 )
-def test_memory_never_shrinks_never_passes_the_most_and_grows_as_often_as_it_may_fail(
-    base: int, factor: float, most: int, failures: int
-) -> None:
-    start = Quantity(str(base))
-    amounts = memory_by_attempt(start, MoreMemory(factor, Quantity(str(most))), failures)
-    assert amounts[0] == start
-    assert amounts == sorted(amounts)
-    assert all(amount <= max(start, Quantity(str(most))) for amount in amounts)
-    assert len(amounts) <= failures + 1
-    assert len(amounts) == failures + 1 or amounts[-1] == max(start, Quantity(str(most)))
+CHOICE = re.compile(r"\{\{=asInt\(retries\) < (?P<after>\d+) \? (?P<first>'.*') : (?P<then>'.*')\}\}")
+
+
+def evaluated(text: str, retries: int, message: str) -> str:
+    """What Argo makes of one of the two expressions that gpuflow writes into patches."""
+    table = TABLE.fullmatch(text)
+    if table is not None:
+        amounts = ast.literal_eval(table["table"])
+        index = min(retries, int(table["last"]))
+        return str(amounts[index] if "OOMKilled" in message else ast.literal_eval(table["first"]))
+    choice = CHOICE.fullmatch(text)
+    assert choice is not None, text
+    return str(ast.literal_eval(choice["first"] if retries < int(choice["after"]) else choice["then"]))
+
+
+def patched(text: str, site: str, retries: int, message: str) -> dict[str, Any]:
+    """The pod's spec of one attempt: the template's own fields and the patch, merged as Kubernetes merges them."""
+    made = template(compiled(f"steps: {{a: {{{text}}}}}", site), "a")
+    fields = ("nodeSelector", "affinity", "tolerations")
+    spec = {field: made[field] for field in fields if field in made} | {"containers": [made["container"]]}
+    patch = made.get("podSpecPatch", "")
+    inner = re.sub(r"\{\{=.*?\}\}(?=[\",\n])", lambda tag: evaluated(tag[0], retries, message), patch)
+    for field, value in json.loads(inner or "{}").items():
+        if field == "containers":
+            (main,) = value
+            spec[field] = [_merged(made["container"], {"resources": main["resources"]})]
+        elif field in fields:
+            spec[field] = _merged(spec.get(field), value)
+    return spec
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if not isinstance(new, dict):
+        return new
+    old = dict(old or {})
+    for key, value in new.items():
+        old[key] = None if value is None else _merged(old.get(key), value)
+    return {key: value for key, value in old.items() if value is not None}
+
+
+@pytest.mark.parametrize("case", GROWING_CASES.values(), ids=list(GROWING_CASES))
+def test_argos_expressions_give_the_memory_that_the_one_maker_gives(case: Growing) -> None:
+    for times in range(case.failures + 1):
+        spec = patched(case.text, "nvidia", times, OOM["message"] if times else "")
+        assert memory(spec) == memory(pod_after(case.text, Before(out_of_memory=times)))
+
+
+@pytest.mark.parametrize("case", INTERRUPTED, ids=str)
+def test_argos_expressions_leave_spot_nodes_when_the_one_maker_does(case: Interrupted) -> None:
+    for times in range(case.interruptions + 1):
+        spec = patched(case.text, case.site, times, DELETED["message"])
+        assert where(spec) == where(pod_after(case.text, Before(interruptions=times), case.site))
+
+
+@pytest.mark.go
+@pytest.mark.parametrize("case", GROWING_CASES.values(), ids=list(GROWING_CASES))
+def test_argo_itself_gives_the_memory_that_the_one_maker_gives(argo: Oracle, case: Growing) -> None:
+    for times in range(case.failures + 1):
+        text = case.text.removeprefix("command: [x], ")
+        spec = attempt(argo, text, "nvidia", times, OOM if times else NOTHING)
+        assert memory(spec) == memory(pod_after(case.text, Before(out_of_memory=times)))
 
 
 def test_a_retry_on_another_node_keeps_off_the_nodes_that_failed() -> None:

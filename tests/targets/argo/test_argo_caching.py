@@ -37,7 +37,7 @@ def key(oracle: Oracle, manifest: dict[str, Any], value: str) -> str:
 @SETTINGS
 @given(value=PRINTABLE.map(submitted), other=PRINTABLE.map(submitted))
 def test_equal_inputs_have_equal_keys_and_different_inputs_different_ones(argo: Oracle, value: str, other: str) -> None:
-    manifest = compiled(STEP.format(more=""), **{"as": "Workflow"})
+    manifest = compiled(STEP.format(more=""), kind="Workflow")
     keys = [key(argo, manifest, text) for text in (value, other)]
     for found in keys:
         assert ARGOS_KEY.fullmatch(found) and len(found) <= 253

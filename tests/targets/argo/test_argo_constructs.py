@@ -78,8 +78,8 @@ GONE_IN_4 = {"CronWorkflowSpec.schedule", "Synchronization.mutex", "Synchronizat
 
 def cases() -> Iterator[tuple[str, str | Site, dict[str, str]]]:
     yield MORE, SITE, {"semaphores": "gpus"}
-    yield MORE, SITE, {"as": "Workflow"}
-    yield MORE, SITE, {"as": "ClusterWorkflowTemplate"}
+    yield MORE, SITE, {"kind": "Workflow"}
+    yield MORE, SITE, {"kind": "ClusterWorkflowTemplate"}
     yield CONSTRUCTS, "nvidia", {"semaphores": "gpus"}
     yield SCHEDULED, "nvidia", {}
 
@@ -110,7 +110,8 @@ def examples(version: str) -> Iterator[tuple[str, str]]:
         try:
             pipeline = load(path)
             site = at_version(version, str(DEMO / "site.yaml"))
-            yield path.name, compile_with(target, Request(pipeline, site, "ns", path.name), allow_lossy=False)[0].text
+            request = Request(pipeline, site, "ns", path.name)
+            yield path.name, compile_with(target, request, allow_lossy=False).artifact.text
         except GpuflowError:
             continue
 

@@ -22,8 +22,10 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.alone import template_alone
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.models import KINDS
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import construct_losses
 from tests.conftest import ROOT
 from tests.differential.oracle import Oracle
 from tests.targets.argo.test_argo import CONSTRUCTS, HEAD, SCHEDULED
@@ -248,11 +250,11 @@ def pipeline_named(name: str) -> Pipeline:
 def test_hera_writes_exactly_the_manifest_that_is_compiled(name: str, kind: str) -> None:
     pipeline = pipeline_named(name)
     refusal = "needs a schedule" if kind == "CronWorkflow" and pipeline.schedule is None else None
-    if losses(pipeline, CAPABILITIES):
+    if construct_losses(pipeline, CAPABILITIES, "argo"):
         refusal = "GF301"
     if refusal:
         with pytest.raises(GpuflowError, match=refusal):
             gpuflow.argo.to_hera(pipeline, kind=kind)
         return
-    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), {"as": kind}))
+    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
     assert built(gpuflow.argo.to_hera(pipeline, namespace="ns", kind=kind)) == manifest

@@ -13,6 +13,7 @@ from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request
 from tests.differential.oracle import Oracle
@@ -31,7 +32,7 @@ def argo() -> Iterator[Oracle]:
 def ending(fields: dict[str, Any]) -> dict[str, Any]:
     """The workflow as its exit handler sees it."""
     pipeline = check(Pipeline, {"name": "p", "defaults": {"image": "i"}, **fields}, Source())
-    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), {"as": "Workflow"}))
+    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow")))
     manifest["spec"]["entrypoint"] = manifest["spec"].pop("onExit")
     return manifest
 

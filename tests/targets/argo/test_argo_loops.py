@@ -16,6 +16,7 @@ from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request
 from tests.differential.oracle import Oracle
@@ -33,7 +34,7 @@ def argo() -> Iterator[Oracle]:
 
 def manifest(fields: dict[str, Any]) -> dict[str, Any]:
     pipeline = check(Pipeline, {"name": "p", "defaults": {"image": "i"}, **fields}, Source())
-    return build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), {"as": "Workflow"}))
+    return build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow")))
 
 
 def answers(oracle: Oracle, fields: dict[str, Any], path: list[str], **case: Any) -> list[bool]:

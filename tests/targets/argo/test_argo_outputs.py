@@ -29,9 +29,8 @@ steps:
 
 def compiled(text: str) -> dict[str, Any]:
     """The spec of the WorkflowTemplate."""
-    artifact, _ = compile_with(
-        target, Request(loads(text, "p.yaml"), Site.load("nvidia"), "team-a", "p.yaml"), allow_lossy=False
-    )
+    request = Request(loads(text, "p.yaml"), Site.load("nvidia"), "team-a", "p.yaml")
+    artifact = compile_with(target, request, allow_lossy=False).artifact
     found: dict[str, Any] = yaml.safe_load(artifact.text)["spec"]
     return found
 

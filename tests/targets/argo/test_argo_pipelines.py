@@ -216,7 +216,7 @@ def artefacts(name: str, folder: Path) -> dict[str, str]:
     site = Site.load(str(folder / "site.yaml"))
     kinds = ("WorkflowTemplate", "ClusterWorkflowTemplate", "Workflow", "CronWorkflow")
     text = SCHEDULE + PIPELINES[name].lstrip()
-    return {kind: artefact(text, site, **{"as": kind}) for kind in kinds}
+    return {kind: artefact(text, site, kind=kind) for kind in kinds}
 
 
 @pytest.mark.parametrize("name", PIPELINES)

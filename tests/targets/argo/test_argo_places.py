@@ -12,6 +12,7 @@ from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request
 from tests.differential.oracle import Oracle
@@ -46,7 +47,7 @@ def argo() -> Iterator[Oracle]:
 
 def manifest(steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
     pipeline = check(Pipeline, {"name": "outer", "defaults": {"image": "i"}, "steps": steps, **fields}, Source())
-    return build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), {"as": "Workflow"}))
+    return build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow")))
 
 
 def identities(oracle: Oracle, whole: dict[str, Any], path: list[str], **case: Any) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpuflow.cli.main import main
+from gpuflow.plan import plan_of
 from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
@@ -31,18 +32,17 @@ def test_nodes_are_pods_retries_loops_and_dags() -> None:
     }
     pipeline = pipeline_of(steps, exit={"bye": {"command": ["bye"]}})
     a, b, c, bye, dag = Nodes(1, 1, 5), Nodes(10, 1), Nodes(2, 1).times(2) + Nodes(0, 1), Nodes(1, 0), Nodes(0, 1)
-    assert nodes_of(pipeline) == a + b + c + bye + dag
+    assert nodes_of(plan_of(pipeline, Site.load("nvidia"))) == a + b + c + bye + dag
 
 
 def test_a_small_run_is_not_mentioned() -> None:
-    assert (
-        target.compile(Request(pipeline_of({"a": {"command": ["a"]}}), Site.load("nvidia"), None, "p")).findings == ()
-    )
+    request = Request(pipeline_of({"a": {"command": ["a"]}}), Site.load("nvidia"), None, "p")
+    assert target.compile(request)[0].findings == ()
 
 
 def test_a_large_run_is_named_with_its_size_and_what_argo_does_about_it() -> None:
     pipeline = pipeline_of({"a": {"command": ["a", {"item": "i"}], "for_each": {"i": {"range": 2000}}}})
-    (finding,) = target.compile(Request(pipeline, Site.load("nvidia"), None, "p")).findings
+    (finding,) = target.compile(Request(pipeline, Site.load("nvidia"), None, "p"))[0].findings
     assert (finding.code, finding.severity) == ("GF311", "warning")
     assert "2,002 nodes" in finding.message
     assert "1.3 MiB" in finding.message
@@ -52,7 +52,7 @@ def test_a_large_run_is_named_with_its_size_and_what_argo_does_about_it() -> Non
 def test_a_run_that_does_not_fit_even_when_it_is_packed_gets_the_way_out() -> None:
     retry = {"failures": 10, "interruptions": 10}
     pipeline = pipeline_of({"a": {"command": ["a", {"item": "i"}], "for_each": {"i": {"range": 2000}}, "retry": retry}})
-    (finding,) = size_findings(pipeline, {})
+    (finding,) = size_findings(plan_of(pipeline, Site.load("nvidia")), {})
     assert "when every retry is used" in finding.message
     assert "nodeStatusOffLoad" in (finding.hint or "")
 
@@ -72,4 +72,4 @@ def test_the_warning_goes_to_standard_error_and_the_manifest_to_standard_output(
 
 def test_a_thousand_distinct_steps_stay_far_below_the_limit() -> None:
     steps = {f"s{i}": {"command": ["work", str(i)], "gpu": "l4", "retry": 2} for i in range(1000)}
-    assert len(target.compile(Request(pipeline_of(steps), Site.load("nvidia"), None, "p")).text) < LARGEST / 4
+    assert len(target.compile(Request(pipeline_of(steps), Site.load("nvidia"), None, "p"))[0].text) < LARGEST / 4

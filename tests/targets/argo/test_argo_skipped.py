@@ -79,7 +79,7 @@ def plain(words: list[str]) -> list[str]:
 def test_the_default_is_read_where_the_step_was_skipped(
     argo: Oracle, path: list[str], skipped: list[list[str]], done: list[list[str]]
 ) -> None:
-    manifest = compiled(PIPELINE, **{"as": "Workflow"})
+    manifest = compiled(PIPELINE, kind="Workflow")
     for scope, expected in ((SKIPPED, skipped), (DONE, done)):
         pods = substituted(argo, manifest, path, scope=scope)
         assert [plain(pod["container"]["command"]) for pod in pods] == expected
@@ -91,7 +91,7 @@ def test_the_default_is_read_where_the_step_was_skipped(
 def test_a_condition_is_asked_about_the_default(
     argo: Oracle, path: list[str], dag: str, scope: dict[str, str], number: int
 ) -> None:
-    manifest = compiled(PIPELINE, **{"as": "Workflow"})
+    manifest = compiled(PIPELINE, kind="Workflow")
     expected = [number > 5] if path == ["asked"] else [item > number for item in (1, 9)]
     assert _answers(argo, manifest, path, dag, scope) == expected
 
@@ -144,7 +144,7 @@ steps:
 
 @pytest.mark.go
 def test_a_fan_out_over_an_empty_list_leaves_an_empty_list(argo: Oracle) -> None:
-    manifest = compiled(EMPTY, **{"as": "Workflow"})
+    manifest = compiled(EMPTY, kind="Workflow")
     (pod,) = substituted(argo, manifest, ["sum"], scope={"tasks.each.status": "Skipped"})
     assert pod["container"]["command"] == ["s", "[]"]
     (output,) = template(manifest, "few-loop")["outputs"]["parameters"]

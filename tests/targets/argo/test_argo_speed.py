@@ -19,7 +19,9 @@ from gpuflow.spec.source import Source
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.models import KINDS, check_against_hera, differences
-from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import construct_losses
 from tests.conftest import ROOT
 from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named
 
@@ -29,17 +31,19 @@ from gpuflow.site import Site
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.models import KINDS
-from gpuflow.targets.frame import Request, losses
+from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import construct_losses
 from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named
 
 for name in ("constructs", "scheduled", *EXAMPLES):
     pipeline = pipeline_named(name)
-    if losses(pipeline, CAPABILITIES):
+    if construct_losses(pipeline, CAPABILITIES, "argo"):
         continue
     for kind in KINDS:
         if kind == "CronWorkflow" and pipeline.schedule is None:
             continue
-        artifact = target.compile(Request(pipeline, Site.load("nvidia"), "ns", name, (), {"as": kind}))
+        (artifact,) = target.compile(Request(pipeline, Site.load("nvidia"), "ns", name, (), ArgoOptions(kind)))
         print(name, kind, hashlib.sha256(artifact.text.encode()).hexdigest())
 """
 
@@ -62,10 +66,10 @@ def test_every_example_and_kind_has_the_same_bytes_in_every_process() -> None:
 def test_the_text_is_what_heras_models_hold(name: str, kind: str) -> None:
     """Read back from our YAML, through Hera's models, and out again: nothing is lost, changed or added."""
     pipeline = pipeline_named(name)
-    if losses(pipeline, CAPABILITIES) or (kind == "CronWorkflow" and pipeline.schedule is None):
+    if construct_losses(pipeline, CAPABILITIES, "argo") or (kind == "CronWorkflow" and pipeline.schedule is None):
         kind = "WorkflowTemplate"
-    request = Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), {"as": kind})
-    manifest = yaml.safe_load(target.compile(request).text)
+    request = Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind))
+    manifest = yaml.safe_load(target.compile(request)[0].text)
     held = KINDS[kind].model_validate(manifest).model_dump(mode="json", by_alias=True, exclude_none=True)
     assert held == manifest
 
@@ -119,6 +123,6 @@ def test_work_grows_with_the_steps_and_not_with_their_square() -> None:
 def test_what_is_stored_is_plain_json() -> None:
     """The API server keeps JSON: nothing in the manifest may need more than that."""
     manifest = yaml.safe_load(
-        target.compile(Request(pipeline_named("constructs"), Site.load("nvidia"), None, "p")).text
+        target.compile(Request(pipeline_named("constructs"), Site.load("nvidia"), None, "p"))[0].text
     )
     assert json.loads(json.dumps(manifest)) == manifest

@@ -15,6 +15,7 @@ from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source
+from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request
 from tests.differential.oracle import Oracle
@@ -73,7 +74,7 @@ def container(
     """Commands and environments as programs receive them: compiled, substituted by Argo, expanded by the kubelet."""
     data = {"name": "p", "defaults": {"image": "i"}, **fields}
     pipeline = check(Pipeline, data, Source())
-    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), {"as": "Workflow"}))
+    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow")))
     manifest["metadata"] = {"name": "wf", "namespace": "ns", "uid": "0-1"}
     case = {"workflow": manifest, "parameters": parameters or {}, "path": path or [step], "scope": scope or {}}
     (answer,) = oracle.ask([case])
@@ -90,7 +91,7 @@ def container(
 def evaluated(oracle: Oracle, fields: dict[str, Any], parameters: dict[str, str]) -> bool:
     """What Argo makes of the condition: its expression put where the oracle shows a container's text."""
     pipeline = check(Pipeline, {"name": "p", "defaults": {"image": "i"}, **fields}, Source())
-    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), {"as": "Workflow"}))
+    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow")))
     manifest["metadata"] = {"name": "wf", "namespace": "ns", "uid": "0-1"}
     main, leaf = manifest["spec"]["templates"]
     (task,) = main["dag"]["tasks"]

@@ -10,6 +10,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.kubeflow.options import KubeflowOptions
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\n"
 
@@ -19,8 +20,8 @@ def compiled(
 ) -> str:
     """The artefact's text."""
     pipeline = loads(HEAD + source.lstrip())
-    request = Request(pipeline, site or Site.load("nvidia"), namespace, "pipeline.yaml", (), options)
-    return compile_with(target, request, allow_lossy=lossy)[0].text
+    request = Request(pipeline, site or Site.load("nvidia"), namespace, "pipeline.yaml", (), KubeflowOptions(**options))
+    return compile_with(target, request, allow_lossy=lossy).artifact.text
 
 
 def documents(source: str, **options: Any) -> list[dict[str, Any]]:

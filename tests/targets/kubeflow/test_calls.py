@@ -117,7 +117,7 @@ def test_the_pasted_header_starts_one_run_where_there_is_no_schedule(nightly: st
 
 @pytest.mark.parametrize(("source", "kind"), [(NIGHTLY, "recurring run"), (NIGHTLY.replace("schedule:", "#"), "run")])
 def test_the_pasted_header_of_resources_runs_the_very_version_that_was_applied(source: str, kind: str) -> None:
-    text = compiled(source, **{"as": "crd"})
+    text = compiled(source, form="crd")
     _, version = yaml.safe_load_all(text)
     name = version["spec"]["displayName"]
     made = pasted(text, Server(("nightly-of-yesterday", name)))[kind].pipeline_version_reference

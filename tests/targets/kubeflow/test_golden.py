@@ -19,4 +19,4 @@ def test_compiled_text(name: str, golden: Callable[[Path, str], None]) -> None:
 
 
 def test_compiled_resources_for_git(golden: Callable[[Path, str], None]) -> None:
-    golden(GOLDEN / "timed-crd.yaml", compiled(SAMPLES["timed"], **{"as": "crd"}))
+    golden(GOLDEN / "timed-crd.yaml", compiled(SAMPLES["timed"], form="crd"))

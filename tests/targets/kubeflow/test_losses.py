@@ -202,7 +202,7 @@ def test_no_caching_unless_asked() -> None:
 
 def test_an_unknown_form_names_the_known_ones() -> None:
     with pytest.raises(GpuflowError, match="known here: ir, crd"):
-        compiled(step("cpu: 1"), **{"as": "job"})
+        compiled(step("cpu: 1"), form="job")
 
 
 def test_the_guide_lists_every_gap_with_its_reason_and_its_way_out() -> None:

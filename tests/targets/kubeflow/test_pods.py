@@ -22,7 +22,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.text import Ref
 from gpuflow.targets.kubeflow.build import ENGINE
-from gpuflow.targets.kubeflow.container import ENTER, RUN_AS_IT_IS
+from gpuflow.targets.kubeflow.command import ENTER, RUN_AS_IT_IS
 from gpuflow.targets.kubeflow.names import input_name
 from gpuflow.targets.kubeflow.text import BRACE
 from tests.targets.kubeflow.compiling import HEAD, documents

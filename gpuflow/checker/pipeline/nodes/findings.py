@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.hints.other_gpus import OtherGpus
-from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, way_out
 from gpuflow.checker.nodes.fit import fit
@@ -22,6 +21,7 @@ from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.checker.wording import asking, listed, where_of
 from gpuflow.demands import Demand
+from gpuflow.engines import facts_of
 from gpuflow.errors import Finding
 
 GANGS: Final = "gangs"
@@ -205,7 +205,7 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
                 severity="warning",
             )
     for wait, pod_groups in waits.items():
-        hints = [waiting(demand.engine, "nodes")]
+        hints = [facts_of(demand.engine).waits["nodes"]]
         if pool.safe is not None:
             hints.append(f"with parallel: {pool.safe} these nodes always have room")
         if wait.pieces is not None:

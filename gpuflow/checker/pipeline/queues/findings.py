@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.hints.queues import queue_hint
-from gpuflow.checker.hints.waiting import waiting
 from gpuflow.checker.kueue.amounts import UNLIMITED
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.outcome import Outcome, foremost
@@ -16,6 +15,7 @@ from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
 from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.checker.wording import asking, listed, where_of
 from gpuflow.demands import Demand
+from gpuflow.engines import facts_of
 from gpuflow.errors import Finding
 
 
@@ -59,7 +59,7 @@ def _findings(
             severity="warning",
         )
         return
-    hint = waiting(demand.engine, "queue")
+    hint = facts_of(demand.engine).waits["queue"]
     if each.ahead:
         ahead = f"{each.ahead.namespace}/{each.ahead.name}"
         yield Finding(

@@ -12,8 +12,7 @@ from gpuflow.checker.kueue import Kueue
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.kubernetes.labels import read_selector
-from gpuflow.pod.build import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
 from gpuflow.resources import read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
@@ -64,7 +63,7 @@ class Setup:
         pod_set = {"name": "main", "count": pod_group.pods, "template": {"spec": pod_group.pod["spec"]}}
         priority = self.priority_of(pod_group)
         return {
-            "metadata": {"name": pod_group.steps[0].replace(".", "-"), "namespace": self.namespace},
+            "metadata": {"name": pod_group.steps[0].replace(".", "-").replace("/", "-"), "namespace": self.namespace},
             "spec": {
                 "queueName": queue,
                 "priority": priority or 0,

@@ -6,53 +6,30 @@ Only what is certain from the documents is reported. The same finding about many
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from gpuflow.checker.wording import listed
-from gpuflow.errors import Finding, Where
+from gpuflow.errors import Finding, listed
+from gpuflow.plan import Plan, PlannedStep
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
-from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
 
-class Placed(NamedTuple):
-    """A step with all defaults, and where it stands."""
-
-    home: Pipeline
-    name: str
-    step: Step
-    whole: str
-    """Its name with those of the sub-pipelines around it."""
-
-    def where(self, *path: str) -> Where:
-        return self.home.where("steps", self.name, *path, key=not path)
-
-
-def retry_and_checkpoint(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
+def retry_and_checkpoint(plan: Plan) -> Iterator[Finding]:
     """Warnings about grace, notice, intervals and budgets, over all steps that run a container."""
-    steps = list(_steps(pipeline, ""))
+    steps = [each for each in plan.containers if each.section == "steps"]
     for each in steps:
-        yield from _last_save(each, site)
-        yield from _interval(each, site)
-        yield from _lifetime(each, site)
-    yield from _budgets(steps, site)
-
-
-def _steps(pipeline: Pipeline, prefix: str) -> Iterator[Placed]:
-    for name, step in pipeline.steps.items():
-        if step.pipeline is not None:
-            yield from _steps(step.pipeline, f"{prefix}{name}.")
-        elif step.runs_container:
-            yield Placed(pipeline, name, pipeline.effective(name), prefix + name)
+        yield from _last_save(each, plan.site)
+        yield from _interval(each, plan.site)
+        yield from _lifetime(each, plan.site)
+    yield from _budgets(steps, plan.site)
 
 
 def _on_spot(step: Step) -> bool:
     return step.spot is not None and step.spot.mode != "never"
 
 
-def _last_save(placed: Placed, site: Site) -> Iterator[Finding]:
-    step, name = placed.step, placed.whole
+def _last_save(placed: PlannedStep, site: Site) -> Iterator[Finding]:
+    step, name = placed.step, placed.name
     needed = step.checkpoint.grace if step.checkpoint is not None else None
     if needed is None:
         return
@@ -75,7 +52,7 @@ def _last_save(placed: Placed, site: Site) -> Iterator[Finding]:
         )
 
 
-def _interval(placed: Placed, site: Site) -> Iterator[Finding]:
+def _interval(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     """Checkpoints so far apart that most attempts end before the first."""
     step = placed.step
     if step.checkpoint is None or step.checkpoint.every == "auto":
@@ -90,21 +67,21 @@ def _interval(placed: Placed, site: Site) -> Iterator[Finding]:
     if ends:
         yield Finding(
             "GF544",
-            f'step "{placed.whole}" keeps a checkpoint every {every}, and {" and ".join(ends)}',
+            f'step "{placed.name}" keeps a checkpoint every {every}, and {" and ".join(ends)}',
             placed.where("checkpoint"),
             "save more often, or write every: auto",
             severity="warning",
         )
 
 
-def _lifetime(placed: Placed, site: Site) -> Iterator[Finding]:
+def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     step, lifetime = placed.step, site.spot.mean_time_between
     if not _on_spot(step) or step.checkpoint is not None or lifetime is None or step.timeout is None:
         return
     if step.timeout > lifetime:
         yield Finding(
             "GF545",
-            f'step "{placed.whole}" may take {step.timeout} and has no checkpoint, and a spot node of this site lives '
+            f'step "{placed.name}" may take {step.timeout} and has no checkpoint, and a spot node of this site lives '
             f"{lifetime} on average",
             placed.where("spot"),
             "add a checkpoint, or spot: never; without one it starts from nothing after each interruption",
@@ -112,14 +89,14 @@ def _lifetime(placed: Placed, site: Site) -> Iterator[Finding]:
         )
 
 
-def _budgets(steps: list[Placed], site: Site) -> Iterator[Finding]:
+def _budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
     """Steps that can be interrupted by no fault of their own, and that nothing starts again."""
     bare = [each for each in steps if not (each.step.retry and each.step.retry.interruptions)]
     spot = [each for each in bare if _on_spot(each.step)]
     if spot:
         yield Finding(
             "GF543",
-            f"{listed([each.whole for each in spot])}: on spot nodes without a budget for interruptions; when a node "
+            f"{listed([each.name for each in spot])}: on spot nodes without a budget for interruptions; when a node "
             "goes, nothing starts the step again",
             spot[0].where(),
             "add retry: {interruptions: N}",
@@ -130,7 +107,7 @@ def _budgets(steps: list[Placed], site: Site) -> Iterator[Finding]:
         queues = ", ".join(sorted({str(each.step.queue or site.queue) for each in queued}))
         yield Finding(
             "GF542",
-            f"{listed([each.whole for each in queued])}: in queue {queues} without a budget for interruptions; Kueue "
+            f"{listed([each.name for each in queued])}: in queue {queues} without a budget for interruptions; Kueue "
             "preempts by deleting the pod, and nothing starts the step again",
             queued[0].where(),
             "add retry: {interruptions: N}",

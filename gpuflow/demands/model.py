@@ -1,0 +1,375 @@
+"""What is asked of a cluster, as a value of its own: steps with their pod sets, and how they depend on each other.
+
+A demand names no document. That of a pipeline comes from `demand_of`; one of anything else that makes pods can be
+built by hand:
+
+    workers = PodSet("workers", 4, {"metadata": {}, "spec": {"containers": [{"name": "main", "resources": …}]}})
+    train, report = StepDemand("train", (workers,)), StepDemand("report", (PodSet("main", 1, small),))
+    Demand("nightly", (train, report), graph_of((train, report), {"train": ["report"]}))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+from gpuflow.catalog import Offer
+from gpuflow.demands.peaks import Bound, Usage, peaks_of
+from gpuflow.errors import Finding, Where
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.kubernetes.admission.usage import compute_usage, usage_of_claim
+from gpuflow.quantity import Quantity
+from gpuflow.resources import pod_limits, pod_requests
+
+Pod = Mapping[str, Any]
+"""A pod's `metadata` and `spec`, as a manifest says them."""
+
+
+@dataclass(frozen=True)
+class PodSet:
+    """Identical pods of a step: all of them, or its leader, or its workers."""
+
+    name: str
+    count: int
+    pod: Pod
+    """As the engine creates it."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"pod set {self.name!r} has {self.count} pods; it has at least 1")
+
+    @cached_property
+    def _sums(self) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
+        stored = _defaulted(self.pod)
+        return pod_requests(stored), pod_limits(stored)
+
+    @property
+    def requests(self) -> dict[str, Quantity]:
+        """What one pod requests."""
+        return self._sums[0]
+
+    @property
+    def limits(self) -> dict[str, Quantity]:
+        """The limits of one pod."""
+        return self._sums[1]
+
+    @cached_property
+    def usage(self) -> dict[str, Quantity]:
+        """What one pod costs, by quota key."""
+        return compute_usage(*self._sums)
+
+
+@dataclass(frozen=True)
+class StepDemand:
+    """One step: the pods of one copy of it, which live together, and how many copies there are."""
+
+    name: str
+    pod_sets: tuple[PodSet, ...]
+    copies: int | None = 1
+    """None when only the run will tell."""
+    where: Where = field(default_factory=Where)
+    """Where it is written, unless the demand as a whole knows."""
+    overhead: Usage = field(default_factory=dict)
+    """How much of what one copy costs is the engine's."""
+    tries: int = 1
+    """How many attempts one copy may take, the first included."""
+    nodes_avoided: int = 0
+    """How many nodes the last attempt keeps away from, because attempts before it ran there."""
+    is_exit: bool = False
+    """It runs when everything else has ended, and no deadline of the run counts for it."""
+    part_of: str | None = None
+    """The step that this is one pod set of; all of them run together."""
+
+    def __post_init__(self) -> None:
+        if not self.pod_sets:
+            raise ValueError(f"step {self.name!r} has no pod set; a step without pods is no part of a demand")
+
+    @property
+    def object_name(self) -> str:
+        """A name that an object of Kubernetes can have."""
+        return self.name.replace(".", "-").replace("/", "-")
+
+    @cached_property
+    def pods(self) -> int:
+        """The pods of one copy: more than one for a gang."""
+        return sum(each.count for each in self.pod_sets)
+
+    @property
+    def pod(self) -> Pod:
+        """The pod of its first pod set; of most steps the only one."""
+        return self.pod_sets[0].pod
+
+    @cached_property
+    def usage(self) -> Usage:
+        """What one copy costs, all its pods together, by quota key."""
+        return summed((each.usage, each.count) for each in self.pod_sets)
+
+    @property
+    def requests(self) -> Usage:
+        """What one pod requests; of pods that differ, the most of each."""
+        return largest(each.requests for each in self.pod_sets)
+
+    @property
+    def limits(self) -> Usage:
+        """The limits of one pod; of pods that differ, the most of each."""
+        return largest(each.limits for each in self.pod_sets)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDemand:
+    """A volume that is claimed anew for each run."""
+
+    name: str
+    manifest: Mapping[str, Any]
+    volume: str
+    """The name of the volume by which pods mount it."""
+    where: Where = field(default_factory=Where)
+    size_where: Where = field(default_factory=Where)
+    class_where: Where = field(default_factory=Where)
+
+    @property
+    def storage_class(self) -> str | None:
+        """The storage class that it names."""
+        named: str | None = self.manifest["spec"].get("storageClassName")
+        return named
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The longest time that a run may take."""
+
+    text: str
+    """As it was written."""
+    seconds: int
+    where: Where = field(default_factory=Where)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Runs may overlap: why, and where that is written."""
+
+    because: str
+    where: Where = field(default_factory=Where)
+
+
+@dataclass(frozen=True)
+class LaterAttempts:
+    """Steps whose last attempt has other pods than the first."""
+
+    when: str
+    """What must have happened before, as the beginning of a sentence."""
+    pod_sets: Mapping[str, tuple[PodSet, ...]]
+    """The pods of the last attempt, by the name of the step."""
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(self.pod_sets)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWish:
+    """The GPUs or MIG slices that a step of a pipeline asks for."""
+
+    words: str
+    count: int
+    is_slice: bool
+    needs_gib: float | None
+    """The GPU memory that the wish promises the step; None when nobody knows."""
+    key: str
+    """Equal for steps that would get the same answer."""
+
+
+class OwnPipeline(Protocol):
+    """The document behind a demand, for hints that only a document of ours allows. The checker knows no more of it."""
+
+    def warnings(self) -> Iterator[Finding]:
+        """What is certain from the document and the site alone: policies that cannot work as written."""
+
+    def devices(self, step: str) -> DeviceWish | None:
+        """What a step asks for; None when it asks for no GPU."""
+
+    def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
+        """The GPUs and slices of a node, in the site's words."""
+
+    def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
+        """The step's pod if it asked for so many of these, or of what it asks for now; None when there is no such."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What is asked of a cluster. Everything that a check needs, whatever it was made from."""
+
+    name: str
+    steps: tuple[StepDemand, ...]
+    graph: Tree
+    """How the steps depend on each other and repeat; its leaves are the steps by name."""
+    engine: str = "none"
+    file: str | None = None
+    claims: tuple[ClaimDemand, ...] = ()
+    deadline: Deadline | None = None
+    overlap: Overlap | None = None
+    driver: PodSet | None = None
+    """The pod that the engine runs before each step."""
+    conditional: Mapping[str, bool] = field(default_factory=dict)
+    """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""
+    later: tuple[LaterAttempts, ...] = ()
+    refusals: tuple[Finding, ...] = ()
+    """What the engine does not carry of it. An error: it never runs there as it is written; else it was accepted."""
+    engine_settings: Mapping[str, str] = field(default_factory=dict)
+    """Of the engine's own containers, where it is written what they use: `engines.argo.init.init`."""
+    places: Callable[[str], Where] | None = field(default=None, compare=False)
+    """Where a step is written; asked only for what is said of it."""
+    pipeline: OwnPipeline | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        whole = [step for step in self.steps if step.part_of is None]
+        parts = {step.name for step in self.steps if step.part_of is not None}
+        pods = {step.name: step.pods for step in whole}
+        leaves = {leaf.name: leaf.pods for leaf in leaves_of(self.graph) if leaf.pods and leaf.name not in parts}
+        if pods != leaves or len(whole) + len(parts) != len(self.steps):
+            wrong = sorted(name for name in pods.keys() | leaves.keys() if pods.get(name) != leaves.get(name))
+            raise ValueError(
+                f"demand {self.name!r}: steps and graph do not agree about {', '.join(wrong[:5])}; "
+                "each step is one leaf of the graph with as many pods"
+            )
+
+    def where(self, step: str) -> Where:
+        """Where a step is written."""
+        found = self.by_name.get(step)
+        if self.places is not None:
+            return self.places(step if found is None else found.part_of or step)
+        return Where(self.file) if found is None else found.where
+
+    @cached_property
+    def by_name(self) -> Mapping[str, StepDemand]:
+        """The steps by name."""
+        return {step.name: step for step in self.steps}
+
+    @cached_property
+    def gangs(self) -> Mapping[str, tuple[StepDemand, ...]]:
+        """The steps of which one copy is several pods, by name; pod sets that were taken apart stand together."""
+        found: dict[str, list[StepDemand]] = {}
+        for step in self.steps:
+            found.setdefault(step.part_of or step.name, []).append(step)
+        return {name: tuple(parts) for name, parts in found.items() if sum(part.pods for part in parts) > 1}
+
+    @cached_property
+    def peak(self) -> Mapping[str, Bound]:
+        """The worst moment per quota key."""
+        usages: dict[str, Usage] = {step.name: step.usage for step in self.steps}
+        if self.driver is not None:
+            # The driver ends before the step's own pods start: the larger of the two counts.
+            usages = {name: largest((usage, self.driver.usage)) for name, usage in usages.items()}
+        claimed = {key: Bound("exact", amount) for key, amount in self._claimed.items()}
+        return {**peaks_of(self.graph, usages, self.conditional), **claimed}
+
+    @cached_property
+    def overhead(self) -> Mapping[str, Bound]:
+        """How much the engine's own containers and pods ask for at their worst moment."""
+        found = peaks_of(self.graph, {step.name: step.overhead for step in self.steps}, self.conditional)
+        return {key: bound for key, bound in found.items() if bound.value}
+
+    @property
+    def _claimed(self) -> dict[str, Quantity]:
+        """What the claims of a run ask for; they live as long as the run."""
+        total = summed((usage_of_claim(claim.manifest), 1) for claim in self.claims)
+        return {key: amount for key, amount in total.items() if not key.startswith("count/")}
+
+    def at_later(self, attempts: LaterAttempts) -> Demand:
+        """The demand when all these steps are at their last attempt."""
+        steps = (
+            replace(step, pod_sets=attempts.pod_sets[step.name]) if step.name in attempts.pod_sets else step
+            for step in self.steps
+        )
+        return replace(self, steps=tuple(steps), later=())
+
+    def document(self) -> dict[str, Any]:
+        """The contract's JSON shape."""
+        return {
+            "file": self.file,
+            "pipeline": self.name,
+            "engine": self.engine,
+            "peak": {key: bound.document() for key, bound in sorted(self.peak.items())},
+            "overhead": {key: bound.document() for key, bound in sorted(self.overhead.items())},
+            "steps": [
+                {
+                    "name": step.name,
+                    "copies": step.copies,
+                    "pod_sets": [{"name": each.name, "count": each.count} for each in step.pod_sets],
+                    "requests": _strings(step.requests),
+                    "limits": _strings(step.limits),
+                }
+                for step in self.steps
+            ],
+        }
+
+
+def graph_of(
+    steps: Iterable[StepDemand], edges: Mapping[str, Collection[str]] | None = None, parallel: int | None = None
+) -> Tree:
+    """The graph of steps by hand: for each name, those that wait for it; at most `parallel` pods live at once."""
+    nodes: dict[str, Tree] = {}
+    for step in steps:
+        leaf = Leaf(step.name, {}, step.pods)
+        nodes[step.name] = leaf if step.copies == 1 else Loop(step.name, leaf, _copies(step))
+    return Dag(nodes, edges or {}, parallel)
+
+
+def _copies(step: StepDemand) -> int | Unknown:
+    return Unknown(f"how many copies {step.name} has is only known in the run") if step.copies is None else step.copies
+
+
+def leaves_of(node: Tree) -> Iterator[Leaf]:
+    """The leaves of a graph."""
+    match node:
+        case Leaf():
+            yield node
+        case Loop():
+            yield from leaves_of(node.body)
+        case Dag():
+            for each in node.nodes.values():
+                yield from leaves_of(each)
+
+
+def summed(parts: Iterable[tuple[Usage, int]]) -> Usage:
+    """So many times each of these, together."""
+    taken = [(usage, count) for usage, count in parts if usage]
+    if len(taken) == 1 and taken[0][1] == 1:
+        return taken[0][0]
+    total: dict[str, Quantity] = {}
+    for usage, count in taken:
+        for key, amount in usage.items():
+            total[key] = total.get(key, Quantity.zero) + amount * count
+    return total
+
+
+def largest(parts: Iterable[Usage]) -> Usage:
+    """The most of each key."""
+    first, *others = parts
+    for other in others:
+        both = {**first, **other}
+        first = {key: max(first.get(key, Quantity.zero), other.get(key, Quantity.zero)) for key in both}
+    return first
+
+
+def _strings(amounts: Usage) -> dict[str, str]:
+    return {key: str(value) for key, value in sorted(amounts.items())}
+
+
+def _defaulted(pod: Pod) -> dict[str, Any]:
+    """The pod with requests filled in from limits, as the API server does before anything is counted."""
+
+    def filled(container: Mapping[str, Any]) -> Mapping[str, Any]:
+        resources = container.get("resources", {})
+        limits = resources.get("limits", {})
+        if not limits.keys() - resources.get("requests", {}).keys():
+            return container
+        return {**container, "resources": {**resources, "requests": {**limits, **resources.get("requests", {})}}}
+
+    spec = pod["spec"]
+    lists = {
+        key: [filled(container) for container in spec[key]] for key in ("initContainers", "containers") if key in spec
+    }
+    return {**pod, "spec": {**spec, **lists}}

@@ -1,0 +1,178 @@
+"""The demand of a pipeline on a site, with what an engine adds to it and the limits that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, Overlap, PodSet, StepDemand, largest
+from gpuflow.demands.own_pipeline import PlannedPipeline
+from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
+from gpuflow.errors import Finding
+from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.pod import pod_for
+from gpuflow.pod.injected import driver_pod, engine_of, with_engine
+from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
+from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.quantity import Quantity
+from gpuflow.site.model import Engine, Site
+from gpuflow.spec.expression import references
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Gang
+from gpuflow.spec.text import ItemRef
+
+
+def demand_of(pipeline: Pipeline, site: Site, engine: str = NO_ENGINE) -> Demand:
+    """The demand of a pipeline on a site, with what the engine adds to it and the limits it keeps."""
+    return demand_of_plan(plan_of(pipeline, site), engine)
+
+
+def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
+    """The same, of a plan."""
+    pipeline, facts, parts = plan.pipeline, facts_of(engine), engine_of(plan.site, engine)
+    before = driver_pod(parts)
+    driver = None if before is None else PodSet("driver", 1, before)
+    steps = tuple(_step(planned, plan.site, parts, driver, facts) for planned in plan.containers)
+    return Demand(
+        name=pipeline.name,
+        steps=steps,
+        graph=_graph(plan, {step.name: step.pods for step in steps}, facts.keeps_parallel),
+        engine=engine,
+        file=pipeline.source.file,
+        claims=tuple(_claims(pipeline)),
+        deadline=_deadline(pipeline),
+        overlap=_overlap(pipeline),
+        driver=driver,
+        conditional=dict(_conditional(plan)),
+        later=tuple(_later(plan, steps)),
+        refusals=tuple(_refusals(plan, engine)),
+        engine_settings=_settings(parts, engine),
+        places=plan.where,
+        pipeline=PlannedPipeline(plan, parts),
+    )
+
+
+def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts) -> StepDemand:
+    gang, retry = planned.step.gang, planned.step.retry
+    bare = pod_for(planned.pipeline, planned.own_name, site)
+    pod = with_engine(bare, planned.step, parts)
+    avoided = 0
+    if retry is not None and retry.other_node:
+        avoided = attempts(retry) if facts.avoids_nodes_of == "attempts" else retry.failures
+    demand = StepDemand(
+        planned.name,
+        _pod_sets(gang, pod),
+        planned.copies_in_run,
+        tries=1 + attempts(retry),
+        nodes_avoided=avoided,
+        is_exit=planned.section == "exit",
+    )
+    if pod is bare and driver is None:
+        return demand
+    own = StepDemand(planned.name, _pod_sets(gang, bare)).usage
+    # The driver ends before the step's own pods start: the larger of the two counts.
+    usage = demand.usage if driver is None else largest((demand.usage, driver.usage))
+    added = {key: amount - own.get(key, Quantity.zero) for key, amount in usage.items()}
+    return replace(demand, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
+
+
+def _pod_sets(gang: Gang | None, pod: Mapping[str, Any]) -> tuple[PodSet, ...]:
+    """The pods of one copy of a step."""
+    if gang is None:
+        return (PodSet("main", 1, pod),)
+    workers = PodSet("workers", gang.workers, pod)
+    return (PodSet("leader", 1, pod), workers) if gang.leader else (workers,)
+
+
+def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Tree:
+    """The pipeline as the graph that peaks are computed on."""
+
+    def tree(within: str) -> Tree:
+        steps = plan.inside[within]
+        cap = steps[0].pipeline.parallel if keeps_parallel else None
+        nodes = {each.own_name: node(each) for each in steps if each.section == "steps"}
+        after: dict[str, list[str]] = {name: [] for name in nodes}
+        for each in steps:
+            for need in each.needs:
+                after[need.rpartition(".")[2]].append(each.own_name)
+        main: Tree = Dag(nodes, after, cap)
+        ends = {each.own_name: node(each) for each in steps if each.section == "exit"}
+        return Dag({"main": main, "exit": Dag(ends, {}, cap)}, {"main": ["exit"]}) if ends else main
+
+    def node(each: PlannedStep) -> Tree:
+        # An approval has no pod.
+        body = tree(each.name) if each.kind == "pipeline" else Leaf(each.name, {}, pods.get(each.name, 0))
+        return body if each.step.for_each is None else Loop(each.name, body, each.copies, each.step.parallel)
+
+    return tree("")
+
+
+def _claims(pipeline: Pipeline) -> Iterator[ClaimDemand]:
+    for name, claim in pipeline.claims.items():
+        spec: dict[str, Any] = {"resources": {"requests": {"storage": str(claim.size)}}}
+        if claim.storage_class is not None:
+            spec["storageClassName"] = claim.storage_class
+        yield ClaimDemand(
+            name,
+            {"metadata": {"name": name}, "spec": spec},
+            run_claim_volume(name),
+            pipeline.where("claims", name, key=True),
+            pipeline.where("claims", name, "size"),
+            pipeline.where("claims", name, "storage_class"),
+        )
+
+
+def _deadline(pipeline: Pipeline) -> Deadline | None:
+    deadline = pipeline.deadline
+    return None if deadline is None else Deadline(str(deadline), deadline.seconds, pipeline.where("deadline"))
+
+
+def _overlap(pipeline: Pipeline) -> Overlap | None:
+    schedule = pipeline.schedule
+    if schedule is None or schedule.concurrency != "allow":
+        return None
+    return Overlap(f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule"))
+
+
+def _conditional(plan: Plan) -> Iterator[tuple[str, bool]]:
+    """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""
+    for each in plan.steps:
+        when = each.step.when
+        if when is not None or each.step.on in ("success", "failure"):
+            asked = () if when is None else references(when)
+            yield each.name, any(isinstance(found.ref, ItemRef) for found in asked)
+
+
+def _later(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAttempts]:
+    """The pods of the last attempts, where they are not those of the first."""
+    grown: dict[str, tuple[PodSet, ...]] = {}
+    moved: dict[str, tuple[PodSet, ...]] = {}
+    for planned, demand in zip(plan.containers, steps, strict=True):
+        retry, spot = planned.step.retry, planned.step.spot
+        grows = retry is not None and retry.more_memory is not None and retry.failures > 0
+        if not grows and not falls_back(planned.step):
+            continue
+        changes = changes_of(planned.pipeline, planned.own_name, plan.site)
+        out_of_memory = Before(out_of_memory=retry.failures if retry is not None and grows else 0)
+        interrupted = Before(interruptions=(spot.fallback_after if spot is not None else None) or 0)
+        for found, before in ((grown, out_of_memory), (moved, interrupted)):
+            pod_sets = tuple(replace(each, pod=changes.pod(each.pod, before)) for each in demand.pod_sets)
+            if pod_sets != demand.pod_sets:
+                found[planned.name] = pod_sets
+    for when, pods in (("after running out of memory", grown), ("after losing spot nodes", moved)):
+        if pods:
+            yield LaterAttempts(when, pods)
+
+
+def _refusals(plan: Plan, engine: str) -> Iterator[Finding]:
+    """What the engine does not carry of the pipeline."""
+    if engine != NO_ENGINE:
+        yield from load_engine(engine).refusals(plan)
+
+
+def _settings(parts: Engine, engine: str) -> dict[str, str]:
+    """Where the site says what each of the engine's containers uses."""
+    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
+    return {name: f"engines.{engine}.{group}.{name}" for group, names in groups.items() for name in names}

@@ -1,0 +1,81 @@
+"""The worst moment of a graph of steps, per quota key: exact, at most, or unknown because."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.graph import Peak, Tree, peak, weighted
+from gpuflow.quantity import Quantity
+
+ALIASES = ("cpu", "memory", "ephemeral-storage")
+"""Kubernetes also counts these under `requests.`; one name is enough."""
+
+Usage = Mapping[str, Quantity]
+"""Amounts by quota key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A quantity that is exact, at most this, or unknown. The witness is a set of steps that reach it together."""
+
+    bound: str
+    value: Quantity | None
+    because: str | None = None
+    witness: tuple[str, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The contract's JSON shape."""
+        value = None if self.value is None else str(self.value)
+        return {"bound": self.bound, "value": value, "because": self.because, "witness": list(self.witness)}
+
+
+def peaks_of(
+    graph: Tree, usages: Mapping[str, Usage], conditional: Mapping[str, bool] | None = None
+) -> dict[str, Bound]:
+    """The worst moment per quota key when one copy of each step costs what `usages` says, all its pods together.
+
+    `conditional`: steps that may not run, and whether each item of a fan-out has its own answer.
+    """
+    forms = {key: quantity for usage in usages.values() for key, quantity in usage.items() if key not in ALIASES}
+    if not forms:
+        return {}
+    tree = tree_of(graph, usages)
+    # Most steps limit what they request, so several keys ask the same question of the graph: it is answered once.
+    solved: dict[tuple[int, ...], Peak] = {}
+    bounds = {}
+    for key, form in forms.items():
+        weights = tuple(usage[key].milli if key in usage else 0 for usage in usages.values())
+        if weights not in solved:
+            solved[weights] = peak(tree, key)
+        bounds[key] = _bound(solved[weights], form, conditional or {})
+    return bounds
+
+
+def tree_of(graph: Tree, usages: Mapping[str, Usage]) -> Tree:
+    """The graph with what each step costs; weights are thousandths, so that cpu stays exact."""
+    return weighted(graph, {name: {key: each.milli for key, each in usage.items()} for name, usage in usages.items()})
+
+
+def _bound(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Bound:
+    if found.value is None:
+        return Bound("unknown", None, found.because, found.witness)
+    value = Quantity.from_nano(found.value * 1_000_000, form.format)
+    asked = list(dict.fromkeys(each for step in found.witness for each in _and_around(step) if each in conditional))
+    by_item = [step for step in asked if conditional[step]]
+    if found.bound == "exact" and len(asked) > 1:
+        return Bound(
+            "at-most", value, f"{' and '.join(asked)} have conditions that may exclude each other", found.witness
+        )
+    if found.bound == "exact" and by_item:
+        return Bound("at-most", value, f"the condition of {by_item[0]} may leave items out", found.witness)
+    return Bound(found.bound, value, found.because, found.witness)
+
+
+def _and_around(step: str) -> Iterator[str]:
+    """A step by its full name, and the steps whose sub-pipelines it stands in: `a.b` and `a`; of `a/leader`, `a`."""
+    step = step.partition("/")[0]
+    while step:
+        yield step
+        step = step.rpartition(".")[0]

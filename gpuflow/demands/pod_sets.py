@@ -1,0 +1,57 @@
+"""Steps whose pod sets differ, taken apart: one step for each pod set, so that every step has pods of one kind.
+
+A leader and its workers still live together. Each part names the step that it is a part of, so that whoever judges
+gangs as a whole finds them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuflow.demands.model import Demand, StepDemand
+from gpuflow.graph import Dag, Leaf, Loop, Tree
+
+PART = "/"
+"""Stands between the name of a step and that of its pod set."""
+
+
+def one_pod_each(demand: Demand) -> Demand:
+    """The demand with every step whose pods differ taken apart; most demands have none, and stay as they are."""
+    mixed = {step.name: step for step in demand.steps if _differ(step)}
+    if not mixed:
+        return demand
+    steps = [part for step in demand.steps for part in (parts_of(step) if step.name in mixed else (step,))]
+    return replace(demand, steps=tuple(steps), graph=_apart(demand.graph, mixed, None))
+
+
+def _differ(step: StepDemand) -> bool:
+    return any(each.pod is not step.pod and each.pod != step.pod for each in step.pod_sets[1:])
+
+
+def parts_of(step: StepDemand) -> tuple[StepDemand, ...]:
+    """One step for each pod set."""
+    return tuple(
+        replace(step, name=f"{step.name}{PART}{each.name}", pod_sets=(each,), part_of=step.name)
+        for each in step.pod_sets
+    )
+
+
+def _apart(node: Tree, mixed: dict[str, StepDemand], cap: int | None) -> Tree:
+    match node:
+        case Leaf():
+            return _leaves(mixed[node.name], cap) if node.name in mixed else node
+        case Loop():
+            return replace(node, body=_apart(node.body, mixed, cap))
+        case Dag():
+            caps = [each for each in (cap, node.parallel) if each is not None]
+            inner = {name: _apart(each, mixed, min(caps, default=None)) for name, each in node.nodes.items()}
+            return replace(node, nodes=inner)
+
+
+def _leaves(step: StepDemand, cap: int | None) -> Tree:
+    counts = [each.count for each in step.pod_sets]
+    if cap is not None and step.pods > cap:
+        # A gang larger than the cap counts as the whole cap, and may live: so one part of it takes it all.
+        counts = [cap, *[0] * (len(counts) - 1)]
+    parts = zip(parts_of(step), counts, strict=True)
+    return Dag({part.name: Leaf(part.name, {}, count) for part, count in parts})

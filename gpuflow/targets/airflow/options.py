@@ -1,0 +1,15 @@
+"""Airflow's own options of `gpuflow compile`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuflow.targets.options import option
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowOptions:
+    """What may be asked of a DAG file."""
+
+    pools: bool = option("--pools", "put GPU tasks in pools (gpuflow airflow pools)")
+    standalone: bool = option("--standalone", "a DAG file that imports nothing of gpuflow")

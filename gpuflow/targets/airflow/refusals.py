@@ -1,0 +1,81 @@
+"""Parts of constructs that Airflow cannot carry. None can be left out: the run would do something else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuflow.errors import Finding, Where
+from gpuflow.pod.supervision import keeps_state
+from gpuflow.site import Site
+from gpuflow.spec.params import text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.text import OutputRef
+from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
+from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.references import Scope
+from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import Loss, construct_losses, refused
+
+
+def partial_losses(request: Request) -> Iterator[Loss]:
+    """All that is in the way of compiling this pipeline for Airflow."""
+    yield from map(refused, _unattended(request.pipeline))
+    if any(planned.step.for_each for planned in request.plan.steps):
+        scope = Scope(request.pipeline, refused=[])
+        twins = [refused(finding) for finding in _inside(scope, request.site)]
+        yield from map(refused, scope.refused or ())
+        yield from twins
+    if request.options_as(AirflowOptions).standalone:
+        yield from _standalone(request.pipeline)
+
+
+def _unattended(pipeline: Pipeline) -> Iterator[Finding]:
+    """Runs that start by the clock or by new data have nobody to give a value."""
+    if pipeline.schedule is None and not pipeline.on_data:
+        return
+    for name, param in pipeline.params.items():
+        if param.required:
+            yield Finding(
+                "GF301",
+                f'airflow starts "{pipeline.name}" by itself, and the parameter "{name}" has no default',
+                pipeline.where("params", name, key=True),
+                "give it a default, or start the pipeline by hand only",
+            )
+
+
+def _inside(scope: Scope, site: Site) -> Iterator[Finding]:
+    """Equal items; what references cannot be is kept by the scope."""
+    pipeline = scope.pipeline
+    for name in (*pipeline.steps, *pipeline.exit):
+        step = pipeline.effective(name)
+        for _, ref in step.references():
+            if isinstance(ref, OutputRef):
+                scope.node(ref, name)
+        if step.for_each and scope.has_own_list(name) and (step.pipeline is not None or keeps_state(step, site)):
+            yield from twins(name, step.for_each, pipeline.where("steps", name, "for_each"))
+        if step.pipeline is not None:
+            yield from _inside(scope.inner(name), site)
+
+
+def twins(name: str, sources: Mapping[str, Any], where: Where | None = None) -> Iterator[Finding]:
+    """Equal items: what belongs to an item (checkpoints, counts, a sub-pipeline's outputs) is found by it."""
+    for key, source in sources.items():
+        values = source if isinstance(source, tuple) else ()
+        twice = next((text for text, count in Counter(map(text_of, values)).items() if count > 1), None)
+        if twice is not None:
+            yield Finding(
+                "GF194",
+                f'step "{name}" runs twice over {twice} in "{key}", and airflow keeps the copies apart by their items',
+                where or Where(),
+                "give every item a value of its own, such as a number beside it",
+            )
+
+
+def _standalone(pipeline: Pipeline) -> Iterator[Loss]:
+    """What the stock operators lose besides."""
+    table = {**CAPABILITIES, **STANDALONE_CANNOT}
+    for loss in construct_losses(pipeline, table, "airflow --standalone", optional=False):
+        if loss.construct in STANDALONE_CANNOT:
+            yield loss

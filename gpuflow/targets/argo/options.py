@@ -1,0 +1,22 @@
+"""Argo's own options of `gpuflow compile`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuflow.targets.options import option
+
+
+@dataclass(frozen=True, slots=True)
+class ArgoOptions:
+    """What may be asked of an Argo artifact."""
+
+    kind: str | None = option(
+        "--as", "WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate", metavar="KIND"
+    )
+    kustomization: bool = option("--kustomization", "also write kustomization.yaml, which lists what is compiled")
+    semaphores: str | None = option(
+        "--semaphores",
+        "let GPU steps hold a semaphore of their size (gpuflow argo semaphores prints the ConfigMap)",
+        metavar="CONFIGMAP",
+    )

@@ -1,0 +1,162 @@
+"""Parts of constructs that Argo cannot carry. None can be left out: the run would do something else, or never start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.pod import pod_for
+from gpuflow.site import Site
+from gpuflow.spec.flow import may_be_skipped
+from gpuflow.spec.model import Model
+from gpuflow.spec.params import text_of
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import OutputRef
+from gpuflow.targets.argo.graph import skipped_outputs
+from gpuflow.targets.argo.loops import item_findings
+from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.spelling import Inputs
+from gpuflow.targets.argo.templates import ENGINE, later_fields, stray_tags
+from gpuflow.targets.argo.versions import version_finding
+from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import Loss, refused
+
+SPELLED = {"command", "args", "env", "script", "for_each", "when", "pipeline", "params", "description"}
+"""Fields of a step whose text Argo never sees as it is written."""
+
+
+TAGS = ("{{", "}}")
+
+
+def partial_losses(request: Request) -> Iterator[Loss]:
+    """All that is in the way of compiling this pipeline for Argo."""
+    return map(refused, _findings(request))
+
+
+def _findings(request: Request) -> Iterator[Finding]:
+    pipeline, site = request.pipeline, request.site
+    outdated = version_finding(site)
+    if outdated is not None:
+        yield outdated
+    yield from _open_tags(pipeline)
+    yield from _unattended(request)
+    yield from _inside(pipeline, site, _holds(site, TAGS), nested=False)
+
+
+def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
+    """Argo reads an expression from `{{=` to the next `}}`, also into the next field, and then starts no run."""
+    for name, param in pipeline.params.items():
+        values = [] if param.required else [param.default]
+        for text in map(text_of, (*values, *(param.enum or ()), param.description or "")):
+            if "{{=" in text and "}}" not in text[text.rindex("{{=") :]:
+                yield Finding(
+                    "GF306",
+                    f'parameter "{name}": Argo would read an expression from {{{{= to the next }}}}: {text[:60]!r}',
+                    pipeline.where("params", name),
+                    "close it with }}, or write a space between {{ and =",
+                )
+
+
+def _unattended(request: Request) -> Iterator[Finding]:
+    """Runs that start by the clock have nobody to give a value."""
+    pipeline, kind = request.pipeline, request.options_as(ArgoOptions).kind
+    if pipeline.schedule is None or kind not in (None, "CronWorkflow"):
+        return
+    for name, param in pipeline.params.items():
+        if param.required:
+            yield Finding(
+                "GF301",
+                f'argo starts "{pipeline.name}" by itself, and the parameter "{name}" has no default',
+                pipeline.where("params", name),
+                "give it a default, or compile with --as WorkflowTemplate, to be started by hand only",
+            )
+
+
+def _inside(pipeline: Pipeline, site: Site, tags_in_site: bool, *, nested: bool) -> Iterator[Finding]:
+    if nested:
+        yield from _missing_outputs(pipeline)
+    for name in (*pipeline.steps, *pipeline.exit):
+        step = pipeline.effective(name)
+        yield from item_findings(pipeline, name, step)
+        if step.pipeline is not None:
+            yield from _inside(step.pipeline, site, tags_in_site, nested=True)
+        elif step.approval is not None:
+            yield from _approval_tags(pipeline, name, step.approval.message)
+        else:
+            yield from step_findings(pipeline, name, site, tags_in_site)
+
+
+def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
+    """What Argo cannot carry of one step that runs a container."""
+    yield from _default_tags(pipeline, name, pipeline.effective(name))
+    yield from _pod_findings(pipeline, name, site, tags_in_site)
+
+
+def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:
+    """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
+    step = pipeline.effective(name)
+    if not tags_in_site and not _holds({key: step.__dict__[key] for key in step.__dict__.keys() - SPELLED}, TAGS):
+        return
+    try:
+        pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
+        found = list(stray_tags(pipeline, name, pod))
+        yield from found
+        if not found:
+            later_fields(pipeline, name, site, pod["spec"])
+    except GpuflowError as refusal:
+        where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+        # A pod that cannot be made at all is said by whoever makes it.
+        yield from (_placed(finding, name, where) for finding in refusal.findings if finding.code == "GF306")
+
+
+def _placed(finding: Finding, name: str, where: Where) -> Finding:
+    return replace(finding, message=f'step "{name}": {finding.message}', where=where)
+
+
+def _default_tags(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding]:
+    for output_name, output in step.outputs.items():
+        text = "" if output.default is None else text_of(output.default)
+        if "{{" in text:
+            yield Finding(
+                "GF306",
+                f'step "{name}": Argo would replace the tag in the default of {output_name}: {text[:60]!r}',
+                pipeline.where("steps", name, "outputs", output_name, "default"),
+                "write the default without {{, or let the step write it",
+            )
+
+
+def _approval_tags(pipeline: Pipeline, name: str, message: str) -> Iterator[Finding]:
+    if "{{" in message:
+        yield Finding(
+            "GF306",
+            f'step "{name}": Argo would replace the tag in what is asked: {message[:60]!r}',
+            pipeline.where("steps", name, "approval"),
+            "ask without {{",
+        )
+
+
+def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
+    """Outputs of a sub-pipeline that a skipped step leaves without a value."""
+    defaults, skipped = skipped_outputs(pipeline), may_be_skipped(pipeline)
+    for name, ref in pipeline.outputs.items():
+        if isinstance(ref, OutputRef) and ref.step in skipped and ref not in defaults:
+            yield Finding(
+                "GF190",
+                f'the output "{name}" would be missing when "{ref.step}" is skipped, which Argo calls an error',
+                pipeline.where("outputs", name),
+                f'give the output {ref.name} of "{ref.step}" a default',
+            )
+
+
+def _holds(value: Any, tags: tuple[str, ...]) -> bool:
+    """Whether any text in a value, or in a model's fields, holds one of the tags."""
+    if isinstance(value, str):
+        return any(tag in value for tag in tags)
+    if isinstance(value, Model):
+        return any(_holds(each, tags) for each in value.__dict__.values())
+    if isinstance(value, dict):
+        return any(_holds(each, tags) for pair in value.items() for each in pair)
+    return isinstance(value, list | tuple) and any(_holds(each, tags) for each in value)

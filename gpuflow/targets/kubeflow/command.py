@@ -1,0 +1,48 @@
+"""The command of a KFP container.
+
+KFP has no working directory and no references in environment variables: both are set by small programs that every image
+with a shell has (`sh`, `env`) and that then become the command.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.targets.kubeflow.names import StatusRef, input_name, placeholder
+
+PLACEHOLDER = "{{$."
+"""How a value begins that KFP's launcher fills in."""
+ENTER = 'cd "$0" && exec "$@"'
+"""Starts a command in a directory."""
+RUN_AS_IT_IS = 'exec "$0" "$@"'
+"""Starts a command whose name `env` would take for an assignment."""
+WHEN_STATUS = 'case "$0" in %s) exec "$@";; esac'
+"""Starts a command when KFP's final status says so; KFP has no exit step for one outcome only."""
+STATES = {"failure": ("FAILED",), "success": ("SUCCEEDED", "COMPLETE")}
+"""The states of KFP's tasks for each outcome; a backend that keeps them in ML Metadata has its word for success."""
+
+
+def command_words(main: dict[str, Any], on: str | None, outputs: tuple[str, ...]) -> list[str]:
+    """The container's command. `on`: an exit step for one outcome; `outputs`: values KFP's launcher looks for."""
+    command = _delivering(list(main["command"]), outputs)
+    env = main.get("env", [])
+    late = [f"{entry['name']}={entry['value']}" for entry in env if PLACEHOLDER in entry.get("value", "")]
+    if late:
+        if "=" in command[0]:
+            command = ["sh", "-c", RUN_AS_IT_IS, *command]
+        command = ["env", *late, *command]
+    if "workingDir" in main:
+        command = ["sh", "-c", ENTER, main["workingDir"], *command]
+    if on is not None and on in STATES:
+        patterns = "|".join(f"""*'"state":{space}"{state}"'*""" for state in STATES[on] for space in ("", " "))
+        command = ["sh", "-c", WHEN_STATUS % patterns, placeholder(input_name(StatusRef())), *command]
+    return command
+
+
+def _delivering(command: list[str], outputs: tuple[str, ...]) -> list[str]:
+    """The supervisor's command, told where KFP's launcher looks for each output."""
+    if not outputs:
+        return command
+    words = [f"--deliver={name}={{{{$.outputs.parameters['{name}'].output_file}}}}" for name in outputs]
+    at = next(index for index, word in enumerate(command) if word.startswith("--engine="))
+    return [*command[:at], *words, *command[at:]]

@@ -1,0 +1,79 @@
+"""What a target does not carry of a pipeline: constructs by its capability table, and parts of them by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gpuflow.errors import Finding, Where
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
+from gpuflow.targets.constructs import VOCABULARY, uses
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """One thing that an artifact does not hold: a construct over all the steps that use it, or a part of one."""
+
+    message: str
+    """For people, with the target's name in it."""
+    where: Where
+    instead: str | None = None
+    """What to do about it."""
+    construct: str | None = None
+    optional: bool = True
+    """Whether it may be left out (--allow-lossy): without it the pipeline still does the same work."""
+    code: str = "GF301"
+
+    def refusal(self) -> Finding:
+        """The loss as an error."""
+        if not self.optional:
+            return Finding(self.code, self.message, self.where, self.instead)
+        hint = f"{self.instead or 'change the pipeline'}; or --allow-lossy to compile without it"
+        return Finding(self.code, self.message, self.where, hint)
+
+    def warning(self) -> Finding:
+        """The loss once it has been accepted."""
+        return Finding("GF303", self.message, self.where, self.instead, "warning")
+
+
+def refused(finding: Finding) -> Loss:
+    """A finding as a loss that cannot be left out: the pipeline would do something else, or never run."""
+    return Loss(finding.message, finding.where, finding.hint, None, False, finding.code)
+
+
+def named_steps(names: tuple[str, ...]) -> str:
+    """Steps by name in a sentence, the first few of them."""
+    shown = ", ".join(f'"{name}"' for name in names[:4])
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"step{'s' if len(names) > 1 else ''} {shown}{more}"
+
+
+def construct_losses(pipeline: Pipeline, table: Capabilities, target: str, *, optional: bool = True) -> list[Loss]:
+    """The constructs that a table cannot carry: one loss each, in the order of the vocabulary."""
+    found: dict[str, list[tuple[str | None, Where]]] = {}
+    for use in uses(pipeline):
+        if isinstance(table[use.construct], Cannot):
+            found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
+    result = []
+    for construct in VOCABULARY:
+        if construct in found:
+            why = table[construct]
+            assert isinstance(why, Cannot)
+            steps = tuple(dict.fromkeys(step for step, _ in found[construct] if step is not None))
+            whose = f" ({named_steps(steps)})" if steps else ""
+            message = f"{target} does not carry {construct}{whose}: {why.reason}"
+            where = replace(found[construct][0][1], step=steps[0] if len(steps) == 1 else None)
+            result.append(Loss(message, where, why.instead, construct, optional))
+    return result
+
+
+def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
+    """What a target carries only in part, as notes, one per construct."""
+    notes: dict[str, Finding] = {}
+    for use in uses(pipeline):
+        how = table[use.construct]
+        if isinstance(how, Weaker) and use.construct not in notes:
+            notes[use.construct] = Finding(
+                "GF305", f"{use.construct}: {how.reason}", pipeline.where(*use.path), severity="note"
+            )
+    return [notes[construct] for construct in sorted(notes)]

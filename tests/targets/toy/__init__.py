@@ -1,0 +1,73 @@
+"""A toy engine: its whole package, to show that adding an engine needs nothing else but one line in the registry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpuflow.emit import emit
+from gpuflow.engines import EngineFacts
+from gpuflow.errors import Finding
+from gpuflow.pod import Engine, pod_for
+from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.targets.constructs import POD, VOCABULARY
+from gpuflow.targets.frame import Artifact, Request, Target, header
+from gpuflow.targets.losses import Loss
+from gpuflow.targets.options import option
+
+FACTS = EngineFacts(
+    name="toy",
+    title="Toy",
+    waits={
+        "quota": "Toy waits for quota.",
+        "queue": "Toy waits in the queue.",
+        "nodes": "Toy waits for nodes.",
+        "objects": "Toy waits for objects.",
+    },
+    keeps_parallel=False,
+)
+CANNOT = {
+    "pipeline": Cannot("never", "a toy holds no other toy", "write one pipeline"),
+    "cache": Cannot("not yet", "a toy forgets", "run it again"),
+}
+CARRIED = (*POD, *(name for name in VOCABULARY if name not in (*POD, *CANNOT, "timeout")))
+CAPABILITIES = capabilities(carried=CARRIED, weaker={"timeout": Weaker("a toy clock is slow")}, cannot=CANNOT)
+
+
+@dataclass(frozen=True, slots=True)
+class ToyOptions:
+    """What may be asked of a toy."""
+
+    color: str | None = option("--color", "the color of the box", metavar="NAME")
+    wheels: bool = option("--wheels", "put wheels on it")
+
+
+class Toy(Target):
+    """One file of pods, and one with what stands on the box."""
+
+    facts = FACTS
+    capabilities = CAPABILITIES
+    options = ToyOptions
+    separator = "---\n"
+
+    def partial_losses(self, request: Request) -> list[Loss]:
+        if len(request.pipeline.steps) < 3:
+            return []
+        return [Loss("toy: a box holds two steps", request.pipeline.where("steps"), "make two boxes", optional=False)]
+
+    def notes(self, request: Request) -> list[Finding]:
+        return [Finding("GF305", "a toy is not for children under 3", severity="note")]
+
+    def compile(self, request: Request) -> tuple[Artifact, ...]:
+        import toy_sdk  # type: ignore[import-not-found]  # the test gives one, or none
+
+        options = request.options_as(ToyOptions)
+        pods = {
+            name: pod_for(request.pipeline, name, request.site, engine=Engine(FACTS.supervisor, FACTS.outputs_dir))
+            for name in request.pipeline.steps
+        }
+        text = "".join(f"# {line}\n" for line in header(request))
+        box = f"color: {options.color}\nwheels: {options.wheels}\nsdk: {toy_sdk.VERSION}\n"
+        return Artifact(f"{request.pipeline.name}.yaml", text + emit(pods)), Artifact("box.yaml", text + box)
+
+
+target = Toy()
