@@ -3,6 +3,8 @@
     import gpuflow
 
     pipeline = gpuflow.load("pipeline.yaml")
+    print(gpuflow.compile(pipeline, target="argo").text)
+    print(gpuflow.check(pipeline, "cluster/", namespace="team-a", engine="argo").verdict)
 
 Names are loaded when they are first used: importing gpuflow costs almost nothing and never loads an engine's SDK.
 """
@@ -16,6 +18,7 @@ from gpuflow.version import __version__
 
 if TYPE_CHECKING:
     from gpuflow import airflow, argo, catalog, kubeflow, quantity
+    from gpuflow.api import check, compile, demand, gpus
     from gpuflow.checker import admit, assign_flavors, fit_nodes
     from gpuflow.errors import Finding, GpuflowError
     from gpuflow.site import Site
@@ -33,8 +36,12 @@ _HOMES = {
     "Step": "gpuflow.spec.pipeline",
     "admit": "gpuflow.checker",
     "assign_flavors": "gpuflow.checker",
+    "check": "gpuflow.api",
+    "compile": "gpuflow.api",
+    "demand": "gpuflow.api",
     "fit_nodes": "gpuflow.checker",
     "gpu": "gpuflow.spec.shapes",
+    "gpus": "gpuflow.api",
     "join": "gpuflow.spec.text",
     "load": "gpuflow.spec.loading",
     "loads": "gpuflow.spec.loading",
@@ -54,8 +61,12 @@ __all__ = [
     "argo",
     "assign_flavors",
     "catalog",
+    "check",
+    "compile",
+    "demand",
     "fit_nodes",
     "gpu",
+    "gpus",
     "join",
     "kubeflow",
     "load",

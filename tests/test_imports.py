@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checker",),
     ("fit", "report"),
     ("targets",),
-    ("airflow", "argo", "kubeflow"),
+    ("api", "airflow", "argo", "kubeflow"),
     ("cli",),
 )
 """From the bottom up. A package imports from the layers below its own, and not from its neighbors."""

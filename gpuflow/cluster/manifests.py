@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,19 @@ def read_cluster(path: str) -> Cluster:
                     _collect(document, str(file), objects, findings)
         except GpuflowError as refusal:
             findings += refusal.findings
+    return _cluster(path, objects, findings)
+
+
+def cluster_of(manifests: Iterable[Mapping[str, Any]], source: str = "manifests") -> Cluster:
+    """The cluster that these manifests describe, for those who have them in memory."""
+    objects: list[Manifest] = []
+    findings: list[Finding] = []
+    for manifest in manifests:
+        _collect(manifest, source, objects, findings)
+    return _cluster(source, objects, findings)
+
+
+def _cluster(path: str, objects: list[Manifest], findings: list[Finding]) -> Cluster:
     findings += _twins(objects)
     if findings:
         raise GpuflowError(findings)

@@ -83,11 +83,18 @@ class Compiled:
 
     artifacts: tuple[Artifact, ...]
     losses: tuple[Loss, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """What its user should know: losses, weaker constructs, notes on the site and the engine."""
 
     @property
     def artifact(self) -> Artifact:
-        """The pipeline itself; others stand beside it."""
+        """The pipeline itself; other files may follow it."""
         return self.artifacts[0]
+
+    @property
+    def text(self) -> str:
+        """The text of the pipeline itself."""
+        return self.artifact.text
 
 
 class Target(ABC):
