@@ -15,7 +15,7 @@ class Bounds:
     """How many decisions may differ from the plain next step: of each kind, and together."""
 
     def __init__(self, total: int, each: Mapping[str, int] | None = None) -> None:
-        self.total, self.each = total, {kind: total for kind in KINDS} | dict(each or {})
+        self.total, self.each = total, dict.fromkeys(KINDS, total) | dict(each or {})
 
     def __str__(self) -> str:
         limits = ", ".join(f"{kind} {most}" for kind, most in self.each.items() if most < self.total)

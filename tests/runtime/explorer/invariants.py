@@ -194,13 +194,9 @@ class Invariants:
     def _names(self, base: str, keys: Any) -> list[str]:
         """Names of checkpoints that have a manifest among these keys, oldest first; only those that still count."""
         prefix = f"store/{base}/checkpoints/"
-        found = [key[len(prefix) :] for key in keys if key.startswith(prefix)]
+        found = [key[len(prefix) : -len("/manifest.json")] for key in keys if _is_manifest(key, prefix)]
         since = self._since(base)
-        return sorted(
-            n.partition("/")[0]
-            for n in found
-            if n.endswith("/manifest.json") and n.count("/") == 1 and int(n[:6]) >= since
-        )
+        return sorted(name for name in found if int(name[:6]) >= since)
 
     def _since(self, base: str) -> int:
         claims = self.book(base).claims
@@ -226,7 +222,7 @@ class Invariants:
     # Starts and ends.
 
     def spawning(self, process: Process, environ: dict[str, str]) -> None:
-        base, book = process.base, self.book(process.base)
+        book = self.book(process.base)
         claim = book.claims.get(process.number)
         if claim is None or claim["id"] != process.attempt_id:
             if process.number == 0:
@@ -263,7 +259,7 @@ class Invariants:
                 there = self._save(base, name)
                 if there is not None and there.token == resumed.token:
                     book.kept.add(name)
-        visible = [n for n in self._names(base, self.scene.storage.data if keys is None else keys)]
+        visible = self._names(base, self.scene.storage.data if keys is None else keys)
         whole = [save for save in (self._save(base, name) for name in visible) if save is not None]
         whole = [save for save in whole if save.root not in book.order[: book.forgotten]]
         if whole and (resumed.step if resumed else 0) < whole[-1].step:
@@ -290,3 +286,7 @@ class Invariants:
     def forgot(self, base: str) -> None:
         book = self.book(base)
         book.forgotten = len(book.order)
+
+
+def _is_manifest(key: str, prefix: str) -> bool:
+    return key.startswith(prefix) and key.endswith("/manifest.json") and key.count("/") == prefix.count("/") + 1
