@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -59,7 +58,6 @@ class Running:
 
             self.keeper = Keeper(options, self.directory, self.ledger, self.store, say, children.wake)
             environ["GPUFLOW_EVERY"] = f"{self.keeper.every:.3f}"
-            _clear_stop(self.directory)
             self.keeper.start()
         kills = memory.oom_kills()
         try:
@@ -159,8 +157,9 @@ class Running:
         environ.pop("GPUFLOW_DEADLINE", None)
         if options.timeout is not None:
             environ["GPUFLOW_DEADLINE"] = f"{time.time() + options.timeout:.0f}"
-        if options.checkpoint_dir:
-            environ["GPUFLOW_CHECKPOINT_DIR"] = os.path.abspath(options.checkpoint_dir)
+        if self.directory is not None:
+            environ["GPUFLOW_CHECKPOINT_DIR"] = self.directory.path
+            environ["GPUFLOW_STOP"] = self.directory.folder.stop
             environ["GPUFLOW_SYNC"] = "0" if self.store is not None else "1"
         if self.restored is not None and self.restored.path is not None:
             environ["GPUFLOW_RESUME_FROM"] = self.restored.path
@@ -171,15 +170,10 @@ class Running:
 
 def _write_stop(directory: Directory, deadline: float) -> None:
     """For processes that do not get the signal, such as the workers of a launcher."""
-    path = os.path.join(directory.hidden, "stop")
+    path = directory.folder.stop
     try:
         with open(f"{path}.part", "w", encoding="utf-8") as file:
             file.write(f"{deadline:.3f}\n")
         os.replace(f"{path}.part", path)
     except OSError as refusal:
         say(f"cannot write {path}: {refusal}")
-
-
-def _clear_stop(directory: Directory) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(directory.hidden, "stop"))
