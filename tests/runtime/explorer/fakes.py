@@ -6,9 +6,11 @@ Nothing of the ledger, the keeper, the restore, the running or the ending is rep
 from __future__ import annotations
 
 import errno
+import fcntl
 import importlib
 import os
 import pkgutil
+import sys
 import threading
 import time
 import types
@@ -55,6 +57,14 @@ class FakeChild:
 
     def group_lives(self) -> bool:
         return not self.program.over
+
+    def remind(self, *, last: bool) -> bool:
+        return False
+
+    def end(self, patience: float, limit: float = 5.0) -> tuple[dict[int, Any], dict[int, Any]]:
+        self.program.signal(9)
+        self.reap()
+        return {}, {}
 
     def reap(self) -> None:
         if self.program.over:
@@ -174,6 +184,41 @@ def fake_os() -> Any:
     return module
 
 
+def fake_locks() -> Any:
+    """Locks that a process loses when it is gone."""
+    module = types.ModuleType("fcntl")
+    module.__dict__.update(fcntl.__dict__)
+
+    def flock(handle: int, flags: int) -> None:
+        process, place = me(), os.fstat(handle)
+        key = (place.st_dev, place.st_ino)
+        holder = process.scene.locks.get(key)
+        if holder is not None and holder is not process and not holder.gone:
+            raise OSError(errno.EWOULDBLOCK, "held by another")
+        process.scene.locks[key] = process
+        process.scene.handles[handle] = key
+
+    module.__dict__["flock"] = flock
+    return module
+
+
+def end_processes(look: Callable[[], dict[int, Any]], seconds: float) -> dict[int, Any]:
+    for program in look().values():
+        program.signal(9)
+    return {}
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "say": lambda sentence: me().world.tell(f"{me().name} says: {sentence}"),
+    "open_store": lambda where, *_, **__: me().scene.open_store(where),
+    "boot": lambda: me().node,
+    "process_began": lambda pid: me().scene.process_began(me(), pid),
+    "stop_is_pending": lambda: me().stop_is_pending(),
+    "oom_kills": lambda: 0,
+}
+"""Functions that are replaced wherever a module has them."""
+
+
 class Fakes:
     """Puts the fakes in, and takes them out again."""
 
@@ -193,23 +238,21 @@ class Fakes:
             for name, fake in (("time", clock), ("os", system), ("threading", threads)):
                 if isinstance(getattr(module, name, None), types.ModuleType):
                     self._put(module, name, fake)
-            if hasattr(module, "say"):
-                self._put(module, "say", lambda sentence: me().world.tell(f"{me().name} says: {sentence}"))
-            if hasattr(module, "open_store"):
-                self._put(module, "open_store", lambda where: me().scene.open_store(where))
-        child, restoring, supervisor = modules["child"], modules["restoring"], modules["supervisor"]
+            for name, function in FUNCTIONS.items():
+                if callable(getattr(module, name, None)):
+                    self._put(module, name, function)
+        child = modules["child"]
         self._put(child, "Child", FakeChild)
         self._put(child, "block_signals", lambda: None)
-        self._put(child, "stop_is_pending", lambda: me().stop_is_pending())
         self._put(child, "wake", lambda: setattr(me(), "woken", True))
         self._put(modules["keeper"], "Watch", FakeWatch)
-        self._put(modules["memory"], "oom_kills", lambda: 0)
-        self._put(restoring, "_boot", lambda: me().node)
-        self._put(restoring, "process_began", lambda pid: me().scene.process_began(me(), pid))
-        self._put(supervisor, "_end_group", lambda pid: me().scene.end_group(me(), pid))
+        self._put(modules["orphans"], "find", lambda family, ids, command=None: me().scene.orphans_of(me()))
+        self._put(modules["processes"], "end", end_processes)
+        self._locks, sys.modules["fcntl"] = sys.modules["fcntl"], fake_locks()
         return self
 
     def __exit__(self, *_: object) -> None:
+        sys.modules["fcntl"] = self._locks
         for module, name, value in reversed(self._kept):
             setattr(module, name, value)
         self._kept.clear()

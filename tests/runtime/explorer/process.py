@@ -28,7 +28,6 @@ class Process:
         self.pending: list[int] = []
         self.woken = False
         self.program: Program | None = None
-        self.locks: list[Any] = []
         self.number, self.attempt_id = 0, f"unclaimed-{name}"
         self.spawned = False
         self.work = work
@@ -41,7 +40,6 @@ class Process:
     def _main(self) -> None:
         code = self.work()
         self.code, self.gone = code, True
-        self._leave()
         self.world.tell(f"{self.name}: exit code {code}")
         self.scene.ended(self)
 
@@ -68,12 +66,7 @@ class Process:
 
     def crash_alone(self) -> None:
         self.gone = self.killed = True
-        self._leave()
         self.scene.ended(self)
-
-    def _leave(self) -> None:
-        for lock in self.locks:
-            self.scene.locks.pop(lock, None)
 
     # What the supervisor's own code calls.
 

@@ -36,6 +36,23 @@ ALL = (
         after=(79,),
     ),
     Scenario(
+        "items",
+        "two items of a step on machines of their own that mount the same volume, each in a folder of its own",
+        [
+            Start("one", "--own-folder", directory="volume", item="a"),
+            Start("two", "--own-folder", directory="volume", item="b"),
+        ],
+        one_volume=True,
+        together=True,
+    ),
+    Scenario(
+        "strangers",
+        "two items of a step in the same directory of one volume",
+        [Start("one", directory="volume", item="a"), Start("two", directory="volume", item="b")],
+        one_volume=True,
+        together=True,
+    ),
+    Scenario(
         "again",
         "a run that succeeded is done again while an older attempt may be alive",
         [Start("one"), Start("two", "--after-success", "again"), Start("three")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -63,6 +64,7 @@ class Scene:
         self.one_volume = scenario.one_volume
         self.saves: dict[str, Save] = {}
         self.locks: dict[Any, Process] = {}
+        self.handles: dict[int, tuple[int, int]] = {}
         self.watches: list[Any] = []
         self.storage = Storage(self.world)
         self.invariants = Invariants(self)
@@ -75,6 +77,7 @@ class Scene:
             self.world.run()
         finally:
             self.world.close()
+            self._close_locks()
             shutil.rmtree(self.root, ignore_errors=True)
         return self.world
 
@@ -137,10 +140,17 @@ class Scene:
     def process_began(self, process: Process, pid: int) -> int | None:
         return 1 if any(program.pid == pid for program in self._programs(process)) else None
 
-    def end_group(self, process: Process, pid: int) -> None:
-        for program in self._programs(process):
-            if program.pid == pid:
-                program.signal(9)
+    def orphans_of(self, process: Process) -> dict[int, Program]:
+        """Programs of the same run on the same machine whose supervisor is gone."""
+        found = [program for program in self._programs(process) if program.process.gone]
+        return {program.pid: program for program in found if program.process.base == process.base}
+
+    def _close_locks(self) -> None:
+        for handle, (device, inode) in self.handles.items():
+            with contextlib.suppress(OSError):
+                place = os.fstat(handle)
+                if (place.st_dev, place.st_ino) == (device, inode):
+                    os.close(handle)
 
 
 def _forget(options: table.Options) -> int:
