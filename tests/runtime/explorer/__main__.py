@@ -30,7 +30,7 @@ def prove(names: list[str], depth: int, seconds: float, jobs: int, seed: int) ->
     """Bound after bound, each scenario whole, while there is time; the rest of it by chance."""
     until = time.monotonic() + seconds
     reports: list[Report] = []
-    print(f"{'scenario':10} {'decisions':>9} {'executions':>10} {'moves':>10} {'seconds':>8}")
+    print(f"{'scenario':10} {'decisions':>9} {'executions':>10} {'states':>9} {'moves':>10} {'seconds':>8}")
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
         for total in range(1, depth + 1):
             for name in names:
@@ -61,7 +61,7 @@ def _joined(parts: list[Report], *, by_chance: bool = False) -> Report:
         whole.add(part)
     state = "by chance" if by_chance else "all" if whole.complete else "not all: time is up"
     what = f"{len(whole.found)} VIOLATIONS" if whole.found else "held"
-    line = f"{whole.executions:10} {whole.moves:10} {whole.seconds:8.1f}  {state}; {what}"
+    line = f"{whole.executions:10} {len(whole.states):9} {whole.moves:10} {whole.seconds:8.1f}  {state}; {what}"
     print(f"{whole.scenario:10} {whole.bounds.total:9} {line}", flush=True)
     return whole
 
@@ -71,8 +71,8 @@ def mutate(name: str) -> int:
     mutation = mutations.ALL[name]
     with tempfile.TemporaryDirectory(prefix="gpuflow-mutation-") as folder:
         mutations.apply(mutation, Path(folder))
-        words = [sys.executable, "-m", "tests.runtime.explorer", "--find", str(mutation.total)]
-        words += ["--scenario", mutation.scenario]
+        words = [sys.executable, "-m", "tests.runtime.explorer", "--scenario", mutation.scenario, "--find"]
+        words += [f"{kind}={most}" for kind, most in mutation.bounds.items()]
         environ = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
         done = subprocess.run(words, env=environ, cwd=folder, capture_output=True, text=True)
     print(f"without the fix of {name} ({mutation.says}):")
@@ -80,16 +80,19 @@ def mutate(name: str) -> int:
     return 0 if done.returncode == 3 else 1
 
 
-def find(names: list[str], depth: int) -> int:
-    """The first violation there is, with its trace; 3 when there is one."""
-    for total in range(1, depth + 1):
+def find(names: list[str], each: dict[str, int]) -> int:
+    """The first violation with so many decisions of these kinds, and its trace; 3 when there is one."""
+    limits = {kind: each.get(kind, 0) for kind in KINDS}
+    executions = 0
+    for total in range(1, sum(limits.values()) + 1):
         for name in names:
-            report = explore(BY_NAME[name], Bounds(total), stop_at=1)
+            report = explore(BY_NAME[name], Bounds(total, limits), stop_at=1)
+            executions += report.executions
             if report.found:
                 print(report.found[0].story())
-                print(f"found after {report.executions} executions with {total} decisions")
+                print(f"found after {executions} executions, with {total} decisions")
                 return 3
-    print("found nothing")
+    print(f"found nothing in {executions} executions")
     return 0
 
 
@@ -101,18 +104,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scenario", action="append", choices=sorted(BY_NAME))
     parser.add_argument("--mutate", choices=sorted(mutations.ALL))
-    parser.add_argument("--find", type=int, metavar="DEPTH", help="stop at the first violation")
+    parser.add_argument("--find", nargs="*", metavar="KIND=MOST", help="the first violation with such decisions only")
     options = parser.parse_args()
     names = options.scenario or [scenario.name for scenario in ALL]
     if options.mutate:
         return mutate(options.mutate)
-    if options.find:
-        return find(names, options.find)
+    if options.find is not None:
+        pairs = (word.partition("=") for word in options.find)
+        return find(names, {kind: int(most) for kind, _, most in pairs})
     reports = prove(names, options.depth, options.seconds, options.jobs, options.seed)
     found = [each for report in reports for each in report.found]
     for each in found:
         print(f"\n{each.story()}")
-    print(f"\n{sum(r.executions for r in reports)} executions, {sum(r.moves for r in reports)} moves")
+    states = len(set().union(*(report.states for report in reports)))
+    total = f"{sum(r.executions for r in reports)} executions, {states} states, {sum(r.moves for r in reports)} moves"
+    print(f"\n{total}")
     print("bound: decisions that differ from the plain next step, among", ", ".join(KINDS))
     for scenario in ALL:
         if scenario.name in names:

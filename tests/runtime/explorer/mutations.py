@@ -16,8 +16,9 @@ PACKAGE = Path(gpuflow.__file__).resolve().parent
 class Mutation:
     """A fix, how it is taken back, and where the explorer looks for the consequence."""
 
-    def __init__(self, says: str, scenario: str, total: int, *edits: tuple[str, str, str]) -> None:
-        self.says, self.scenario, self.total, self.edits = says, scenario, total, edits
+    def __init__(self, says: str, scenario: str, bounds: dict[str, int], *edits: tuple[str, str, str]) -> None:
+        self.says, self.scenario, self.bounds, self.edits = says, scenario, bounds, edits
+        """`bounds`: so many decisions of these kinds, none of the others: enough to find it, and quick."""
 
 
 ALL: dict[str, Mutation] = {}

@@ -70,8 +70,10 @@ class Scene:
         self.invariants = Invariants(self)
         self.world.waiting = [lambda start=start: self._start(start) for start in scenario.starts]
         self.world.due = self._due
+        self.world.seen = lambda: hash(frozenset(self.storage.data))
 
     def run(self) -> World:
+        """Plays it. What is left on disk goes."""
         os.makedirs(self.root)
         try:
             self.world.run()
@@ -93,7 +95,7 @@ class Scene:
         name = f"{'ABCDEF'[len(self.world.processes)]}"
         words = ["--pipeline", "p", "--run-id", "r", "--step", "s", "--store", "fake://store"]
         words += ["--item", start.item] if start.item else []
-        outputs = os.path.join(self.root, f"outputs-{start.directory}")
+        outputs = os.path.join(self.root, f"outputs-{start.node}")
         words += ["--checkpoint-dir", os.path.join(self.root, start.directory), "--outputs-dir", outputs]
         words += ["--output", "result", "--every", "0s", "--failures", "1", "--interruptions", "9"]
         words += [*start.extra, "--", "program"]

@@ -30,6 +30,7 @@ class Report:
     def __init__(self, scenario: str, bounds: Bounds) -> None:
         self.scenario, self.bounds = scenario, bounds
         self.executions = self.moves = self.points = 0
+        self.states: set[int] = set()
         self.seconds = 0.0
         self.complete = False
         self.found: list[Found] = []
@@ -38,6 +39,7 @@ class Report:
         self.executions += other.executions
         self.moves += other.moves
         self.points += other.points
+        self.states |= other.states
         self.seconds = max(self.seconds, other.seconds)
         self.complete = self.complete and other.complete
         self.found += other.found
@@ -81,7 +83,9 @@ def _run(
         for choices in all_of_them:
             if until is not None and time.monotonic() >= until:
                 break
-            world = Scene(scenario, choices).run()
+            scene = Scene(scenario, choices)
+            scene.world.states = report.states
+            world = scene.run()
             report.executions += 1
             report.moves += world.moves
             report.points += len(choices.taken)

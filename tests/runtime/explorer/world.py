@@ -167,6 +167,10 @@ class World:
         """Attempts that were not started yet."""
         self.due: Callable[[], bool] = lambda: True
         """Whether the next of them starts by itself now."""
+        self.seen: Callable[[], int] = lambda: 0
+        """What the store looks like."""
+        self.states: set[int] = set()
+        """The states that were met: the store's objects, and what each thread and program does next."""
         self._current: Mover | None = None
         self.done = locked()
         self.closing = False
@@ -288,6 +292,9 @@ class World:
                 if other is not mover and other.can_move():
                     what = f"{other.name} goes before {mover.name}: {point.label}"
                     instead.append(("switch", what, lambda other=other: self._move(other, "")))  # type: ignore[misc]
+        if instead:
+            doing = [(each.name, each.point.label, each.lives, each.frozen_until is None) for each in self.movers]
+            self.states.add(hash((self.seen(), mover.name, *doing)))
         picked = self.choices.choose([kind for kind, _, _ in instead])
         if picked == 0:
             return self._move(mover, "")
