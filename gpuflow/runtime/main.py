@@ -7,6 +7,7 @@ that may be repeated are separated by newlines in their variable.
 |---|---|---|---|
 | `--pipeline` `--step` `--run-id` `--item` | text | default, default, –, – | attempts that share it resume each other |
 | `--checkpoint-dir` | directory | – | where the program saves and resumes; `$GPUFLOW_CHECKPOINT_DIR` |
+| `--own-folder` | – | no | work in a folder of that directory that is this identity's own |
 | `--store` | directory, `s3://` `gs://` `az://` | – | where checkpoints are kept; else in the directory |
 | `--state` | directory or URL | the store | where budgets and the success marker are kept |
 | `--every` | duration, `auto` | auto | how often a checkpoint is kept |

@@ -42,7 +42,7 @@ class Checkpointing:
     def __init__(self, directory: str | None = None, *, every: float | None = None, keep: int = 2) -> None:
         where = os.environ.get("GPUFLOW_CHECKPOINT_DIR") or directory or "checkpoints"
         self.supervised = "GPUFLOW_CHECKPOINT_DIR" in os.environ
-        self.directory = Directory(where, MARKER)
+        self.directory = Directory.of_program(where, os.environ.get("GPUFLOW_STOP"), MARKER)
         self.directory.prepare()
         self.keep = keep
         self.attempt = int(os.environ.get("GPUFLOW_ATTEMPT", "1"))
@@ -199,16 +199,16 @@ class Checkpointing:
         self._beat()
         if not self._fixed:
             try:
-                with open(os.path.join(self.directory.hidden, "interval"), encoding="ascii") as file:
+                with open(self.directory.folder.interval, encoding="ascii") as file:
                     self._every = float(file.read())
             except (OSError, ValueError):
                 pass
-        if self.supervised and os.path.exists(os.path.join(self.directory.hidden, "stop")):
+        if self.supervised and os.path.exists(self.directory.folder.stop):
             self._stop()
 
     def _beat(self) -> None:
         try:
-            with open(os.path.join(self.directory.hidden, "heartbeat"), "w", encoding="ascii"):
+            with open(self.directory.folder.heartbeat, "w", encoding="ascii"):
                 pass
         except OSError:
             pass

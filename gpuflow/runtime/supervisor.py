@@ -7,6 +7,7 @@ import time
 
 from gpuflow.runtime import child as children
 from gpuflow.runtime import identity, orphans, units
+from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ending import Ending, exit_code
@@ -21,6 +22,7 @@ from gpuflow.runtime.outcomes import (
     RETRYABLE,
     SUCCEEDED,
 )
+from gpuflow.runtime.owner import Occupancy
 from gpuflow.runtime.running import Running, Stopped
 from gpuflow.runtime.store import Folder, StorageError, Store, open_store, persist
 
@@ -92,7 +94,6 @@ class Attempt:
         spent = self._spent(history)
         if spent is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
-        orphans.end_all(options, self.directory, ledger, history)
         restored = self._restore(ledger, history)
         running = Running(
             options, self.environ, self.outputs_dir, self.directory, self.store, ledger, history, restored
@@ -158,9 +159,10 @@ class Attempt:
     def _open(self) -> Ledger:
         """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
         options = self.options
+        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
         if options.checkpoint_dir:
-            self.directory = Directory(options.checkpoint_dir, options.marker)
-            self.directory.prepare()
+            own = identity_of(base) if options.own_folder else ""
+            self.directory = Directory(os.path.join(options.checkpoint_dir, own), options.marker)
         from_url = _open_place
         self.store = from_url(options.store) if options.store else None
         if options.state:
@@ -171,11 +173,13 @@ class Attempt:
             book = Folder(os.path.join(self.directory.hidden, "state"))
         else:
             book = Folder(os.path.join(self.outputs_dir, ".gpuflow"), lasting=False)
-        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
         self.ledger = Ledger(book, base)
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
+        if self.directory is not None:
+            Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+        orphans.end_all(self.options, self.directory, ledger, history)
         if self.directory is None:
             return None
         from gpuflow.runtime import restoring, transfer
