@@ -76,6 +76,8 @@ class Running:
             self.keeper = Keeper(options, self.directory, self.ledger, self.store, say, children.wake)
             environ["GPUFLOW_EVERY"] = f"{self.keeper.every:.3f}"
             self.keeper.start()
+        if self.folder is not None:
+            self.folder.beat()
         kills = memory.oom_kills()
         try:
             child = children.Child(options.command, environ)
