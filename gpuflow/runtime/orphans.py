@@ -6,7 +6,6 @@ Whatever has a living supervisor is left alone: the book decides between the two
 
 from __future__ import annotations
 
-import json
 import os
 
 from gpuflow.runtime import options as table
@@ -25,13 +24,14 @@ _WITHIN = 10.0
 
 def end_all(options: Options, directory: Directory | None, ledger: Ledger, history: History) -> None:
     """End what earlier attempts of this run left alive on this machine, and what works on in its directory."""
-    command = None
+    command, known = None, [history.last_id]
     if directory is not None:
-        from gpuflow.runtime import restoring
+        from gpuflow.runtime import owner
 
-        command = restoring.orphan(directory)
+        command = owner.orphan(directory)
+        known.append(owner.owner(directory).get("id"))
     family = table.family(options, ledger.base)
-    ids = {identity for identity in (history.last_id, _owner(directory)) if identity}
+    ids = {str(identity) for identity in known if identity}
 
     def look() -> processes.Processes:
         return find(family, ids, command)
@@ -74,12 +74,3 @@ def _supervised(pid: int, family: str | None, attempt_ids: set[str]) -> bool | N
             here = processes.namespace(pid) == processes.namespace(os.getpid())
             return not here or str(process_began(int(parts[2]))) == parts[3]
     return None
-
-
-def _owner(directory: Directory | None) -> str | None:
-    """The attempt that worked in the directory last, also of another run."""
-    try:
-        with open(os.path.join(directory.hidden if directory else "", "owner.json"), encoding="utf-8") as file:
-            return str(json.load(file)["id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

@@ -76,6 +76,8 @@ class Running:
             self.keeper = Keeper(options, self.directory, self.ledger, self.store, say, children.wake)
             environ["GPUFLOW_EVERY"] = f"{self.keeper.every:.3f}"
             self.keeper.start()
+        if self.folder is not None:
+            self.folder.beat()
         kills = memory.oom_kills()
         try:
             child = children.Child(options.command, environ)
@@ -197,14 +199,13 @@ class Running:
     def _make_folder(self) -> AttemptFolder | None:
         """The attempt's own folder: in the checkpoint directory, else in the first temporary place that can be had."""
         if self.directory is not None:
-            path = getattr(self.directory, "attempt_folder", None)
-            places = [path or attempt_folder.place(self.directory.hidden, self.ledger.base, self.ledger.id)]
-        else:
-            roots = (self.environ.get("TMPDIR") or "/tmp", "/dev/shm", self.outputs_dir)
-            places = [os.path.join(root, f"gpuflow-attempt-{self.ledger.id}") for root in roots]
+            self.directory.folder.prepare()
+            return self.directory.folder
+        roots = (self.environ.get("TMPDIR") or "/tmp", "/dev/shm", self.outputs_dir)
+        places = [os.path.join(root, f"gpuflow-attempt-{self.ledger.id}") for root in roots]
         for place in places:
             try:
-                os.makedirs(place, mode=0o700 if self.directory is None else 0o777, exist_ok=True)
+                os.makedirs(place, mode=0o700)
                 folder = AttemptFolder(place)
                 folder.prepare()
                 return folder

@@ -94,7 +94,6 @@ class Attempt:
         spent = self._spent(history)
         if spent is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
-        orphans.end_all(options, self.directory, ledger, history)
         restored = self._restore(ledger, history)
         running = Running(
             options, self.environ, self.outputs_dir, self.directory, self.store, ledger, history, restored
@@ -178,11 +177,13 @@ class Attempt:
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
+        if self.directory is not None:
+            Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+        orphans.end_all(self.options, self.directory, ledger, history)
         if self.directory is None:
             return None
         from gpuflow.runtime import restoring, transfer
 
-        Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
         try:
             restored = restoring.restore(
                 self.directory, ledger, history, self.store, self.until, lambda: not children.stop_is_pending(), say
