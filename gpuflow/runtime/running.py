@@ -72,10 +72,7 @@ class Running:
         child.drain()
         assert child.code is not None
         if self.keeper is not None:
-            if told is None:
-                self.keeper.finish(time.monotonic() + options.storage_timeout)
-            else:
-                self.keeper.finish(told)
+            self.keeper.finish(told)
             self._await_keeper(self.keeper, told)
             if self.keeper.lost is not None:
                 return Ending(INTERRUPTED, self.keeper.lost, child.code)
