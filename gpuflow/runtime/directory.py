@@ -243,7 +243,7 @@ class Directory:
     def _remark_change(self, name: str, record: dict[str, Any], key: dict[str, int]) -> None:
         renamed = record["key"].get("marked") == 0 and key.get("marked") == 0
         if renamed and not record.get("foreign"):
-            self._remark(f"{name} was changed after it was finished, and is no checkpoint any more: rename it last")
+            self._remark(f"{name} was changed after it was finished and is no checkpoint any more: rename it last")
 
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarked:

@@ -158,10 +158,8 @@ class Keeper:
             return False
         if waiting is not None and self.store is not None:
             why = self.trouble or "there was no time left"
-            then = (
-                f"the newest of this attempt in the store is {self.kept}" if self.kept else "none of this attempt was"
-            )
-            self.say(f"{waiting.name} was not kept ({why}); {then}")
+            then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
+            self.say(f"{waiting.name} was not kept: {why}; {then}")
         if self._pending is not None:
             discard(self._pending.copy)
         return True
@@ -363,7 +361,8 @@ class Keeper:
         return self.lost is None and not self._told and not self._over()
 
     def _back_off(self) -> None:
-        self._next_upload = time.monotonic() + (min(self._wait, 1.0) if self._told else self._wait)
+        most = 1.0 if self._told else 5.0 if self._finishing else LONGEST_WAIT
+        self._next_upload = time.monotonic() + min(self._wait, most)
         self._wait = min(2 * self._wait, LONGEST_WAIT)
 
     def _prune(self, store: Store) -> None:

@@ -87,12 +87,14 @@ class Machine:
         self.said: list[str] = []
         self.keeper: Keeper | None = None
 
-    def begin(self) -> restoring.Restored:
-        patiently(lambda: self.ledger.claim(patiently(self.ledger.history)))
+    def begin(self, patience: float = 60.0) -> restoring.Restored:
         history = patiently(self.ledger.history)
+        patiently(lambda: self.ledger.claim(history))
         Occupancy(self.directory, self.ledger, self.said.append).enter()
         self.keeper = Keeper(self.options, self.directory, self.ledger, self.store, self.said.append, lambda: None)
-        return restoring.restore(self.directory, self.ledger, history, self.store, 60.0, lambda: True, self.said.append)
+        return restoring.restore(
+            self.directory, self.ledger, history, self.store, patience, lambda: True, self.said.append
+        )
 
     def save(self, name: str, content: bytes) -> None:
         path = Path(self.directory.path)
