@@ -187,7 +187,7 @@ class Running:
         keeper = self.keeper
         if keeper is None:
             return
-        keeper.finish(time.monotonic() + self.options.storage_timeout if self.deadline is None else self.deadline)
+        keeper.finish(self.deadline)
         while keeper.busy:
             if self.deadline is None and children.stop_is_pending():
                 self.deadline = time.monotonic() + self.grace[1]
