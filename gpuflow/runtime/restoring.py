@@ -9,7 +9,8 @@ import time
 from gpuflow.runtime import transfer
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ledger import History, Ledger
-from gpuflow.runtime.store import Store, persist
+from gpuflow.runtime.records import Corrupt
+from gpuflow.runtime.store import Limit, Store, persist
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def restore(
     ledger: Ledger,
     history: History,
     store: Store | None,
-    until: float,
+    until: Limit,
     proceed: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Restored:
@@ -111,7 +112,7 @@ def _bring(
     name: str,
     prefix: str,
     manifest: dict[str, Any],
-    until: float,
+    until: Limit,
     proceed: Callable[[], bool],
     say: Callable[[str], None],
 ) -> str | None:
@@ -126,7 +127,7 @@ def _bring(
 
             persist(fetch, until, lambda: not proceed())
             return directory.place(temporary, manifest["entry"], stored=name)
-        except transfer.Corrupt as damage:
+        except Corrupt as damage:
             say(f"{damage}; {'reading it again' if attempt + 1 < _TRIES else 'taking an older one'}")
         finally:
             discard(temporary)
@@ -134,13 +135,13 @@ def _bring(
 
 
 def _manifest(
-    store: Store, prefix: str, until: float, proceed: Callable[[], bool], say: Callable[[str], None]
+    store: Store, prefix: str, until: Limit, proceed: Callable[[], bool], say: Callable[[str], None]
 ) -> dict[str, Any] | None:
     try:
         found = persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json"), until, lambda: not proceed())
         assert isinstance(found, dict)
         return found
-    except transfer.Corrupt as damage:
+    except Corrupt as damage:
         say(f"{damage}; taking an older one")
         return None
 

@@ -11,7 +11,7 @@ import os
 import stat
 import time
 
-from gpuflow.runtime.ledger import digest, encode
+from gpuflow.runtime.records import Corrupt, digest, encode
 from gpuflow.runtime.store import CHUNK, StorageError, Store
 
 TYPE_CHECKING = False
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
 class Vanished(Exception):
     """The program removed or changed the checkpoint while it was read. Nothing is wrong; there will be another."""
-
-
-class Corrupt(Exception):
-    """What came from the store is not what was put there."""
 
 
 class Abandoned(Exception):

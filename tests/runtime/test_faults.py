@@ -21,7 +21,7 @@ from gpuflow.runtime.directory import Directory
 from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.options import parse
-from gpuflow.runtime.store import Folder, StorageError, Store
+from gpuflow.runtime.store import Folder, Limit, StorageError, Store
 from tests.runtime.harness import eventually, run, shell, start
 
 
@@ -91,9 +91,8 @@ class Machine:
         patiently(lambda: self.ledger.claim(patiently(self.ledger.history)))
         history = patiently(self.ledger.history)
         self.keeper = Keeper(self.options, self.directory, self.ledger, self.store, self.said.append, lambda: None)
-        until = time.monotonic() + 60
         return restoring.restore(
-            self.directory, self.ledger, history, self.store, until, lambda: True, self.said.append
+            self.directory, self.ledger, history, self.store, Limit(60), lambda: True, self.said.append
         )
 
     def save(self, name: str, content: bytes) -> None:
