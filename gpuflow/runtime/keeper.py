@@ -18,14 +18,13 @@ from gpuflow.runtime import fingerprint, interval, pruning, snapshot, transfer
 from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.owner import BEAT, owner
-from gpuflow.runtime.patience import Patience
-from gpuflow.runtime.store import StorageError, Store
+from gpuflow.runtime.records import Manifest, checkpoint_name
+from gpuflow.runtime.store import Limit, StorageError, Store
 from gpuflow.runtime.watch import Watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from gpuflow.runtime.options import Options
 
@@ -74,7 +73,7 @@ class Keeper:
         self.upload_seconds: float | None = None
         self._number = 0
         self._deadline: float | None = None
-        self._patience = Patience(options.storage_timeout)
+        self._limit = Limit(options.storage_timeout)
         self._told = self._finishing = False
         self._wait = FIRST_WAIT
         self._next_upload = self._next_question = 0.0
@@ -115,7 +114,7 @@ class Keeper:
         Without a deadline there is time for as long as something arrives in the store.
         """
         self._deadline = deadline
-        self._patience.progress()
+        self._limit.progress()
         self._next_upload, self._wait = 0.0, FIRST_WAIT
         self._finishing = True
         self._wake()
@@ -235,7 +234,7 @@ class Keeper:
         """Whether there is no time left, since so many seconds."""
         if self._deadline is not None:
             return time.monotonic() >= self._deadline + since
-        return self._finishing and self._patience.over(-since)
+        return self._finishing and time.monotonic() >= self._limit.until + since
 
     def _keep(self, entry: Entry, store: Store) -> None:
         """One try to bring the newest checkpoint to the store."""
@@ -285,7 +284,7 @@ class Keeper:
                 return self._pending
             self._drop(store)
         self._number += 1
-        name = f"{self.ledger.number:06d}-{self._number:06d}-{self.ledger.id[:8]}"
+        name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
         copy = self.directory.temporary(f"upload-{name}")
         try:
             items = snapshot.take(entry.path, copy, lambda: self._is_still(entry))
@@ -299,16 +298,15 @@ class Keeper:
         entry, upload = pending.entry, pending.upload
         throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
         files = upload.send(store, throttle)
-        manifest: dict[str, Any] = {
-            "contract": 1,
-            "checkpoint": pending.name,
-            "entry": entry.name,
-            "kind": "file" if files and files[0]["path"] == "" else "directory",
-            "attempt": self.ledger.number,
-            "id": self.ledger.id,
-            "seconds": round(time.monotonic() - self.ledger.began, 3),
-            "files": files,
-        }
+        manifest = Manifest(
+            checkpoint=pending.name,
+            entry=entry.name,
+            kind="file" if files and files[0].path == "" else "directory",
+            attempt=self.ledger.number,
+            id=self.ledger.id,
+            seconds=round(time.monotonic() - self.ledger.began, 3),
+            files=files,
+        )
         self.ledger.assert_owner()
         pending.committing = True
         transfer.commit(store, upload.prefix, manifest)
@@ -330,7 +328,7 @@ class Keeper:
             if not (self._told or self._finishing):
                 sums = transfer.sums(items, transfer.Throttle(self._bandwidth, self._unhurried, self._moved))
             if self._is_still(entry):
-                self.directory.record(entry.name, sums=sums, settled=True)
+                self.directory.record(entry.name, sums=sums and [file.plain() for file in sums], settled=True)
             self._wait = FIRST_WAIT
         except transfer.Refused:
             self._refused[entry.name] = entry.key
@@ -350,7 +348,7 @@ class Keeper:
         return None if self._told else most
 
     def _moved(self) -> None:
-        self._patience.progress()
+        self._limit.progress()
         if self.directory.occupancy is not None:
             self.directory.occupancy.beat()
 

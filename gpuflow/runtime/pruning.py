@@ -7,6 +7,7 @@ damaged: a listing that was late or short must not make this attempt throw away 
 from __future__ import annotations
 
 from gpuflow.runtime import transfer
+from gpuflow.runtime.records import attempt_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ BATCH = 100
 def prune(store: Store, ledger: Ledger, keep: int, newest: str, proceed: Callable[[], bool]) -> bool:
     """Keep N. A manifest goes before its files; uploads that never got one go too. False when told to stop before."""
     top = ledger.key("checkpoints")
-    whole = [name for name, _ in transfer.manifests(store, ledger.base) if name not in ledger.damaged]
+    whole = [name for name, _ in transfer.manifests(store, ledger.base, ledger.since) if name not in ledger.damaged]
     spared = set(whole[-keep:])
     doomed = []
     for key, _ in store.names(top):
@@ -39,10 +40,10 @@ def prune(store: Store, ledger: Ledger, keep: int, newest: str, proceed: Callabl
 
 def may_go(name: str, ledger: Ledger) -> bool:
     """Whether nobody can need a checkpoint that is not among the newest."""
-    number = name.partition("-")[0]
-    if not number.isdigit():
+    attempt = attempt_of(name)
+    if attempt is None:
         return False
-    if int(number) >= ledger.number:
+    if attempt >= ledger.number or attempt < ledger.since:
         return True
     return name in ledger.damaged or (ledger.resumed is not None and name <= ledger.resumed)
 

@@ -10,8 +10,8 @@ from gpuflow.runtime.attempt_folder import process_began
 from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import History, Ledger
 from gpuflow.runtime.owner import boot, orphan, owner, write_owner
-from gpuflow.runtime.patience import Patience
-from gpuflow.runtime.store import Store
+from gpuflow.runtime.records import Corrupt, File, Manifest, attempt_of
+from gpuflow.runtime.store import Limit, StorageError, Store, persist
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def restore(
     ledger: Ledger,
     history: History,
     store: Store | None,
-    patience: float,
+    limit: Limit,
     proceed: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Restored:
@@ -43,9 +43,9 @@ def restore(
 
     What lies in the directory is believed only when the attempt that left it was the last one of this run, on this
     machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
-    Storage may fail for `patience` seconds, counted from the last byte that came.
+    Storage may fail for as long as `limit` says, counted from the last byte that came.
     """
-    return _Restoring(directory, ledger, history, store, Patience(patience), proceed, say).run()
+    return _Restoring(directory, ledger, history, store, limit, proceed, say).run()
 
 
 class _Restoring:
@@ -55,12 +55,12 @@ class _Restoring:
         ledger: Ledger,
         history: History,
         store: Store | None,
-        patience: Patience,
+        limit: Limit,
         proceed: Callable[[], bool],
         say: Callable[[str], None],
     ) -> None:
         self.directory, self.ledger, self.history, self.store = directory, ledger, history, store
-        self.patience, self.proceed, self.say = patience, proceed, say
+        self.limit, self.proceed, self.say = limit, proceed, say
         self.began = time.monotonic()
         self._next_beat = 0.0
         self._same_run = False
@@ -71,10 +71,11 @@ class _Restoring:
         before = owner(directory)
         same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot()
         self._same_run = same_run
-        trusted = same_run and before.get("id") == self.history.last_id and same_boot
+        fresh = self.history.fresh
+        trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh
         if same_run and "identity" not in before:
             directory.adopt_version_1()
-        if not (trusted or (self.store is None and same_run)):
+        if not (trusted or (self.store is None and same_run and not fresh)):
             directory.disown()
         directory.look()
         here = directory.finished()
@@ -95,7 +96,7 @@ class _Restoring:
             if same_boot or (entry.sums is None and (entry.settled or entry.by_api)):
                 break
             if entry.sums is not None:
-                if transfer.same(entry.path, entry.sums, self.throttle):
+                if transfer.same(entry.path, [File(**file) for file in entry.sums], self.throttle):
                     break
                 self.say(f"{entry.name} is not what it was when it was saved; taking an older one")
                 self.directory.record(entry.name, foreign=True)
@@ -113,27 +114,40 @@ class _Restoring:
         return self._from(entry.path, entry.name, "here")
 
     def _stored(self, store: Store) -> Restored:
-        found = self._persist(lambda: transfer.manifests(store, self.ledger.base))
+        found: list[tuple[str, str]] = self._persist(lambda: self._listed(store))
         for name, prefix in reversed(found):
             manifest = self._manifest(store, prefix)
             if manifest is None:
                 self.ledger.damaged.add(name)
                 continue
-            local = os.path.join(self.directory.path, manifest["entry"])
-            if transfer.same(local, manifest["files"], self.throttle):
-                self.directory.record(manifest["entry"], stored=name)
+            local = os.path.join(self.directory.path, manifest.entry)
+            if transfer.same(local, manifest.files, self.throttle):
+                self.directory.record(manifest.entry, stored=name)
                 self.ledger.resumed = name
-                return self._from(local, manifest["entry"], "here, as in the store")
+                return self._from(local, manifest.entry, "here, as in the store")
             path = self._bring(store, name, prefix, manifest)
             if path is not None:
                 self.ledger.resumed = name
-                return self._from(path, manifest["entry"], "from the store")
+                return self._from(path, manifest.entry, "from the store")
             self.ledger.damaged.add(name)
         if found:
             self.say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
         return Restored(None, None, "nothing")
 
-    def _bring(self, store: Store, name: str, prefix: str, manifest: dict[str, Any]) -> str | None:
+    def _listed(self, store: Store) -> list[tuple[str, str]]:
+        """The checkpoints in the store. A listing that ends before what the book knows of is not to be believed."""
+        found = transfer.manifests(store, self.ledger.base, self.ledger.since)
+        known = self.history.kept
+        if known is None or self.history.fresh or (attempt_of(known) or 0) < self.ledger.since:
+            return found
+        if not found or found[-1][0] < known:
+            raise StorageError(
+                f"the book knows of the checkpoint {known}, and the store lists "
+                f"{f'none after {found[-1][0]}' if found else 'none'}; if it was removed on purpose, gpuflow-run forget"
+            )
+        return found
+
+    def _bring(self, store: Store, name: str, prefix: str, manifest: Manifest) -> str | None:
         """A checkpoint from the store at its place, or None when it is not intact there."""
         temporary = self.directory.temporary(f"restore-{name}")
         download = transfer.Download(prefix, manifest, temporary)
@@ -141,36 +155,36 @@ class _Restoring:
             for attempt in range(_TRIES):
                 try:
                     self._persist(lambda: download.fetch(store, self.throttle))
-                    if not self._same_run and self.directory.set_aside(manifest["entry"]):
-                        self.say(f"{manifest['entry']} of another run stood in the way; it has a dotted name now")
-                    return self.directory.place(temporary, manifest["entry"], stored=name)
-                except transfer.Corrupt as damage:
+                    if not self._same_run and self.directory.set_aside(manifest.entry):
+                        self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
+                    return self.directory.place(temporary, manifest.entry, stored=name)
+                except Corrupt as damage:
                     self._tell_damage(damage, attempt)
         finally:
             discard(temporary)
         return None
 
-    def _manifest(self, store: Store, prefix: str) -> dict[str, Any] | None:
+    def _manifest(self, store: Store, prefix: str) -> Manifest | None:
         for attempt in range(_TRIES):
             try:
-                found: dict[str, Any] = self._persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json"))
+                found: Manifest = self._persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json"))
                 return found
-            except transfer.Corrupt as damage:
+            except Corrupt as damage:
                 self._tell_damage(damage, attempt)
         return None
 
-    def _tell_damage(self, damage: transfer.Corrupt, attempt: int) -> None:
+    def _tell_damage(self, damage: Corrupt, attempt: int) -> None:
         self.say(f"{damage}; {'reading it again' if attempt + 1 < _TRIES else 'taking an older one'}")
 
     def _persist(self, action: Callable[[], Any]) -> Any:
-        return self.patience.persist(action, self.proceed)
+        return persist(action, self.limit, lambda: not self.proceed())
 
     def _from(self, path: str, name: str, how: str) -> Restored:
         return Restored(path, name, how, time.monotonic() - self.began)
 
     def _moved(self) -> None:
         """Something came: storage is not at its end, and a probe may see that we are alive."""
-        self.patience.progress()
+        self.limit.progress()
         if time.monotonic() >= self._next_beat:
             self._next_beat = time.monotonic() + _BEAT
             self.directory.folder.beat()

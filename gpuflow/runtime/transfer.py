@@ -7,28 +7,24 @@ pieces, so that memory stays bounded; what has arrived is not sent or fetched ag
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import threading
 import time
 
-from gpuflow.runtime.ledger import digest, encode
+from gpuflow.runtime import records
+from gpuflow.runtime.records import Corrupt, File, Manifest
 from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, leads_out, walk
-from gpuflow.runtime.store import CHUNK, StorageError, Store
+from gpuflow.runtime.store import CHUNK, StorageError, Store, in_parallel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
 
 __all__ = ["Abandoned", "Changed", "Corrupt", "Download", "Refused", "Throttle", "Upload", "Vanished"]
-WORKERS = 4
-"""How many files travel at once."""
-
-
-class Corrupt(Exception):
-    """What came from the store is not what was put there."""
+LARGE = 8 << 20
+"""A file of this size is put on its own; smaller ones many at a time: a store may then force them to disk together."""
+BATCH = 500
 
 
 class Abandoned(Exception):
@@ -76,146 +72,135 @@ class Upload:
 
     def __init__(self, prefix: str, items: list[Item]) -> None:
         self.prefix, self.items = prefix, items
-        self._arrived: dict[str, dict[str, Any]] = {}
+        self._arrived: dict[str, File] = {}
 
-    def send(self, store: Store, throttle: Throttle) -> list[dict[str, Any]]:
+    def send(self, store: Store, throttle: Throttle) -> list[File]:
         """Put every file below the prefix and see that all arrived; what the manifest says about them."""
+        missing = [item for item in self.items if item.is_file and item.relative not in self._arrived]
+        small = [item for item in missing if item.size < LARGE]
+        for at in range(0, len(small), BATCH):
+            batch = [(item, _Reader(item.path, throttle, item.facts)) for item in small[at : at + BATCH]]
+            store.put_all((self._key(item), reader, item.size) for item, reader in batch)
+            # Only now: until all are there, none of them is sure to last.
+            self._arrived.update((item.relative, _file(item, reader)) for item, reader in batch)
 
         def put(item: Item) -> None:
             reader = _Reader(item.path, throttle, item.facts)
-            store.put(_key(self.prefix, item.relative), reader, item.size)
-            mode = stat.S_IMODE(item.mode)
-            self._arrived[item.relative] = {
-                "path": item.relative,
-                "size": reader.size,
-                "sha256": reader.sha256,
-                "mode": mode,
-            }
+            store.put(self._key(item), reader, item.size)
+            self._arrived[item.relative] = _file(item, reader)
 
-        _together(put, [item for item in self.items if item.is_file and item.relative not in self._arrived], throttle)
+        in_parallel(put, [item for item in missing if item.size >= LARGE], store.streams)
         there = dict(store.names(self.prefix))
-        for relative, file in sorted(self._arrived.items()):
-            key = _key(self.prefix, relative)
-            if there.get(key) != file["size"]:
-                del self._arrived[relative]
-                raise StorageError(f"{key} has {there.get(key)} bytes in the store, not {file['size']}")
-        return [self._described(item) for item in self.items]
+        for item in self.items:
+            file = self._arrived.get(item.relative)
+            if file is not None and there.get(self._key(item)) != file.size:
+                del self._arrived[item.relative]
+                size = there.get(self._key(item))
+                raise StorageError(f"{self._key(item)} has {size} bytes in the store, not {file.size}")
+        return [self._arrived.get(item.relative) or _other(item) for item in self.items]
 
-    def _described(self, item: Item) -> dict[str, Any]:
-        if item.link is not None:
-            return {"path": item.relative, "link": item.link}
-        return {"path": item.relative, "directory": True} if item.is_directory else self._arrived[item.relative]
+    def _key(self, item: Item) -> str:
+        return f"{self.prefix}/files/{item.relative}" if item.relative else f"{self.prefix}/file"
 
 
 class Download:
     """One checkpoint on its way here, to `into`. `fetch` may be called again after it failed."""
 
-    def __init__(self, prefix: str, manifest: dict[str, Any], into: str) -> None:
+    def __init__(self, prefix: str, manifest: Manifest, into: str) -> None:
         self.prefix, self.manifest, self.into = prefix, manifest, into
         self._arrived: set[str] = set()
 
     def fetch(self, store: Store, throttle: Throttle) -> None:
         """Bring every file, each byte checked against the manifest."""
-        files = self.manifest["files"]
-        os.makedirs(self.into if self.manifest["kind"] == "directory" else os.path.dirname(self.into), exist_ok=True)
+        files = self.manifest.files
+        os.makedirs(self.into if self.manifest.kind == "directory" else os.path.dirname(self.into), exist_ok=True)
         for file in files:
-            if "directory" in file:
+            if file.directory:
                 os.makedirs(self._path(file), exist_ok=True)
 
-        def fetch(file: dict[str, Any]) -> None:
+        def fetch(file: File) -> None:
             path = self._path(file)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            _fetch(store, _key(self.prefix, file["path"]), file, path, throttle)
-            self._arrived.add(file["path"])
+            _fetch(store, f"{self.prefix}/{self.manifest.key(file)}", file, path, throttle)
+            self._arrived.add(file.path)
 
-        _together(fetch, [file for file in files if "sha256" in file and file["path"] not in self._arrived], throttle)
+        missing = [file for file in files if file.sha256 is not None and file.path not in self._arrived]
+        in_parallel(fetch, missing, store.streams)
         # Links come last, so that no file is written through one.
         for file in files:
-            if "link" in file and not os.path.islink(self._path(file)):
-                if leads_out(file["path"], file["link"]) or os.path.lexists(self._path(file)):
-                    raise Corrupt(f"{self.prefix}: {file['path']} is a link out of the checkpoint to {file['link']}")
+            if file.link is not None and not os.path.islink(self._path(file)):
+                if leads_out(file.path, file.link):
+                    raise Corrupt(f"{self.prefix}: {file.path} is a link out of the checkpoint to {file.link}")
                 os.makedirs(os.path.dirname(self._path(file)), exist_ok=True)
-                os.symlink(file["link"], self._path(file))
+                os.symlink(file.link, self._path(file))
 
-    def _path(self, file: dict[str, Any]) -> str:
-        return os.path.join(self.into, *file["path"].split("/")) if file["path"] else self.into
+    def _path(self, file: File) -> str:
+        return os.path.join(self.into, *file.path.split("/")) if file.path else self.into
 
 
-def commit(store: Store, prefix: str, manifest: dict[str, Any]) -> None:
+def commit(store: Store, prefix: str, manifest: Manifest) -> None:
     """Write the manifest and read it back: now the checkpoint exists."""
-    whole = {**manifest, "hash": digest(manifest)}
-    store.write(f"{prefix}/manifest.json", encode(whole))
+    key, data = f"{prefix}/manifest.json", records.pack(manifest)
+    store.write(key, data)
     try:
-        same_as_written = read_manifest(store, f"{prefix}/manifest.json") == whole
-    except Corrupt:
+        same_as_written = store.read(key) == data
+    except FileNotFoundError:
         same_as_written = False
     if not same_as_written:
-        raise StorageError(f"{prefix}/manifest.json does not read back as it was written")
+        raise StorageError(f"{key} does not read back as it was written")
 
 
-def manifests(store: Store, base: str) -> list[tuple[str, str]]:
-    """Checkpoints that exist, oldest first, as (name, prefix). The name orders them: attempt, then number."""
+def manifests(store: Store, base: str, since: int = 0) -> list[tuple[str, str]]:
+    """Checkpoints that exist, oldest first, as (name, prefix). The name orders them: attempt, then number.
+
+    Those of attempts before `since` were forgotten.
+    """
     top = f"{base}/checkpoints/"
     found = []
     for key, _ in store.names(top.rstrip("/")):
         # Exactly so deep: a checkpoint may hold files of this name itself.
         name, _, rest = key[len(top) :].partition("/")
-        if key.startswith(top) and rest == "manifest.json":
+        attempt = records.attempt_of(name)
+        if key.startswith(top) and rest == "manifest.json" and attempt is not None and attempt >= since:
             found.append((name, f"{top}{name}"))
     return sorted(found)
 
 
-def read_manifest(store: Store, key: str) -> dict[str, Any]:
+def read_manifest(store: Store, key: str) -> Manifest:
     """A manifest that is whole, or Corrupt."""
     try:
-        value = json.loads(store.read(key))
+        manifest: Manifest = records.unpack(Manifest, store.read(key), key)
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
-    except ValueError:
-        raise Corrupt(f"{key} is not whole") from None
-    if not isinstance(value, dict) or value.get("hash") != digest(value):
-        raise Corrupt(f"{key} is not whole")
-    for name in [value["entry"], *(file["path"] for file in value["files"])]:
-        if name.startswith("/") or ".." in name.split("/"):
-            raise Corrupt(f"{key} names a file outside the checkpoint: {name}")
-    return value
+    return manifest
 
 
-def same(path: str, files: list[dict[str, Any]], throttle: Throttle) -> bool:
+def same(path: str, files: list[File], throttle: Throttle) -> bool:
     """Whether what lies at `path` is, byte for byte, what a manifest names. Abandoned when told to stop meanwhile."""
     try:
         here = {relative: (item, status) for relative, item, status in walk(path)}
-        if set(here) != {file["path"] for file in files}:
+        if set(here) != {file.path for file in files}:
             return False
         for file in files:
-            item, status = here[file["path"]]
-            if "link" in file and (not stat.S_ISLNK(status.st_mode) or os.readlink(item) != file["link"]):
+            item, status = here[file.path]
+            if file.link is not None and (not stat.S_ISLNK(status.st_mode) or os.readlink(item) != file.link):
                 return False
-            if "directory" in file and not stat.S_ISDIR(status.st_mode):
+            if file.directory and not stat.S_ISDIR(status.st_mode):
                 return False
-            if "sha256" in file:
+            if file.sha256 is not None:
                 # A file that a link led to comes back as a file; here it may still be the link.
-                if not os.path.isfile(item) or os.stat(item).st_size != file["size"]:
+                if not os.path.isfile(item) or os.stat(item).st_size != file.size:
                     return False
-                if _hashed(item, throttle).sha256 != file["sha256"]:
+                if _hashed(item, throttle).sha256 != file.sha256:
                     return False
     except (OSError, Vanished):
         return False
     return True
 
 
-def sums(items: Iterable[Item], throttle: Throttle) -> list[dict[str, Any]]:
+def sums(items: Iterable[Item], throttle: Throttle) -> list[File]:
     """What a manifest would say about files that stay where they are."""
-    described: list[dict[str, Any]] = []
-    for item in items:
-        if item.link is not None:
-            described.append({"path": item.relative, "link": item.link})
-        elif item.is_directory:
-            described.append({"path": item.relative, "directory": True})
-        else:
-            reader = _hashed(item.path, throttle, item.facts)
-            described.append({"path": item.relative, "size": reader.size, "sha256": reader.sha256})
-    return described
+    return [_file(item, _hashed(item.path, throttle, item.facts)) if item.is_file else _other(item) for item in items]
 
 
 class _Reader:
@@ -255,7 +240,17 @@ def _hashed(path: str, throttle: Throttle, expected: tuple[int, int, int] | None
     return reader
 
 
-def _fetch(store: Store, key: str, file: dict[str, Any], path: str, throttle: Throttle) -> None:
+def _file(item: Item, reader: _Reader) -> File:
+    return File(path=item.relative, size=reader.size, sha256=reader.sha256, mode=stat.S_IMODE(item.mode))
+
+
+def _other(item: Item) -> File:
+    return (
+        File(path=item.relative, link=item.link) if item.link is not None else File(path=item.relative, directory=True)
+    )
+
+
+def _fetch(store: Store, key: str, file: File, path: str, throttle: Throttle) -> None:
     import hashlib
 
     hashed, count = hashlib.sha256(), 0
@@ -270,40 +265,6 @@ def _fetch(store: Store, key: str, file: dict[str, Any], path: str, throttle: Th
                     view = view[target.write(view) :]
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
-    if count != file["size"] or hashed.hexdigest() != file["sha256"]:
+    if count != file.size or hashed.hexdigest() != file.sha256:
         raise Corrupt(f"{key} has {count} bytes that do not match its manifest")
-    os.chmod(path, file["mode"])
-
-
-def _key(prefix: str, relative: str) -> str:
-    return f"{prefix}/files/{relative}" if relative else f"{prefix}/file"
-
-
-def _together(work: Callable[[Any], None], things: list[Any], throttle: Throttle) -> None:
-    """Do `work` for each thing, a few at a time; the first that fails ends the others and is raised."""
-    failures: list[BaseException] = []
-    rest = iter(things)
-    lock = threading.Lock()
-
-    def labor() -> None:
-        while not failures:
-            with lock:
-                thing = next(rest, None)
-            if thing is None:
-                return
-            try:
-                throttle.ask()
-                work(thing)
-            except BaseException as failure:
-                failures.append(failure)
-
-    helpers = [
-        threading.Thread(target=labor, name="transfer", daemon=True) for _ in range(min(WORKERS, len(things)) - 1)
-    ]
-    for helper in helpers:
-        helper.start()
-    labor()
-    for helper in helpers:
-        helper.join()
-    if failures:
-        raise failures[0]
+    os.chmod(path, 0o644 if file.mode is None else file.mode)

@@ -23,6 +23,7 @@ from typing import Any
 
 from gpuflow.runtime import identity
 from gpuflow.runtime.ledger import Ledger
+from gpuflow.runtime.records import Success
 from gpuflow.runtime.store import Store, open_store, persist
 
 HERE = Path(__file__).parent
@@ -271,8 +272,8 @@ def _newest_step(store: Store, place: Place) -> int:
 def _marker(book: Ledger) -> dict[str, Any] | None:
     """The success marker, asked for patiently: the network may be part of the test."""
     found = persist(book.success, time.monotonic() + 60)
-    assert found is None or isinstance(found, dict)
-    return found
+    assert found is None or isinstance(found, Success)
+    return None if found is None else found.plain()
 
 
 def undisturbed(steps: int, place: Place) -> str:

@@ -22,7 +22,7 @@ from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.options import parse
 from gpuflow.runtime.owner import Occupancy
-from gpuflow.runtime.store import Folder, StorageError, Store
+from gpuflow.runtime.store import Folder, Limit, StorageError, Store
 from tests.runtime.harness import eventually, run, shell, start
 
 
@@ -93,7 +93,7 @@ class Machine:
         Occupancy(self.directory, self.ledger, self.said.append).enter()
         self.keeper = Keeper(self.options, self.directory, self.ledger, self.store, self.said.append, lambda: None)
         return restoring.restore(
-            self.directory, self.ledger, history, self.store, patience, lambda: True, self.said.append
+            self.directory, self.ledger, history, self.store, Limit(patience), lambda: True, self.said.append
         )
 
     def save(self, name: str, content: bytes) -> None:
@@ -109,6 +109,11 @@ class Machine:
         if entry is not None:
             self.keeper._keep(entry, self.store)
             self.keeper._prune(self.store)
+
+
+def manifests_below(store: Path) -> set[str]:
+    """Folders with a manifest, while others make and remove folders there."""
+    return {folder for folder, _, files in os.walk(store) if "manifest.json" in files}
 
 
 def patiently(action: Callable[[], Any]) -> Any:
@@ -177,7 +182,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) 
     kept = [
         transfer.read_manifest(store, f"{prefix}/manifest.json") for _, prefix in transfer.manifests(store, "p/r/s")
     ]
-    assert [manifest["entry"] for manifest in kept] == ["one", "three"]
+    assert [manifest.entry for manifest in kept] == ["one", "three"]
 
 
 def test_a_damaged_manifest_does_not_exist(tmp_path: Path) -> None:
@@ -234,7 +239,7 @@ def test_storage_that_goes_away_while_training_runs_is_caught_up_with(tmp_path: 
     options = ("--checkpoint-dir", tmp_path / "c", "--store", store, "--run-id", "r", "--every", "0s")
     save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; i=0; while true; do i=$((i+1)); echo $i >.x; mv .x c$i; sleep 0.05; done'
     process = start(*options, "--grace", "8s", *shell(save))
-    eventually(lambda: list(store.rglob("manifest.json")))
+    eventually(lambda: manifests_below(store))
     os.rename(store, away)
     store.write_text("not a directory")
     assert process.stderr is not None
@@ -242,8 +247,8 @@ def test_storage_that_goes_away_while_training_runs_is_caught_up_with(tmp_path: 
     assert process.poll() is None
     store.unlink()
     os.rename(away, store)
-    before = {path.parent.name for path in store.rglob("manifest.json")}
-    eventually(lambda: {path.parent.name for path in store.rglob("manifest.json")} - before)
+    before = manifests_below(store)
+    eventually(lambda: manifests_below(store) - before)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 75
 

@@ -15,7 +15,8 @@ from gpuflow.runtime import keeper as keeping
 from gpuflow.runtime import owner, pruning, transfer
 from gpuflow.runtime.directory import MARKER
 from gpuflow.runtime.keeper import Keeper
-from gpuflow.runtime.store import Folder, StorageError
+from gpuflow.runtime.records import File
+from gpuflow.runtime.store import Folder, Limit, StorageError, Store
 from gpuflow.runtime.watch import Watch
 from tests.runtime.harness import eventually
 from tests.runtime.test_faults import Machine
@@ -26,6 +27,7 @@ class Hooked(Folder):
 
     def __init__(self, root: Path) -> None:
         super().__init__(str(root), lasting=False)
+        self.streams = 1
         self.before: Callable[[str], None] = lambda key: None
         self.after_chunk: Callable[[str], None] = lambda key: None
         self.sent: list[str] = []
@@ -36,6 +38,9 @@ class Hooked(Folder):
         self.before(key)
         self.sent.append(key)
         super().put(key, self._slowly(key, chunks), size)
+
+    def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
+        Store.put_all(self, items)
 
     def chunks(self, key: str) -> Iterator[bytes]:
         self.fetched.append(key)
@@ -59,11 +64,6 @@ class Hooked(Folder):
 @pytest.fixture
 def store(tmp_path: Path) -> Hooked:
     return Hooked(tmp_path / "store")
-
-
-@pytest.fixture(autouse=True)
-def _one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "WORKERS", 1)
 
 
 def machine(tmp_path: Path, store: Hooked, node: str = "a", keep: int = 2, **options: object) -> Machine:
@@ -250,7 +250,11 @@ def test_a_file_that_grows_in_a_marked_directory_is_told_and_tried_with_pauses(t
 # -- failures
 
 
-def test_a_failed_upload_goes_on_where_it_failed(tmp_path: Path, store: Hooked) -> None:
+@pytest.mark.parametrize(("constant", "value"), [("LARGE", 0), ("BATCH", 1)])
+def test_a_failed_upload_goes_on_where_it_failed(
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch, constant: str, value: int
+) -> None:
+    monkeypatch.setattr(transfer, constant, value)
     made = machine(tmp_path, store)
     marked(made, "last", a="1", b="2", c="3")
     broken = [True]
@@ -312,8 +316,8 @@ def test_a_commit_whose_answer_was_lost_is_not_removed_again(
     assert path.name == "one"
 
 
-def test_many_files_travel_at_once(tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "WORKERS", 4)
+def test_many_files_travel_at_once(tmp_path: Path, store: Hooked) -> None:
+    store.streams = 4
     made = machine(tmp_path, store)
     threads: set[str] = set()
     together = threading.Barrier(2, timeout=10)
@@ -413,6 +417,7 @@ def test_with_notice_nothing_is_pruned_before_the_upload(
         keeper(made).hurry(time.monotonic() + 60)
 
     monkeypatch.setattr(Hooked, "delete", told_meanwhile)
+    store.deleted.clear()
     keeper(made)._prune(store)
     assert [len(keys) for keys in store.deleted] == [5]
     keeper(made)._prune(store)
@@ -465,7 +470,7 @@ def test_told_to_stop_a_comparison_with_the_store_ends_at_once(tmp_path: Path) -
         asked.append(1)
         return len(asked) < 2
 
-    files = [{"path": "", "size": 3 << 20, "sha256": "0" * 64, "mode": 0o644}]
+    files = [File(path="", size=3 << 20, sha256="0" * 64, mode=0o644)]
     with pytest.raises(transfer.Abandoned):
         transfer.same(str(tmp_path / "big"), files, transfer.unthrottled(proceed))
 
@@ -599,7 +604,7 @@ def test_without_a_store_a_checkpoint_that_a_crash_tore_is_passed_over_for_the_o
 
     def begin() -> restoring.Restored:
         return restoring.restore(
-            made.directory, made.ledger, made.ledger.history(), None, 10.0, lambda: True, made.said.append
+            made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
         )
 
     assert begin().name == "two"  # the same boot: what was written is what is read
@@ -621,7 +626,7 @@ def test_without_a_store_one_that_was_never_forced_to_disk_is_trusted_only_when_
 
     def begin() -> restoring.Restored:
         return restoring.restore(
-            made.directory, made.ledger, made.ledger.history(), None, 10.0, lambda: True, made.said.append
+            made.directory, made.ledger, made.ledger.history(), None, Limit(10.0), lambda: True, made.said.append
         )
 
     found = begin()

@@ -105,9 +105,15 @@ class FakeWatch:
     hears = True
 
     def __init__(self, path: str) -> None:
-        self.path, self.poked = path, False
+        self.path, self.poked, self.missed = path, False, False
         self.renamed: list[str] = []
         me().scene.watches.append(self)
+
+    def gone(self) -> bool:
+        return False
+
+    def renew(self) -> bool:
+        return True
 
     def wake(self) -> None:
         self.poked = True
@@ -248,6 +254,8 @@ class Fakes:
         self._put(modules["keeper"], "Watch", FakeWatch)
         self._put(modules["orphans"], "find", lambda family, ids, command=None: me().scene.orphans_of(me()))
         self._put(modules["processes"], "end", end_processes)
+        if hasattr(modules["transfer"], "WORKERS"):
+            self._put(modules["transfer"], "WORKERS", 1)  # files one after the other: their order is no one's concern
         self._locks, sys.modules["fcntl"] = sys.modules["fcntl"], fake_locks()
         return self
 

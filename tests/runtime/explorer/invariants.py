@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuflow.runtime.ledger import Counts
 from gpuflow.runtime.outcomes import INTERRUPTED
+from gpuflow.runtime.records import Corrupt, Success, unpack
 from tests.runtime.explorer.program import Save, token_of
 
 if TYPE_CHECKING:
@@ -119,18 +120,8 @@ class Invariants:
         book.order.append(record["id"])
 
     def _check_counts(self, process: Process, base: str, book: Book, number: int, record: dict[str, Any]) -> None:
-        before = max(n for n in book.claims if n < number)
-        claim = book.claims[before]
-        counts = Counts(claim["failures"], claim["interruptions"])
-        allowed = []
-        end = book.ends.get(before)
-        looked = max(
-            (seen for (who, top), (seen, _) in self.listings.items() if who is process and "attempts" in top), default=0
-        )
-        if end is None or end[0] > looked:
-            allowed.append(counts.after(INTERRUPTED))
-        if end is not None:
-            allowed.append(counts.after(end[1]["outcome"]))
+        looked, _ = self.listings.get((process, f"store/{base}/attempts/"), (0, []))
+        allowed = self._counts(book, number, looked)
         if process.may_renew:
             allowed.append(Counts())
         said = (record["failures"], record["interruptions"])
@@ -140,10 +131,26 @@ class Invariants:
                 f"attempt {number} of {process.name} counts {said[0]} failures, {said[1]} interruptions; true: {want}"
             )
 
+    def _counts(self, book: Book, number: int, looked: int) -> list[Counts]:
+        """What the attempts before a number add up to for one who looked then: a word that came later is optional."""
+        before = max(n for n in book.claims if n < number)
+        claim = book.claims[before]
+        counts = [Counts(claim["failures"], claim["interruptions"])]
+        known = claim.get("previous")
+        if known and known["assumed"] and known["attempt"] in book.ends:
+            when, end = book.ends[known["attempt"]]
+            corrected = counts[0].after(known["outcome"], -1).after(end["outcome"])
+            counts = [*counts, corrected] if when > looked else [corrected]
+        if claim.get("forget"):
+            return counts
+        said = book.ends.get(before)
+        lost = [each.after(INTERRUPTED) for each in counts] if said is None or said[0] > looked else []
+        return lost + ([each.after(said[1]["outcome"]) for each in counts] if said is not None else [])
+
     def _success_changed(self, process: Process, base: str, before: bytes | None, after: bytes | None) -> None:
         book = self.book(base)
         if after is None:
-            if not process.may_begin_anew:
+            if before is not None and self._valid(before) and not self._obsolete(book, before):
                 self.world.violated(f"{process.name} removed the success marker")
             book.marker = book.marked_at = None
             return
@@ -170,10 +177,11 @@ class Invariants:
 
     @staticmethod
     def _valid(marker: bytes) -> bool:
-        from gpuflow.runtime.ledger import digest
-
-        value = json.loads(marker)
-        return bool(value.get("hash") == digest(value))
+        try:
+            unpack(Success, marker, "success.json")
+        except Corrupt:
+            return False
+        return True
 
     def _save(self, base: str, name: str, over: dict[str, bytes] | None = None) -> Save | None:
         """What a checkpoint in the store holds, when it is whole."""
@@ -203,12 +211,10 @@ class Invariants:
         return int(claims[max(claims)].get("since") or 0) if claims else 0
 
     def _removed(self, process: Process, base: str, name: str, key: str, before: bytes | None) -> None:
-        if process.may_begin_anew:
-            return
         save = self._save(base, name, {key: before or b""})
-        if save is None or int(name[:6]) < self._since(base):
-            return
         book = self.book(base)
+        if save is None or int(name[:6]) < self._since(base) or save.root in book.order[: book.forgotten]:
+            return
         needed = [other for other in self._names(base, [*self.scene.storage.data, key]) if other in book.kept]
         whole = [other for other in needed if other == name or self._save(base, other) is not None]
         if whole and whole[-1] == name:
@@ -228,12 +234,14 @@ class Invariants:
             if process.number == 0:
                 self.world.violated(f"{process.name} starts its program without a claim")
             return
-        for budget in ("failures", "interruptions"):
-            most = getattr(process.options, budget)
-            if most is not None and claim[budget] > most:
-                self.world.violated(f"{process.name} runs with {claim[budget]} {budget} of {most}")
         since = int(claim.get("since") or 0)
         claimed = book.claimed_at[process.number]
+        if since < process.number and [n for n in book.claims if n < process.number] and not process.may_renew:
+            true = self._counts(book, process.number, claimed)[0]
+            for budget in ("failures", "interruptions"):
+                most, used = getattr(process.options, budget), getattr(true, budget)
+                if most is not None and used > most:
+                    self.world.violated(f"{process.name} runs with {used} {budget} of {most}")
         for number, (when, end) in book.ends.items():
             counts = since <= number < process.number
             if counts and when < claimed and end.get("final") and not process.may_renew:

@@ -62,6 +62,8 @@ class Storage:
 class FakeStore(Store):
     """One supervisor's way to the storage. Every operation is a point where something may happen."""
 
+    conditional = True
+
     def __init__(self, storage: Storage, root: str) -> None:
         self.storage, self.root = storage, root
 
@@ -119,7 +121,7 @@ class FakeStore(Store):
         return sorted((key[len(self.root) + 1 :], size) for key, size in found.items())
 
     def delete(self, keys: Iterable[str]) -> None:
-        for key in list(keys):
+        for key in sorted(keys, key=lambda key: not key.endswith("/manifest.json")):
             self._change("delete", key, lambda process, key=key: self._set(process, key, None))
 
     def _key(self, key: str) -> str:
