@@ -62,6 +62,8 @@ class Ledger:
         self.began = time.monotonic()
         self.damaged: set[str] = set()
         """Checkpoints that could not be restored: they do not count among the N that are kept."""
+        self.resumed: str | None = None
+        """The checkpoint this attempt resumed from, by its name in the store: older ones are no longer needed."""
 
     def key(self, *parts: str) -> str:
         return "/".join((self.base, *parts))

@@ -186,7 +186,13 @@ class Attempt:
 
         try:
             restored = restoring.restore(
-                self.directory, ledger, history, self.store, self.until, lambda: not children.stop_is_pending(), say
+                self.directory,
+                ledger,
+                history,
+                self.store,
+                self.options.storage_timeout,
+                lambda: not children.stop_is_pending(),
+                say,
             )
         except (transfer.Abandoned, StorageError):
             if children.stop_is_pending():

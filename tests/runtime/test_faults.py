@@ -21,6 +21,7 @@ from gpuflow.runtime.directory import Directory
 from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.options import parse
+from gpuflow.runtime.owner import Occupancy
 from gpuflow.runtime.store import Folder, StorageError, Store
 from tests.runtime.harness import eventually, run, shell, start
 
@@ -81,7 +82,6 @@ class Machine:
     def __init__(self, folder: Path, store: Store, *, keep: int = 2) -> None:
         self.store = store
         self.directory = Directory(str(folder))
-        self.directory.prepare()
         self.ledger = Ledger(store, "p/r/s")
         self.options = parse(["--every", "0s", "--keep", str(keep)], {})
         self.said: list[str] = []
@@ -90,11 +90,9 @@ class Machine:
     def begin(self) -> restoring.Restored:
         patiently(lambda: self.ledger.claim(patiently(self.ledger.history)))
         history = patiently(self.ledger.history)
+        Occupancy(self.directory, self.ledger, self.said.append).enter()
         self.keeper = Keeper(self.options, self.directory, self.ledger, self.store, self.said.append, lambda: None)
-        until = time.monotonic() + 60
-        return restoring.restore(
-            self.directory, self.ledger, history, self.store, until, lambda: True, self.said.append
-        )
+        return restoring.restore(self.directory, self.ledger, history, self.store, 60.0, lambda: True, self.said.append)
 
     def save(self, name: str, content: bytes) -> None:
         path = Path(self.directory.path)
@@ -108,6 +106,7 @@ class Machine:
         entry = self.keeper._newest()
         if entry is not None:
             self.keeper._keep(entry, self.store)
+            self.keeper._prune(self.store)
 
 
 def patiently(action: Callable[[], Any]) -> Any:
@@ -323,5 +322,11 @@ def test_only_the_newest_few_are_kept_and_failed_uploads_leave_nothing(tmp_path:
     for index in range(5):
         machine.save(f"state-{index}", b"x" * index)
         machine.keep()
+    assert len(list((tmp_path / "store").rglob("manifest.json"))) == 2
+    assert litter.exists()  # an older attempt's, and nothing later was resumed from
+    other = Machine(tmp_path / "b", store, keep=2)
+    assert other.begin().name == "state-4"
+    other.save("state-5", b"x")
+    other.keep()
     assert len(list((tmp_path / "store").rglob("manifest.json"))) == 2
     assert len(list((tmp_path / "store").rglob("file"))) == 2
