@@ -109,7 +109,8 @@ class Running:
         if self.deadline is None:
             ended, left = child.end(_LEFTOVERS)
         else:
-            ended, left = child.end(0.1, max(0.2, self.deadline - time.monotonic()))
+            now = time.monotonic()
+            ended, left = child.end(min(_LEFTOVERS, self._program_deadline - now), max(0.2, self.deadline - now))
         if left:
             say(f"these cannot be ended, not even by SIGKILL: {processes.spoken(left)}")
         elif ended and not told:
@@ -119,7 +120,7 @@ class Running:
         if self.keeper is not None and self.keeper.lost is not None:
             return Ending(INTERRUPTED, self.keeper.lost, child.code)
         if child.code is None:
-            return Ending(INTERRUPTED, "told to stop; the command waits in the kernel and did not end by SIGKILL")
+            return Ending(INTERRUPTED, "told to stop; the command did not end in time, not even by SIGKILL")
         if told:
             return Ending(INTERRUPTED, f"told to stop; the command ended with {child.code}", child.code)
         if self.folder is not None and self.folder.said_stopped():

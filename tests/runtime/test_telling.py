@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import telling
+from gpuflow.runtime.attempt_folder import process_began
 from gpuflow.runtime.processes import Process
-from tests.runtime.harness import eventually, python, run, shell, start
+from tests.runtime.harness import ROOT, eventually, python, run, shell, start
 from tests.runtime.stage import Stage
 
 
@@ -58,7 +59,8 @@ def test_multiprocessing_workers_are_not_told(stage: Stage) -> None:
         "worker = multiprocessing.get_context('fork').Process(target=work, args=(theirs,), daemon=True)\n"
         "worker.start()\n"
         "theirs.close()\n"
-        "print('up', flush=True)\n"
+        "ours.send(0)\n"
+        "print('up', ours.recv(), flush=True)\n"
         "while not told: time.sleep(0.01)\n"
         "time.sleep(0.3)\n"
         "ours.send(1)\n"
@@ -197,6 +199,24 @@ def test_a_daemon_of_a_double_fork_ends_with_its_command(stage: Stage) -> None:
     middle = {"name": "middle", "kind": "deaf", "children": [daemon], "leaves": 0, "daemon": True}
     main = {"name": "main", "kind": "deaf", "children": [middle], "leaves": 0}
     done = run("--", *stage.words(main), environ=stage.environ)
+    assert done.returncode == 0
+    assert stage.alive() == []
+
+
+def test_a_daemon_without_a_mark_ends_too(tmp_path: Path) -> None:
+    daemon = f'setsid env -i sh -c "echo \\$\\$ >{tmp_path}/pid; exec sleep 60"'
+    done = run(*shell(f"({daemon} &) ; while ! test -s {tmp_path}/pid; do sleep 0.05; done"))
+    assert done.returncode == 0
+    assert process_began(int((tmp_path / "pid").read_text())) is None
+    assert "ended what the command left behind: sleep" in done.stderr
+
+
+def test_where_orphans_cannot_be_inherited_their_mark_gives_them_away(stage: Stage) -> None:
+    (stage.folder / "ctypes.py").write_text("raise ImportError('an image without it')\n")
+    environ = {**stage.environ, "PYTHONPATH": f"{stage.folder}{os.pathsep}{ROOT}"}
+    daemon = {"name": "daemon", "kind": "ignores", "daemon": True}
+    main = {"name": "main", "kind": "deaf", "children": [daemon], "leaves": 0}
+    done = run("--", *stage.words(main), environ=environ)
     assert done.returncode == 0
     assert stage.alive() == []
 
