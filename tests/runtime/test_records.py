@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 from gpuflow.runtime import records
-from gpuflow.runtime.records import Claim, Corrupt, End, File, Judgment, Kept, Manifest, Previous, Success, UnknownFormat
+from gpuflow.runtime.records import (
+    Claim,
+    Corrupt,
+    End,
+    File,
+    Judgment,
+    Kept,
+    Manifest,
+    Previous,
+    Success,
+    UnknownFormat,
+)
 from tests.runtime.harness import run, shell
 
 SHA = "0" * 64
