@@ -227,9 +227,12 @@ class Ledger:
         keys = [key for key, _ in self.store.names(self.key("attempts"))]
         self.store.delete([key for key in keys if (_attempt_of(key) or self.number) < old])
         self.store.delete([key for key, _ in self.store.names(self.key("probe"))])
-        for place in self._places():
-            for part in ("checkpoints", "artifacts"):
-                place.clear_uploads(self.key(part))
+        try:
+            for place in self._places():
+                for part in ("checkpoints", "artifacts"):
+                    place.clear_uploads(self.key(part))
+        except StorageError as refusal:
+            self.say(f"what killed uploads left cannot be removed here; a lifecycle rule of the bucket can: {refusal}")
 
     def end(self, outcome: str, *, final: bool, exit_code: int, because: str, checkpoint: str | None = None) -> None:
         """Write how the attempt ended."""
