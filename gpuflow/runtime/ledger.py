@@ -107,12 +107,9 @@ class Ledger:
 
     def success(self) -> Success | None:
         """The success marker, when there is one that was written whole and was not forgotten since."""
-        marker = self._marker()
-        if marker is None:
-            return None
         numbers = self._numbers()
         newest = self._newest_claim(numbers)[0] if numbers else None
-        return None if newest is not None and marker.attempt < newest.since else marker
+        return self._marker(newest.since if newest is not None else 0)
 
     def history(self) -> History:
         """What the attempts so far add up to. One that left no word was lost: that is an interruption."""
@@ -147,8 +144,8 @@ class Ledger:
     def assert_owner(self) -> None:
         """Raise Lost unless this is the newest attempt, and no other one has succeeded."""
         self._assert_newest()
-        done = self._marker()
-        if done is not None and done.attempt >= self.since and done.id != self.id:
+        done = self._marker(self.since)
+        if done is not None and done.id != self.id:
             raise Lost(f"attempt {done.attempt} has succeeded already")
 
     def _assert_newest(self) -> None:
@@ -197,6 +194,9 @@ class Ledger:
             if there is None or there.id != self.id:
                 return False
             claim = there
+        if self._numbers()[-1] > number:
+            # The listing before was late, and the number had been used and removed: it is worth nothing.
+            return False
         self.number, self.since = number, claim.since
         self.counts = Counts(claim.failures, claim.interruptions, claim.seconds)
         self._seen = max(self._seen, number)
@@ -249,20 +249,20 @@ class Ledger:
 
     def succeed(self, outputs: Mapping[str, Any]) -> Success:
         """Write the success marker: the last thing a successful attempt does. The first one stays, and is returned."""
-        there = self._marker()
+        there = self._marker(self.since)
         if there is not None and there.id == self.id:
             return there
         self._assert_newest()
-        if there is not None and there.attempt >= self.since:
+        if there is not None:
             return there
         marker = Success(attempt=self.number, id=self.id, time=now(), outputs=dict(outputs))
-        key, data = self.key("success.json"), records.pack(marker)
+        key, data = self._success(self.since), records.pack(marker)
         if not self._create(key, data):
-            there = self._marker()
-            if there is None or there.attempt < self.since:
-                # Torn, or forgotten: no one's success.
+            there = self._marker(self.since)
+            if there is None:
+                # Torn: no one's success.
                 self.store.write(key, data)
-                there = self._marker()
+                there = self._marker(self.since)
             if there is not None:
                 return there
         return marker
@@ -270,9 +270,10 @@ class Ledger:
     def forget(self) -> None:
         """The run starts from nothing next time, with full budgets; an attempt that is still alive has lost."""
         numbers = self._numbers()
-        while numbers:
+        # A listing may be late: only a run of which nothing at all is there needs no word that it is forgotten.
+        while numbers or self.store.names(self.base):
             self.id = os.urandom(8).hex()
-            number = numbers[-1] + 1
+            number = numbers[-1] + 1 if numbers else 1
             claim = Claim(
                 attempt=number,
                 id=self.id,
@@ -289,7 +290,7 @@ class Ledger:
                 self.number = self.since = number
                 break
             numbers = self._numbers()
-        self._remove_before(self.since if numbers else None)
+        self._remove_before(self.since or None)
 
     # -- parts
 
@@ -367,13 +368,17 @@ class Ledger:
         assert claim is None or isinstance(claim, Claim)
         return claim
 
-    def _marker(self) -> Success | None:
+    def _marker(self, since: int) -> Success | None:
         try:
-            marker = self._read(Success, self.key("success.json"))
+            marker = self._read(Success, self._success(since))
         except Corrupt:
             return None
         assert marker is None or isinstance(marker, Success)
-        return marker
+        return marker if marker is not None and marker.attempt >= since else None
+
+    def _success(self, since: int) -> str:
+        """One marker for each time the run is begun anew: who removes an old one late never removes the next one."""
+        return self.key(f"success-{since:06d}.json" if since else "success.json")
 
     def _create(self, key: str, data: bytes) -> bool:
         """Of many, one. Where the store cannot say who was first, the last writer is, and each looks who that was."""
@@ -402,12 +407,10 @@ class Ledger:
             found = [key for key, _ in place.names(self.key("checkpoints")) if old(key, 1)]
             found += [key for key, _ in place.names(self.key("artifacts")) if old(key, 2)]
             place.delete(sorted(found, key=lambda key: not key.endswith("/manifest.json")))
-        marker = self._marker()
-        if since is None or marker is None or marker.attempt < since:
-            self.store.delete([self.key("success.json")])
-        if since is not None:
-            keys = [key for key, _ in self.store.names(self.key("attempts"))]
-            self.store.delete([key for key in keys if (_attempt_of(key) or since) < since])
+        keys = [key for key, _ in self.store.names(self.key("attempts"))]
+        gone = [key for key in keys if since is not None and (_attempt_of(key) or since) < since]
+        self.store.delete([self._success(begun) for begun in sorted({0, *(_attempt_of(key) or 0 for key in gone)})])
+        self.store.delete(gone)
 
     def _places(self) -> list[Store]:
         return [self.store] if self.checkpoints is self.store else [self.checkpoints, self.store]
