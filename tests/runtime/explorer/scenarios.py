@@ -16,6 +16,7 @@ ALL = (
         "every attempt in the same directory on the same machine; a program may outlive its supervisor",
         [Start("one") for _ in NODES],
         orphans=True,
+        overlap=False,
     ),
     Scenario(
         "volume",

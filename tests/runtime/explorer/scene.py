@@ -46,10 +46,11 @@ class Scenario:
         notices: bool = True,
         after: tuple[int, ...] = (0, 79),
         together: bool = False,
+        overlap: bool = True,
     ) -> None:
         self.name, self.says, self.starts, self.steps = name, says, starts, steps
         self.orphans, self.folder, self.one_volume, self.notices = orphans, folder, one_volume, notices
-        self.together, self.after = together, after
+        self.together, self.overlap, self.after = together, overlap, after
         """Exit codes after which the engine starts no other attempt."""
 
 
@@ -69,7 +70,7 @@ class Scene:
         self.storage = Storage(self.world)
         self.invariants = Invariants(self)
         self.world.waiting = [lambda start=start: self._start(start) for start in scenario.starts]
-        self.world.due = self._due
+        self.world.due, self.world.may_start_early = self._due, scenario.overlap
         self.world.seen = lambda: hash(frozenset(self.storage.data))
 
     def run(self) -> World:

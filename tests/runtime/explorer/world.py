@@ -167,6 +167,7 @@ class World:
         """Attempts that were not started yet."""
         self.due: Callable[[], bool] = lambda: True
         """Whether the next of them starts by itself now."""
+        self.may_start_early = True
         self.seen: Callable[[], int] = lambda: 0
         """What the store looks like."""
         self.states: set[int] = set()
@@ -282,11 +283,11 @@ class World:
                 instead.append(("crash", what, process.crash_alone))
         if point.shared:
             instead.append(("delay", f"{mover.name}: {point.label} takes long", lambda: self._freeze(mover)))
-            if self.waiting:
+            if self.waiting and self.may_start_early:
                 what = f"{mover.name}: {point.label} takes long; another attempt starts"
                 instead.append(("delay", what, lambda: self._freeze(mover, start=True)))
         if point.shared or point.hears:
-            if self.waiting:
+            if self.waiting and self.may_start_early:
                 instead.append(("start", f"before {mover.name}: {point.label}", self._start))
             for other in self.movers:
                 if other is not mover and other.can_move():
