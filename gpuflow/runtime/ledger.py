@@ -164,6 +164,19 @@ class Ledger:
         if record.id != self.id:
             raise Lost(f"another attempt {self.number} has taken over")
 
+    def earlier(self) -> list[str]:
+        """The names under which earlier attempts of this run may have left artifacts."""
+        found = []
+        for number in self._numbers():
+            if self.since <= number < self.number:
+                try:
+                    claim = self._read_claim(number)
+                except Corrupt:
+                    continue
+                if claim is not None:
+                    found.append(records.artifact_name(number, claim.id))
+        return found
+
     # -- writing
 
     def probe(self) -> bool:
