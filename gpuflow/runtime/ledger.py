@@ -185,12 +185,12 @@ class Ledger:
             key = self.key("probe", os.urandom(8).hex())
             self.store.create(key, b"1\n")
             second = self.store.create(key, b"2\n")
-            self.store.conditional = not second and self.store.read(key) == b"1\n"
+            self.store.conditional = not second and self.store.sure and self.store.read(key) == b"1\n"
             self.store.delete([key])
             if not self.store.conditional:
                 self.say(
-                    "this store cannot create an object only where there is none: two attempts that start at the same "
-                    "moment may both believe to be the newest for a while; the one that was overwritten then stops"
+                    "this store is not known to create an object only where there is none: two attempts that start at "
+                    "the same moment may both believe to be the newest for a while; the one that was overwritten stops"
                 )
         return self.store.conditional
 
@@ -394,7 +394,8 @@ class Ledger:
             self.store.read(key)
             return False
         except FileNotFoundError:
-            self.store.write(key, data)
+            if not self.store.create(key, data):
+                return False
         time.sleep(SETTLE)
         try:
             return self.store.read(key) == data
