@@ -167,6 +167,18 @@ def test_a_link_out_of_the_artifact_is_refused(tmp_path: Path) -> None:
         list(artifacts.entries_of(str(tmp_path / "m")))
 
 
+def test_what_a_lost_attempt_uploaded_goes_once_another_has_succeeded(tmp_path: Path, state: tuple[str, ...]) -> None:
+    options = (*state, "--artifact", f"m={tmp_path}/kept")
+    assert run(*options, *shell(WRITE)).returncode == 0
+    marker(tmp_path).unlink()  # as if it had been killed before the marker was written
+    other = tmp_path / "kept" / "000001-of0other" / "files"
+    other.mkdir(parents=True)
+    (other / "w").write_text("another run's\n")
+    done = run(*options, *shell(WRITE))
+    assert done.returncode == 0, done.stderr
+    assert kept(tmp_path) == {"000001/w": "another run's\n", "000002/w": "2\n"}
+
+
 # -- tried again
 
 

@@ -246,7 +246,7 @@ def test_a_store_that_lets_everyone_create_is_found_out_and_said_once(
     assert one.claim(one.history())
     assert not two.claim(early)
     assert len(said) == 1
-    assert "cannot create an object only where there is none" in said[0]
+    assert "not known to create an object only where there is none" in said[0]
     one.succeed({})
     assert two.claim(two.history())
     assert two.succeed({}).attempt == 1
@@ -276,6 +276,23 @@ def test_a_store_that_keeps_its_promise_is_asked_once(store: Folder) -> None:
     assert ledger.probe()
     assert store.conditional
     assert said == []
+
+
+def test_a_mount_without_hard_links_is_not_believed_on_its_word(store: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A FUSE mount of a bucket answers O_EXCL for its own machine only."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(book, "SETTLE", 0.0)
+    said: list[str] = []
+    one, two = Ledger(store, BASE, say=said.append), Ledger(store, BASE)
+    early = two.history()
+    assert one.claim(one.history())
+    assert not two.claim(early)
+    assert store.conditional is False
+    assert len(said) == 1
 
 
 # -- by the command line

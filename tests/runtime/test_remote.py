@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -207,6 +209,27 @@ def test_uploads_at_once_stay_within_a_bound_of_memory() -> None:
     assert 2 <= store.streams <= 16
     store.put_all((f"k{index}", [b"x" * index], index) for index in range(40))
     assert dict(store.names("")) == {f"k{index}": index for index in range(40)}
+
+
+def test_uploads_whose_parts_are_huge_go_one_after_the_other() -> None:
+    busy, most = [0], [0]
+
+    class Watching(Honest):
+        def open(self, path: str, mode: str, block_size: int) -> Any:
+            assert block_size >= (1 << 40) // 10_000 or path >= "b/l"
+            return Upload(self, path)
+
+    def chunks() -> Iterator[bytes]:
+        busy[0] += 1
+        most[0] = max(most[0], busy[0])
+        time.sleep(0.01)
+        yield b"x"
+        busy[0] -= 1
+
+    store = remote(Watching())
+    store.put_all((f"k{index}", chunks(), 1 << 40) for index in range(4))
+    assert most[0] == 1
+    store.put_all((f"l{index}", iter([b"x"]), 10) for index in range(4))
 
 
 def test_the_url_of_an_object_is_what_others_use() -> None:
