@@ -41,7 +41,7 @@ from __future__ import annotations
 import os
 import sys
 
-from gpuflow.runtime import options as table
+from gpuflow.runtime import signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,11 +49,18 @@ if TYPE_CHECKING:
 
 EXIT_RUNTIME = 78
 EXIT_MISUSE = 2
+_SMALL = ("--help", "-h", "help", "--version", "probe", "forget")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one attempt of a command, or one of the small commands beside it."""
+    # Before anything else is loaded: a SIGTERM that comes meanwhile waits, and process 1 would not even notice it.
+    signals.hold()
+    from gpuflow.runtime import options as table
+
     words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in _SMALL:
+        signals.release()
     if not words or words[0] in ("--help", "-h", "help"):
         print(table.usage())
         return 0 if words else EXIT_MISUSE

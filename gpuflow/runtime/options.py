@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("argo", "airflow", "kubeflow", "none")
 DEFAULT_TERMINATION_LOG = "/dev/termination-log"
+VARIABLE_PREFIX = "GPUFLOW_RUN_"
 OUTPUT_TYPES = ("string", "int", "float", "bool", "json", "file", "directory")
 
 
@@ -33,7 +34,7 @@ class Option:
 
     @property
     def variable(self) -> str:
-        return "GPUFLOW_RUN_" + self.field.upper()
+        return VARIABLE_PREFIX + self.field.upper()
 
 
 TABLE = (
@@ -113,6 +114,13 @@ def check(options: Options) -> None:
     both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())
     if both:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")
+
+
+def family(options: Options, base: str) -> str | None:
+    """What this run's attempts share on this machine: the same identity, kept in the same place."""
+    from gpuflow.runtime import processes
+
+    return processes.family(base, options.state or options.store or options.checkpoint_dir)
 
 
 def usage() -> str:

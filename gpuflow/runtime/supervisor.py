@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from gpuflow.runtime import child as children
-from gpuflow.runtime import identity, records, units
+from gpuflow.runtime import identity, orphans, records, units
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
@@ -276,15 +275,13 @@ class Attempt:
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
+        if self.directory is not None:
+            Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+        orphans.end_all(self.options, self.directory, ledger, history)
         if self.directory is None:
             return None
         from gpuflow.runtime import restoring, transfer
 
-        Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
-        orphan = restoring.orphan(self.directory)
-        if orphan is not None:
-            say(f"the program of an earlier attempt is still alive (process {orphan}); ending it")
-            _end_group(orphan)
         try:
             restored = restoring.restore(
                 self.directory,
@@ -384,17 +381,3 @@ def _open_place(where: str) -> Store:
         if type(refusal).__name__ == "NoDriver":
             raise BadOption(str(refusal)) from None
         raise StorageError(f"{where}: {refusal}") from refusal
-
-
-def _end_group(group: int) -> None:
-    """End a process group that no one owns, and wait until it is gone."""
-    for _ in range(200):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return
-        from gpuflow.runtime.restoring import process_began
-
-        if process_began(group) is None:
-            return
-        time.sleep(0.01)
