@@ -182,6 +182,21 @@ def test_a_directory_that_is_saved_again_under_its_name_is_a_new_checkpoint_what
     watch.close()
 
 
+def test_what_is_moved_away_and_back_is_a_new_checkpoint_for_it_may_have_been_written_meanwhile(
+    directory: Directory, tmp_path: Path
+) -> None:
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "x").write_text("1")
+    directory.look(["last"])
+    directory.record("last", stored="copy")
+    os.rename(tmp_path / "last", tmp_path / ".away")
+    (tmp_path / ".away" / "x").write_text("2")
+    os.rename(tmp_path / ".away", tmp_path / "last")
+    directory.look(["last"])
+    (entry,) = directory.finished()
+    assert entry.stored is None
+
+
 def test_a_rename_that_a_look_saw_itself_is_not_told_a_second_time(directory: Directory, tmp_path: Path) -> None:
     (tmp_path / ".tmp").write_text("whole")
     directory.look()

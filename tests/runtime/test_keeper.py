@@ -18,7 +18,7 @@ from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.records import File
 from gpuflow.runtime.store import Folder, Limit, StorageError, Store
 from gpuflow.runtime.watch import Watch
-from tests.runtime.harness import eventually
+from tests.runtime.harness import eventually, run, shell
 from tests.runtime.test_faults import Machine
 
 
@@ -90,6 +90,7 @@ def marked(made: Machine, name: str, **files: str) -> Path:
 
 
 def restored(tmp_path: Path, store: Hooked, node: str = "next") -> Path | None:
+    store.before = store.after_chunk = lambda key: None
     path = Machine(tmp_path / node, store).begin().path
     return None if path is None else Path(path)
 
@@ -527,6 +528,35 @@ def test_a_newer_attempts_name_in_the_directory_makes_the_older_one_ask(tmp_path
     machine(tmp_path, store)
     keeper(old)._mind_others()
     assert keeper(old).lost == "attempt 2 has taken over from attempt 1"
+
+
+def test_a_listing_that_does_not_reach_what_the_book_knows_of_is_trouble_and_not_an_empty_store(
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = machine(tmp_path, store)
+    for step in ("500", "600"):
+        made.save(step, step.encode())
+        made.keep()
+    made.ledger.end("failed (retryable)", final=False, exit_code=1, because="", checkpoint=keeper(made).kept)
+    real = Hooked.names
+
+    def late(self: Hooked, prefix: str) -> list[tuple[str, int]]:
+        return [(key, size) for key, size in real(self, prefix) if "/checkpoints/000001-000002" not in key]
+
+    monkeypatch.setattr(Hooked, "names", late)
+    with pytest.raises(StorageError, match="knows of the checkpoint 000001-000002"):
+        Machine(tmp_path / "b", store).begin(0.3)
+    monkeypatch.undo()
+    assert restored(tmp_path, store, "c") == tmp_path / "c" / "600"
+
+
+def test_what_was_forgotten_is_neither_resumed_from_in_the_store_nor_here(tmp_path: Path) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r", "--every", "0s")
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; echo 1 >.x; mv .x one; sleep 0.5; exit 4'
+    assert run(*options, *shell(save)).returncode == 4
+    assert run("forget", *options[2:6]).returncode == 0
+    done = run(*options, *shell('echo "${GPUFLOW_RESUME_FROM:-nothing}"'))
+    assert done.stdout == "nothing\n"
 
 
 # -- the directory itself

@@ -180,15 +180,15 @@ def test_checkpoints_written_down_by_an_earlier_version_are_resumed_from(tmp_pat
     (folder / "torn").write_text("…")
     (one, two) = (folder / "one").stat(), (folder / "two").stat()
     keys = {
-        "one": [one.st_ino, one.st_mtime_ns, one.st_size],
         "two": [two.st_ino, (folder / "two" / MARKER).stat().st_mtime_ns],
+        "one": [one.st_ino, one.st_mtime_ns, one.st_size],
         "torn": [1, 2, 3],
     }
     for order, (name, key) in enumerate(keys.items()):
         (folder / ".gpuflow" / "finished" / f"{name}.json").write_text(json.dumps({"key": key, "order": order}))
     (folder / ".gpuflow" / "owner.json").write_text(json.dumps({"run": "default/r/default", "boot": "x", "id": "y"}))
     done = run("--checkpoint-dir", folder, "--run-id", "r", *shell('basename "$GPUFLOW_RESUME_FROM"'))
-    assert done.stdout == "two\n"
+    assert done.stdout == "one\n"
 
 
 def test_an_entry_of_another_run_in_the_way_of_a_restore_is_set_aside_and_not_removed(tmp_path: Path) -> None:
