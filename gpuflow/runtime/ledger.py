@@ -207,12 +207,12 @@ class Ledger:
             if there is None or there.id != self.id:
                 return False
             claim = there
-        if self._numbers()[-1] > number:
+        self._seen = max(self._seen, number)
+        if any(other > number for other in self._numbers()):
             # The listing before was late, and the number had been used and removed: it is worth nothing.
             return False
         self.number, self.since = number, claim.since
         self.counts = Counts(claim.failures, claim.interruptions, claim.seconds)
-        self._seen = max(self._seen, number)
         self.began = time.monotonic()
         return True
 

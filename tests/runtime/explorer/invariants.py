@@ -162,7 +162,8 @@ class Invariants:
     def _success_changed(self, process: Process, base: str, before: bytes | None, after: bytes | None) -> None:
         book = self.book(base)
         if after is None:
-            if before is not None and self._valid(before) and not self._obsolete(book, before):
+            asked = process.may_begin_anew and not process.number
+            if before is not None and self._valid(before) and not asked and not self._obsolete(book, before):
                 self.world.violated(f"{process.name} removed the success marker")
             if before == book.marker:
                 book.marker = book.marked_at = None
@@ -236,6 +237,8 @@ class Invariants:
         book = self.book(base)
         if save is None or int(name[:6]) < self._since(base) or save.root in book.order[: book.forgotten]:
             return
+        if process.may_begin_anew and not process.number:
+            return  # it forgets what it finds
         needed = [other for other in self._names(base, [*self.scene.storage.data, key]) if other in book.kept]
         whole = [other for other in needed if other == name or self._save(base, other) is not None]
         if whole and whole[-1] == name:

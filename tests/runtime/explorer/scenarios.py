@@ -60,4 +60,12 @@ ALL = (
         after=(79,),
     ),
 )
-BY_NAME = {scenario.name: scenario for scenario in ALL}
+SHORT = Scenario(
+    "forgotten",
+    "a run of one step is forgotten while its attempt is alive, then started again",
+    [Start("one"), Start("desk", command="forget"), Start("two")],
+    steps=1,
+    after=(79,),
+)
+"""For mutations: small enough to be searched in seconds."""
+BY_NAME = {scenario.name: scenario for scenario in (*ALL, SHORT)}
