@@ -38,7 +38,7 @@ class Store:
     conditional: bool | None = None
     """Whether `create` keeps its promise; None until it was probed."""
     sure = True
-    """False when a probe proves little: a mount may promise for its own machine what the store behind it does not keep."""
+    """False when a probe proves little: a mount may promise for its own machine what the store does not keep."""
     streams = 1
     """How many puts at once are worth it, and fit in memory."""
 
