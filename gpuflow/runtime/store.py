@@ -37,6 +37,8 @@ class Store:
 
     conditional: bool | None = None
     """Whether `create` keeps its promise; None until it was probed."""
+    sure = True
+    """False when a probe proves little: a mount may promise for its own machine what the store does not keep."""
     streams = 1
     """How many puts at once are worth it, and fit in memory."""
 
@@ -232,6 +234,7 @@ class Folder(Store):
 
     def _create_without_links(self, path: str, data: bytes) -> bool:
         """Where there are no hard links (SMB, some FUSE). A kill in the middle leaves a torn object; they know."""
+        self.sure = False
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
