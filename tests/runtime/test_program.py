@@ -75,10 +75,13 @@ def test_a_program_that_says_it_stopped_early_is_no_success(tmp_path: Path) -> N
     assert run(*options, *shell("true")).returncode == 0
 
 
-def test_the_folder_of_an_attempt_without_a_directory_is_gone_afterwards() -> None:
-    done = run(*shell('dirname "$GPUFLOW_STOP"; test -d "$(dirname "$GPUFLOW_STOP")/listeners"'))
+def test_the_folder_of_an_attempt_without_a_directory_is_gone_afterwards(tmp_path: Path) -> None:
+    environ = {"TMPDIR": str(tmp_path)}
+    done = run(*shell('dirname "$GPUFLOW_STOP"; test -d "$(dirname "$GPUFLOW_STOP")/listeners"'), environ=environ)
     assert done.returncode == 0
-    assert not os.path.exists(done.stdout.strip())
+    assert done.stdout.startswith(str(tmp_path))
+    assert run("--", "no-such-program-anywhere", environ=environ).returncode == 79
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_lies_in_a_temporary_folder_of_the_same_process_number_is_no_success(tmp_path: Path) -> None:
