@@ -81,7 +81,7 @@ class Attempt:
         artifacts = outputs.pairs(options.artifact, "artifact")
         places = outputs.pairs(options.deliver, "deliver")
         self.outputs_dir = options.outputs_dir or os.path.join(
-            self.environ.get("TMPDIR", "/tmp"), f"gpuflow-{os.getpid()}"
+            self.environ.get("TMPDIR", "/tmp"), f"gpuflow-{os.getpid()}-{os.urandom(4).hex()}"
         )
         os.makedirs(self.outputs_dir, exist_ok=True)
         ledger = self._open()
