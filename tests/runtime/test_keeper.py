@@ -559,6 +559,18 @@ def test_what_was_forgotten_is_neither_resumed_from_in_the_store_nor_here(tmp_pa
     assert done.stdout == "nothing\n"
 
 
+def test_the_lock_is_taken_once_the_older_attempt_that_had_it_is_gone(tmp_path: Path, store: Hooked) -> None:
+    old, new = machine(tmp_path, store), machine(tmp_path, store)
+    assert old.directory.occupancy is not None
+    assert new.directory.occupancy is not None
+    keeper(new)._mind_others()
+    assert not new.directory.occupancy.held
+    old.directory.occupancy.leave()
+    keeper(new)._next_question = 0.0
+    keeper(new)._mind_others()
+    assert new.directory.occupancy.held
+
+
 # -- the directory itself
 
 
