@@ -55,6 +55,7 @@ class Throttle:
             self._free = free = max(self._free, now - 0.1) + count / most
         while now < free and self.bandwidth() is not None:
             self.ask()
+            self.progress()  # waiting of our own will is no standstill
             time.sleep(min(0.2, free - now))
             now = time.monotonic()
 

@@ -613,6 +613,29 @@ def test_a_full_disk_in_the_checkpoint_directory_does_not_keep_a_checkpoint_from
     assert keeper(made).kept is not None
 
 
+def test_without_inotify_the_files_of_another_run_are_not_taken_for_ours(
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "hears", property(lambda self: False))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".x").write_text("theirs")
+    time.sleep(0.02)
+    os.rename(tmp_path / "a" / ".x", tmp_path / "a" / "theirs")
+    made = machine(tmp_path, store)
+    keeper(made).start()
+    (tmp_path / "a" / ".y").write_text("ours")
+    time.sleep(0.02)
+    os.rename(tmp_path / "a" / ".y", tmp_path / "a" / "ours")
+    eventually(lambda: keeper(made).kept)
+    keeper(made).finish()
+    eventually(lambda: not keeper(made).busy)
+    entries = [
+        transfer.read_manifest(store, f"{prefix}/manifest.json").entry
+        for _, prefix in transfer.manifests(store, "p/r/s")
+    ]
+    assert entries == ["ours"]
+
+
 # -- without a store
 
 
