@@ -623,6 +623,8 @@ def test_without_inotify_the_files_of_another_run_are_not_taken_for_ours(
     os.rename(tmp_path / "a" / ".x", tmp_path / "a" / "theirs")
     made = machine(tmp_path, store)
     keeper(made).start()
+    time.sleep(0.7)  # some looks
+    assert keeper(made).kept is None
     (tmp_path / "a" / ".y").write_text("ours")
     time.sleep(0.02)
     os.rename(tmp_path / "a" / ".y", tmp_path / "a" / "ours")
