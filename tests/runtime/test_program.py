@@ -156,6 +156,23 @@ def test_a_slow_upload_takes_nothing_from_the_grace_that_was_told(tmp_path: Path
     assert process.returncode == 75
 
 
+def test_a_notice_during_the_last_upload_gives_one_grace_and_not_two(tmp_path: Path) -> None:
+    """The upload takes all of it, and storage is gone when the success should be written."""
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; head -c 900000 /dev/zero >.x; mv .x one'
+    where = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--state", tmp_path / "b", "--run-id", "r")
+    process = start(*where, "--bandwidth", "50k", "--grace", "3s", *shell(f"{save}; touch {tmp_path}/done"))
+    eventually(lambda: (tmp_path / "done").exists() and list((tmp_path / "s").rglob("checkpoints/*/*")))
+    time.sleep(0.5)
+    told = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    os.rename(tmp_path / "b", tmp_path / "away")
+    (tmp_path / "b").write_text("not a directory")
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 75, errors
+    assert "told to stop after the command had ended with 0" in errors
+    assert time.monotonic() - told < 5
+
+
 # -- a command that cannot be started
 
 
