@@ -127,9 +127,9 @@ def test_the_grace_a_program_is_told_is_the_grace_it_gets(store: bool, tmp_path:
     assert time.monotonic() - told < 3.5
     first, *rest = output.split("\n")[:-1]
     apart, grace = map(float, first.split())
-    assert abs(apart) < 0.15
+    assert abs(apart) < 0.3
     assert 1 < grace < 3
-    assert -0.3 < float(rest[-1]) < 0.3
+    assert -0.25 < float(rest[-1]) < 0.6
 
 
 def test_a_slow_upload_takes_nothing_from_the_grace_that_was_told(tmp_path: Path) -> None:
