@@ -180,18 +180,12 @@ class Ledger:
 
     def probe(self) -> bool:
         """Whether `create` keeps its promise here: of two that create one object, one succeeds. Asked, not assumed."""
-        if self.store.conditional is None:
-            key = self.key("probe", os.urandom(8).hex())
-            self.store.create(key, b"1\n")
-            second = self.store.create(key, b"2\n")
-            self.store.conditional = not second and self.store.sure and self.store.read(key) == b"1\n"
-            self.store.delete([key])
-            if not self.store.conditional:
-                self.say(
-                    "this store is not known to create an object only where there is none: two attempts that start at "
-                    "the same moment may both believe to be the newest for a while; the one that was overwritten stops"
-                )
-        return self.store.conditional
+        if self.store.conditional is None and not self.store.probe(self.key("probe", os.urandom(8).hex())):
+            self.say(
+                "this store is not known to create an object only where there is none: two attempts that start at "
+                "the same moment may both believe to be the newest for a while; the one that was overwritten stops"
+            )
+        return bool(self.store.conditional)
 
     def claim(self, history: History, *, fresh: bool = False, renew: bool = False) -> bool:
         """Become the newest attempt; False when another one took the number: read the book again.

@@ -107,6 +107,9 @@ class Attempt:
         if ending.outcome != SUCCEEDED:
             return self.close(ending)
         self._own_code = ending.own_code
+        if running.deadline is not None:
+            # The notice came during the last upload: the grace has begun, and does not begin again.
+            self._told_at = running.deadline - running.grace[1]
         try:
             kept = outputs.collect(declared, self.outputs_dir, before)
             for output in declared:

@@ -559,6 +559,18 @@ def test_what_was_forgotten_is_neither_resumed_from_in_the_store_nor_here(tmp_pa
     assert done.stdout == "nothing\n"
 
 
+def test_the_lock_is_taken_once_the_older_attempt_that_had_it_is_gone(tmp_path: Path, store: Hooked) -> None:
+    old, new = machine(tmp_path, store), machine(tmp_path, store)
+    assert old.directory.occupancy is not None
+    assert new.directory.occupancy is not None
+    keeper(new)._mind_others()
+    assert not new.directory.occupancy.held
+    old.directory.occupancy.leave()
+    keeper(new)._next_question = 0.0
+    keeper(new)._mind_others()
+    assert new.directory.occupancy.held
+
+
 # -- the directory itself
 
 
@@ -599,6 +611,31 @@ def test_a_full_disk_in_the_checkpoint_directory_does_not_keep_a_checkpoint_from
     made.save("one", b"1")
     made.keep()
     assert keeper(made).kept is not None
+
+
+def test_without_inotify_the_files_of_another_run_are_not_taken_for_ours(
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "hears", property(lambda self: False))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".x").write_text("theirs")
+    time.sleep(0.02)
+    os.rename(tmp_path / "a" / ".x", tmp_path / "a" / "theirs")
+    made = machine(tmp_path, store)
+    keeper(made).start()
+    time.sleep(0.7)  # some looks
+    assert keeper(made).kept is None
+    (tmp_path / "a" / ".y").write_text("ours")
+    time.sleep(0.02)
+    os.rename(tmp_path / "a" / ".y", tmp_path / "a" / "ours")
+    eventually(lambda: keeper(made).kept)
+    keeper(made).finish()
+    eventually(lambda: not keeper(made).busy)
+    entries = [
+        transfer.read_manifest(store, f"{prefix}/manifest.json").entry
+        for _, prefix in transfer.manifests(store, "p/r/s")
+    ]
+    assert entries == ["ours"]
 
 
 # -- without a store

@@ -14,6 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import farewell
+from gpuflow.runtime import options as table
+from gpuflow.runtime.ledger import History, Ledger
+from gpuflow.runtime.records import Kept
+from gpuflow.runtime.store import open_store
+from gpuflow.runtime.supervisor import Attempt
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 
 PAUSE = "print('up', flush=True)\nsignal.pause()"
@@ -535,3 +540,30 @@ def test_a_book_whose_listing_fails_starts_nothing(tmp_path: Path, state: tuple[
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (78, "")
     assert "Stale file handle" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["succeeds", "is final"])
+def test_what_another_attempt_does_between_look_and_claim_is_found(
+    how: str, tmp_path: Path, state: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = table.parse([*state, "--output", "x", "--", "touch", str(tmp_path / "ran")], {})
+    other = Ledger(open_store(str(tmp_path / "state")), "default/r/default")
+    assert other.claim(other.history())
+    real = Ledger.claim
+
+    def claim(self: Ledger, history: History, **named: bool) -> bool:
+        monkeypatch.setattr(Ledger, "claim", real)
+        if how == "succeeds":
+            other.succeed({"x": Kept(type="string", value="first", sha256="0" * 64)})
+        else:
+            other.end("failed (final)", final=True, exit_code=79, because="it was the data")
+        return real(self, history, **named)
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    code = Attempt(options, {}).run()
+    assert not (tmp_path / "ran").exists()
+    if how == "succeeds":
+        assert (code, (tmp_path / "out" / "x").read_text()) == (0, "first")
+    else:
+        assert code == 79
+        assert run(*state, *shell("echo ran")).returncode == 79
