@@ -1,0 +1,161 @@
+"""A copy of a training's state in host memory: exactly what `torch.save` would write, frozen at the call.
+
+Everything but tensors goes through pickle, which keeps types, attributes and what is the same object; each storage is
+copied once, however many tensors look into it, so tied weights stay tied.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
+
+from gpuflow.runtime import sharded
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Frozen:
+    """A state taken apart: bytes with everything but the tensors, and the tensors, which are still the live ones."""
+
+    def __init__(self, state: Any) -> None:
+        self.tensors: list[Any] = []
+        self.globals: set[tuple[str, str]] = set()
+        """The classes and functions that putting it together needs; known after `thaw`."""
+        out = io.BytesIO()
+        _Writer(out, self.tensors).dump(state)
+        self._bytes = out.getvalue()
+
+    def thaw(self, replace: Callable[[Any], Any]) -> Any:
+        """The state put together again, each tensor as `replace` gives it."""
+        reader = _Reader(io.BytesIO(self._bytes), [replace(tensor) for tensor in self.tensors], self.globals)
+        return reader.load()
+
+    def storages(self) -> dict[int, Any]:
+        """Each storage once, by what makes it the same."""
+        found: dict[int, Any] = {}
+        for tensor in self.tensors:
+            if plain(tensor):
+                found.setdefault(tensor.untyped_storage()._cdata, tensor.untyped_storage())
+        return found
+
+    def host_bytes(self, pinned: dict[int, int]) -> int:
+        """Host memory that a copy takes; `pinned` are the sizes of buffers that are there already, counted."""
+        there, total = dict(pinned), 0
+        for storage in self.storages().values():
+            size = int(storage.nbytes())
+            if storage.device.type != "cuda":
+                total += size
+            elif there.get(size, 0):
+                there[size] -= 1
+            else:
+                # PyTorch rounds pinned memory up to a power of two.
+                total += 1 << max(0, size - 1).bit_length()
+        return total + sum(int(tensor.nbytes) for tensor in self.tensors if not plain(tensor))
+
+
+class Staging:
+    """Copies states; the pinned buffers of one copy are used again by the next, so it must be written by then."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, list[Any]] = {}
+
+    def pinned(self) -> dict[int, int]:
+        """How many buffers of which size are there."""
+        return {size: len(buffers) for size, buffers in self._buffers.items()}
+
+    def copy(self, state: Any) -> Any:
+        """The same state with every tensor copied to the host, done when it returns."""
+        return self.copy_frozen(Frozen(state))
+
+    def copy_frozen(self, frozen: Frozen) -> Any:
+        """The same, of a state that was taken apart already."""
+        free = self._buffers
+        used: dict[int, list[Any]] = {}
+        self._buffers = used
+        hosts: dict[int, Any] = {}
+        devices = set()
+        for key, storage in frozen.storages().items():
+            size = storage.nbytes()
+            if storage.device.type != "cuda":
+                hosts[key] = storage.clone() if storage.device.type == "cpu" else storage.cpu()
+                continue
+            buffer = free[size].pop() if free.get(size) else _pinned(size)
+            used.setdefault(size, []).append(buffer)
+            buffer.copy_(_whole(storage), non_blocking=True)
+            hosts[key] = buffer.untyped_storage()
+            devices.add(storage.device)
+        copied = frozen.thaw(lambda tensor: rebuilt(tensor, hosts))
+        for device in devices:
+            torch.cuda.synchronize(device)
+        return copied
+
+
+class _Writer(pickle.Pickler):
+    """Leaves each tensor out and puts its number there."""
+
+    def __init__(self, out: io.BytesIO, tensors: list[Any]) -> None:
+        super().__init__(out, protocol=4)
+        self._tensors = tensors
+        self._numbers: dict[int, int] = {}
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not isinstance(value, torch.Tensor):
+            return None
+        found = sharded.kind(value)
+        if found is not None:
+            raise sharded.Sharded(sharded.sentence("the state", found))
+        number = self._numbers.setdefault(id(value), len(self._tensors))
+        if number == len(self._tensors):
+            self._tensors.append(value)
+        return number
+
+
+class _Reader(pickle.Unpickler):
+    """Puts tensors back by their numbers, and notes which classes it was asked for. Reads only our own bytes."""
+
+    def __init__(self, source: io.BytesIO, tensors: list[Any], names: set[tuple[str, str]]) -> None:
+        super().__init__(source)
+        self._tensors, self._names = tensors, names
+
+    def persistent_load(self, number: int) -> Any:
+        return self._tensors[number]
+
+    def find_class(self, module: str, name: str) -> Any:
+        self._names.add((module, name))
+        return super().find_class(module, name)
+
+
+def plain(tensor: Any) -> bool:
+    """Whether a tensor is a view into a storage and nothing more."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.layout == torch.strided
+        and tensor.device.type != "meta"
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def rebuilt(tensor: Any, hosts: dict[int, Any]) -> Any:
+    """The tensor as a view into the copy of its storage."""
+    if not plain(tensor):
+        return tensor.detach().clone() if tensor.device.type in ("cpu", "meta") else tensor.detach().cpu()
+    host = hosts[tensor.untyped_storage()._cdata]
+    view = torch.empty(0, dtype=tensor.dtype)
+    view.set_(host, tensor.storage_offset(), tensor.size(), tensor.stride())
+    if type(tensor) is torch.nn.Parameter:
+        return torch.nn.Parameter(view, requires_grad=tensor.requires_grad)
+    return view.requires_grad_() if tensor.requires_grad and tensor.is_leaf else view
+
+
+def _whole(storage: Any) -> Any:
+    """All bytes of a storage as one tensor."""
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _pinned(size: int) -> Any:
+    return torch.empty(size, dtype=torch.uint8, pin_memory=True)
