@@ -14,6 +14,17 @@ def refused(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _REFUSALS
 
 
+def probe(folder: str) -> None:
+    """Raise what the disk says to one more megabyte in this folder, if it refuses it."""
+    path = os.path.join(folder, f".probe-{os.getpid()}-{os.urandom(3).hex()}")
+    try:
+        with open(path, "wb") as file:
+            file.write(b"\0" * (1 << 20))
+    finally:
+        if os.path.lexists(path):
+            os.unlink(path)
+
+
 def sync(path: str) -> None:
     """Files on disk for good before their name says that they are finished."""
     if not os.path.isdir(path):

@@ -19,13 +19,12 @@ import io
 import os
 import pickle
 import re
-import shutil
 import time
 from typing import Any
 
 import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
-from gpuflow.runtime import elastic, generators, memory, sharded, staging
+from gpuflow.runtime import disk, elastic, generators, memory, sharded, staging
 from gpuflow.runtime.saving import Checkpointing, say
 
 TYPE_CHECKING = False
@@ -36,6 +35,8 @@ FORMAT = 2
 SHARE = 0.8
 """How much of the host memory that is left a copy may take."""
 _SMALL = 1 << 16
+_WRITING = ("PytorchStreamWriter", "inline_container", "iostream error")
+"""What PyTorch says when a file cannot be written."""
 
 
 class Saver:
@@ -174,15 +175,14 @@ class Saver:
 
 
 def write(state: Any, path: str) -> None:
-    """`torch.save`, with the disk's refusals told as such: PyTorch calls them RuntimeError."""
+    """`torch.save`, with the disk's refusals told as such: PyTorch says RuntimeError and not why."""
     try:
         torch.save(state, path)
     except RuntimeError as error:
-        if "PytorchStreamWriter failed" not in str(error) and "file write failed" not in str(error):
-            raise
-        free = shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free
-        code = errno.ENOSPC if free < 1 << 24 else errno.EIO
-        raise OSError(code, f"{os.strerror(code)} ({free / 1e6:.0f} MB free)", path) from error
+        disk.probe(os.path.dirname(os.path.abspath(path)))
+        if any(word in str(error) for word in _WRITING):
+            raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: {error}", path) from error
+        raise
 
 
 def read(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Frozen:
             else:
                 # PyTorch rounds pinned memory up to a power of two.
                 total += 1 << max(0, size - 1).bit_length()
-        return total + sum(int(tensor.nbytes) for tensor in self.tensors if not plain(tensor))
+        return total + sum(_bytes(tensor) for tensor in self.tensors if not plain(tensor))
 
 
 class Staging:
@@ -150,6 +150,14 @@ def rebuilt(tensor: Any, hosts: dict[int, Any]) -> Any:
     if type(tensor) is torch.nn.Parameter:
         return torch.nn.Parameter(view, requires_grad=tensor.requires_grad)
     return view.requires_grad_() if tensor.requires_grad and tensor.is_leaf else view
+
+
+def _bytes(tensor: Any) -> int:
+    """About how much a tensor without a storage of its own takes."""
+    try:
+        return int(tensor.numel() * tensor.element_size())
+    except (RuntimeError, NotImplementedError):
+        return 0
 
 
 def _whole(storage: Any) -> Any:
