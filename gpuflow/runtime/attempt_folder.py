@@ -133,7 +133,9 @@ def process_began(pid: int) -> int | None:
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return None
-    return None if len(fields) < 20 or fields[0] in "ZX" else int(fields[19])
+    # A main thread that has ended while others go on looks dead and is not.
+    dead = len(fields) < 20 or (fields[0] in "ZX" and int(fields[17]) < 2)
+    return None if dead else int(fields[19])
 
 
 def _number(path: str) -> float | None:

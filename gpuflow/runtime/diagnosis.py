@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
+from gpuflow.runtime.ending import Ending
 from gpuflow.runtime.evidence import Evidence, Verdict, judge
 from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE
 
@@ -57,6 +59,24 @@ def diagnose(
     if code in (126, 127) and _NOT_FOUND.search(ending):
         return Verdict(FINAL, f"the command was not found: {ending}")
     return verdict
+
+
+_PASSING = frozenset(
+    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ETXTBSY, errno.ETIMEDOUT}
+)
+"""Why a command cannot be started just now: the machine is short of something, or its disk does not answer."""
+
+
+def cannot_start(command: str, refusal: OSError) -> Ending:
+    """The ending of a command that the kernel would not start: a shell's exit code, and final unless it may pass."""
+    import shutil
+
+    missing = refusal.errno == errno.ENOENT
+    why = refusal.strerror or str(refusal)
+    if missing and shutil.which(command) is not None:
+        why += "; the file is there, so its interpreter (the first line of a script) or its loader is what is missing"
+    outcome = RETRYABLE if refusal.errno in _PASSING else FINAL
+    return Ending(outcome, f"the command cannot be started: {command}: {why}", 127 if missing else 126)
 
 
 def _own(code: int) -> int:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 
-from gpuflow.runtime import interval, transfer
+from gpuflow.runtime import fingerprint, interval, transfer
 from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.store import StorageError, Store
@@ -92,11 +92,8 @@ class Keeper:
 
     def publish(self) -> None:
         """Tell the program's side the interval."""
-        path = os.path.join(self.directory.hidden, "interval")
         try:
-            with open(f"{path}.part", "w", encoding="utf-8") as file:
-                file.write(f"{self.every:.3f}\n")
-            os.replace(f"{path}.part", path)
+            self.directory.folder.write_interval(self.every)
         except OSError as refusal:
             self.trouble = str(refusal)
 
@@ -144,7 +141,7 @@ class Keeper:
         began = time.monotonic()
         name = f"{self.ledger.number:06d}-{self._number:06d}-{self.ledger.id[:8]}"
         prefix = self.ledger.key("checkpoints", name)
-        copy = os.path.join(self.directory.hidden, f"upload-{name}")
+        copy = self.directory.temporary(f"upload-{name}")
         try:
             self._upload(entry, store, name, prefix, copy)
             took = time.monotonic() - began
@@ -178,7 +175,9 @@ class Keeper:
         is_directory = os.path.isdir(source)
         if not is_directory:
             status = os.lstat(source)
-            if [status.st_ino, status.st_mtime_ns, status.st_size] != entry.key:
+            if [status.st_ino, status.st_mtime_ns, status.st_size] != [
+                entry.key[f] for f in ("inode", "changed", "size")
+            ]:
                 raise transfer.Vanished(entry.name)
         manifest = {
             "contract": 1,
@@ -192,7 +191,9 @@ class Keeper:
         }
         self.ledger.assert_owner()
         transfer.commit(store, prefix, manifest)
-        if any(other.name == entry.name and other.key == entry.key for other in self.directory.finished()):
+        if any(
+            other.name == entry.name and fingerprint.same(other.key, entry.key) for other in self.directory.finished()
+        ):
             self.directory.record(entry.name, stored=name)
 
     def _proceed(self) -> bool:

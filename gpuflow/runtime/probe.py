@@ -12,7 +12,7 @@ import time
 
 from gpuflow.runtime import options as table
 from gpuflow.runtime import units
-from gpuflow.runtime.directory import HIDDEN
+from gpuflow.runtime.directory import HIDDEN, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +51,12 @@ def judge(directory: str, max_age: float | None, *, ready: bool, now: float) -> 
         return False, f"nothing was started in {directory} yet"
     if ready:
         return True, "started"
-    newest, sign = max((_changed(os.path.join(hidden, name)), name) for name in _SIGNS)
-    limit = max_age if max_age is not None else max(_LEAST, 3 * _interval(hidden))
+    owner = load(os.path.join(hidden, "owner.json")) or {}
+    own = os.path.join(hidden, str(owner.get("identity")))
+    attempt = os.path.join(own, str(owner.get("id")))
+    places = {"owner.json": hidden, "heartbeat": attempt, "finished": own}
+    newest, sign = max((_changed(os.path.join(places[name], name)), name) for name in _SIGNS)
+    limit = max_age if max_age is not None else max(_LEAST, 3 * _interval(attempt))
     what = {"owner.json": "start", "heartbeat": "sign of life", "finished": "checkpoint"}[sign]
     age = max(0.0, now - newest)
     healthy = age <= limit

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
 from gpuflow.runtime import transfer
+from gpuflow.runtime.attempt_folder import process_began
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ledger import History, Ledger
+from gpuflow.runtime.owner import boot, orphan, owner, write_owner
 from gpuflow.runtime.store import Store, persist
 
 TYPE_CHECKING = False
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+__all__ = ["Restored", "orphan", "process_began", "restore", "write_owner"]
 _TRIES = 3
 
 
@@ -41,10 +43,11 @@ def restore(
     machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
     """
     began = time.monotonic()
-    _sweep(directory)
-    owner = _owner(directory)
-    same_run = owner.get("run") == ledger.base
-    trusted = same_run and owner.get("id") == history.last_id and owner.get("boot") == _boot()
+    before = owner(directory)
+    same_run = before.get("run") == ledger.base
+    trusted = same_run and before.get("id") == history.last_id and before.get("boot") == boot()
+    if same_run and "identity" not in before:
+        directory.adopt_version_1()
     if not (trusted or (store is None and same_run)):
         directory.disown()
     directory.look()
@@ -73,38 +76,6 @@ def restore(
     return Restored(None, None, "nothing")
 
 
-def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
-    """Who works in the directory now."""
-    facts = {"run": ledger.base, "attempt": ledger.number, "id": ledger.id, "boot": _boot()}
-    if child is not None:
-        facts["child"], facts["child_began"] = child, process_began(child)
-    path = os.path.join(directory.hidden, "owner.json")
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
-        json.dump(facts, file)
-    os.replace(f"{path}.part", path)
-
-
-def orphan(directory: Directory) -> int | None:
-    """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
-    owner = _owner(directory)
-    child = owner.get("child")
-    if owner.get("boot") == _boot() and isinstance(child, int):
-        began = process_began(child)
-        if began is not None and began == owner.get("child_began"):
-            return child
-    return None
-
-
-def process_began(pid: int) -> int | None:
-    """When a process began, in clock ticks since boot: with its id, that names it for good. None for a dead one."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
-
-
 def _bring(
     directory: Directory,
     store: Store,
@@ -116,7 +87,7 @@ def _bring(
     say: Callable[[str], None],
 ) -> str | None:
     """A checkpoint from the store at its place, or None when it is not intact there."""
-    temporary = os.path.join(directory.hidden, f"restore-{name}")
+    temporary = directory.temporary(f"restore-{name}")
     for attempt in range(_TRIES):
         try:
 
@@ -143,27 +114,3 @@ def _manifest(
     except transfer.Corrupt as damage:
         say(f"{damage}; taking an older one")
         return None
-
-
-def _sweep(directory: Directory) -> None:
-    """Remove what an attempt that was killed left half done."""
-    for name in sorted(os.listdir(directory.hidden)):
-        if name.startswith(("restore-", "upload-", "replaced-")):
-            discard(os.path.join(directory.hidden, name))
-
-
-def _owner(directory: Directory) -> dict[str, Any]:
-    try:
-        with open(os.path.join(directory.hidden, "owner.json"), encoding="utf-8") as file:
-            value = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _boot() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError:
-        return "unknown"

@@ -52,7 +52,7 @@ class Checkpointing:
     def __init__(self, directory: str | None = None, *, every: float | None = None, keep: int = 2) -> None:
         where = os.environ.get("GPUFLOW_CHECKPOINT_DIR") or directory or "checkpoints"
         self.supervised = "GPUFLOW_CHECKPOINT_DIR" in os.environ
-        self.directory = Directory(where, MARKER)
+        self.directory = Directory.of_program(where, os.environ.get(attempt_folder.VARIABLE), MARKER)
         self.directory.prepare()
         self.word = attempt_folder.of_program(os.environ, self.directory.hidden)
         self.word.prepare()
@@ -275,7 +275,7 @@ class Checkpointing:
 
     def _write(self, write: Callable[[str], object], name: str, began: float, stall: float | None = None) -> str:
         told = self._told
-        temporary = os.path.join(self.directory.path, f".{name}.{os.getpid()}")
+        temporary = self.directory.temporary(f"{name}.{os.getpid()}.part")
         discard(temporary)
         path = os.path.join(self.directory.path, name)
         try:
@@ -303,6 +303,8 @@ class Checkpointing:
         self._refusals, self._not_before = 0, 0.0
         facts = {} if stall is None else {"stall_seconds": round(stall, 4)}
         self.directory.record(name, by="api", **facts)
+        while self.directory.remarks:
+            say(self.directory.remarks.pop(0))
 
     def _next_name(self) -> str:
         numbers = [

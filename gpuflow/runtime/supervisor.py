@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from gpuflow.runtime import child as children
-from gpuflow.runtime import identity, units
+from gpuflow.runtime import identity, orphans, units
+from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ending import Ending, exit_code
@@ -22,6 +22,7 @@ from gpuflow.runtime.outcomes import (
     RETRYABLE,
     SUCCEEDED,
 )
+from gpuflow.runtime.owner import Occupancy
 from gpuflow.runtime.running import Running, Stopped
 from gpuflow.runtime.store import Folder, StorageError, Store, open_store, persist
 
@@ -158,9 +159,10 @@ class Attempt:
     def _open(self) -> Ledger:
         """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
         options = self.options
+        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
         if options.checkpoint_dir:
-            self.directory = Directory(options.checkpoint_dir, options.marker)
-            self.directory.prepare()
+            own = identity_of(base) if options.own_folder else ""
+            self.directory = Directory(os.path.join(options.checkpoint_dir, own), options.marker)
         from_url = _open_place
         self.store = from_url(options.store) if options.store else None
         if options.state:
@@ -171,19 +173,17 @@ class Attempt:
             book = Folder(os.path.join(self.directory.hidden, "state"))
         else:
             book = Folder(os.path.join(self.outputs_dir, ".gpuflow"), lasting=False)
-        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
         self.ledger = Ledger(book, base)
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
+        if self.directory is not None:
+            Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+        orphans.end_all(self.options, self.directory, ledger, history)
         if self.directory is None:
             return None
         from gpuflow.runtime import restoring, transfer
 
-        orphan = restoring.orphan(self.directory)
-        if orphan is not None:
-            say(f"the program of an earlier attempt is still alive (process {orphan}); ending it")
-            _end_group(orphan)
         try:
             restored = restoring.restore(
                 self.directory, ledger, history, self.store, self.until, lambda: not children.stop_is_pending(), say
@@ -243,17 +243,3 @@ def _open_place(where: str) -> Store:
         if type(refusal).__name__ == "NoDriver":
             raise BadOption(str(refusal)) from None
         raise StorageError(f"{where}: {refusal}") from refusal
-
-
-def _end_group(group: int) -> None:
-    """End a process group that no one owns, and wait until it is gone."""
-    for _ in range(200):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return
-        from gpuflow.runtime.restoring import process_began
-
-        if process_began(group) is None:
-            return
-        time.sleep(0.01)
