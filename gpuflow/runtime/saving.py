@@ -301,7 +301,7 @@ class Checkpointing:
         self._last_save = time.monotonic()
         self._saved_since_told = self._saved_since_told or told
         self._refusals, self._not_before = 0, 0.0
-        facts = {} if stall is None else {"stall_seconds": round(stall, 4)}
+        facts: dict[str, Any] = {} if stall is None else {"stall_seconds": round(stall, 4)}
         self.directory.record(name, by="api", **facts)
         while self.directory.remarks:
             say(self.directory.remarks.pop(0))
