@@ -86,7 +86,8 @@ def with_agree(folder: Path, settings: Settings) -> dict[str, Any]:
                 break
         ckpt.wait()
         weights = [float(value.detach().double().sum()) for value in model.parameters()]
-        last = pytorch.read(ckpt.resume_from)["facts"] if ckpt.resume_from else None
+        finished = ckpt.directory.finished()
+        last = pytorch.read(finished[-1].path)["facts"] if finished else None
         result = {"from": begin, "step": step, "saves": ckpt.saves, "draws": draws, "weights": weights, "last": last}
     distributed.destroy_process_group()
     return result

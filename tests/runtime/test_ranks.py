@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.harness import ROOT, environment
+from tests.runtime.harness import ROOT, environment, eventually, run, start
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here (constraints/frameworks.txt)")
 EVERY = 1.0
@@ -104,3 +104,28 @@ def test_the_hugging_face_trainer_with_two_ranks_saves_once_per_interval_and_mar
     kept = sorted(name for name in os.listdir(tmp_path / "c") if not name.startswith("."))
     assert len(kept) == min(2, results[0]["saves"])
     assert "checkpoint-50" in kept
+
+
+def test_torchrun_under_the_supervisor_saves_on_notice_and_goes_on_in_the_next_attempt(tmp_path: Path) -> None:
+    def words(steps: int) -> list[object]:
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        ranks = ["-m", "tests.runtime.ranks", "agree", tmp_path, f"steps={steps}", "every=1"]
+        options = ["--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r", "--grace", "20s"]
+        return [*options, "--", *launch, *ranks]
+
+    extra = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    process = start(*words(100_000), environ=extra)
+    try:
+        eventually(lambda: list((tmp_path / "s").rglob("manifest.json")), 90)
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 75, said
+    stopped = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+    assert stopped[0]["step"] == stopped[1]["step"] == stopped[0]["last"]["step"]
+    done = run(*words(stopped[0]["step"] + 1), environ=extra)
+    assert done.returncode == 0, done.stderr[-2000:]
+    resumed = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
+    assert [result["from"] for result in resumed] == [stopped[0]["step"]] * 2
