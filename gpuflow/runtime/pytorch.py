@@ -189,7 +189,7 @@ def read(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> 
     """A saved state, in the form of today."""
     # Mapped, not read: what goes to a GPU passes through the host page by page. On the host itself the parts would go
     # on living in the file, which then could not be removed.
-    mapped = map_location == "cpu" and torch.cuda.is_available() and os.path.isfile(path)
+    mapped = map_location == "cpu" and _has_gpu() and os.path.isfile(path)
     options = {"map_location": map_location, **({"mmap": True} if mapped else {})}
     try:
         state = _load_plain(path, **options) if weights_only else torch.load(path, weights_only=False, **options)
@@ -205,6 +205,10 @@ def read(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> 
     if "ranks" not in state:
         state["ranks"] = [{"generators": state["generators"], "parts": {}}]
     return _unmapped(state) if mapped else state
+
+
+def _has_gpu() -> bool:
+    return bool(torch.cuda.is_available())
 
 
 def _load_plain(source: Any, **options: Any) -> Any:

@@ -48,13 +48,13 @@ class Frozen:
         there, total = dict(pinned), 0
         for storage in self.storages().values():
             size = int(storage.nbytes())
-            if storage.device.type != "cuda":
+            if not (_on_gpu(storage) and size):
                 total += size
             elif there.get(size, 0):
                 there[size] -= 1
             else:
                 # PyTorch rounds pinned memory up to a power of two.
-                total += 1 << max(0, size - 1).bit_length()
+                total += 1 << (size - 1).bit_length()
         return total + sum(_bytes(tensor) for tensor in self.tensors if not plain(tensor))
 
 
@@ -81,7 +81,7 @@ class Staging:
         devices = set()
         for key, storage in frozen.storages().items():
             size = storage.nbytes()
-            if storage.device.type != "cuda":
+            if not (_on_gpu(storage) and size):
                 hosts[key] = storage.clone() if storage.device.type == "cpu" else storage.cpu()
                 continue
             buffer = free[size].pop() if free.get(size) else _pinned(size)
@@ -158,6 +158,10 @@ def _bytes(tensor: Any) -> int:
         return int(tensor.numel() * tensor.element_size())
     except (RuntimeError, NotImplementedError):
         return 0
+
+
+def _on_gpu(storage: Any) -> bool:
+    return bool(storage.device.type == "cuda")
 
 
 def _whole(storage: Any) -> Any:

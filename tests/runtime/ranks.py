@@ -54,6 +54,18 @@ class Counted(Checkpointing):
         super()._written(*facts)
 
 
+class Own:
+    """A part that differs from rank to rank, as a loader of data does."""
+
+    read: int | None = None
+
+    def state_dict(self) -> dict[str, int]:
+        return {"rank": elastic.rank()}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.read = state["rank"]
+
+
 def with_agree(folder: Path, settings: Settings) -> dict[str, Any]:
     """A loop of one's own, with dropout, so that every rank draws."""
     import torch.distributed as distributed  # type: ignore[import-not-found,unused-ignore]  # an extra
@@ -66,7 +78,8 @@ def with_agree(folder: Path, settings: Settings) -> dict[str, Any]:
     optimizer = torch.optim.AdamW(model.parameters())
     draws = {}
     with Counted(str(folder / "c"), every=settings.every) as ckpt:
-        saver = pytorch.Saver(ckpt, model=model, optimizer=optimizer)
+        own = Own()
+        saver = pytorch.Saver(ckpt, model=model, optimizer=optimizer, each_rank={"own": own})
         if settings.broken:
             pytorch.write = lambda state, path: 1 / 0  # type: ignore[assignment]  # whatever it is, it raises
         step = begin = saver.restore().get("step", 0)
@@ -89,6 +102,7 @@ def with_agree(folder: Path, settings: Settings) -> dict[str, Any]:
         finished = ckpt.directory.finished()
         last = pytorch.read(finished[-1].path)["facts"] if finished else None
         result = {"from": begin, "step": step, "saves": ckpt.saves, "draws": draws, "weights": weights, "last": last}
+        result["own"] = own.read
     distributed.destroy_process_group()
     return result
 

@@ -146,6 +146,61 @@ def test_tied_weights_are_stored_once_and_stay_tied(tmp_path: Path) -> None:
     assert float(part["b"].abs().sum() + part["c"].abs().sum() + part["again"].abs().sum()) == 0.0
 
 
+def test_buffers_for_the_gpu_are_used_again_and_given_back_when_no_longer_needed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, with tensors of the host in its place."""
+    from gpuflow.runtime import staging
+
+    waited = []
+    monkeypatch.setattr(staging, "_on_gpu", lambda storage: True)
+    monkeypatch.setattr(staging, "_pinned", lambda size: torch.full((size,), 255, dtype=torch.uint8))
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    weight = torch.randn(10, 3)
+    state = {"a": weight, "tied": weight[2], "b": torch.randn(30), "none": torch.empty(0), "n": torch.tensor(7)}
+    area = staging.Staging()
+    assert staging.Frozen(state).host_bytes(area.pinned()) == 128 + 128 + 8
+    first = area.copy(state)
+    assert waited == [weight.device]
+    assert area.pinned() == {120: 2, 8: 1}
+    assert staging.Frozen(state).host_bytes(area.pinned()) == 0
+    assert all(torch.equal(first[name], value) for name, value in state.items())
+    assert first["tied"].untyped_storage().data_ptr() == first["a"].untyped_storage().data_ptr()
+    places = {value.untyped_storage().data_ptr() for value in first.values()}
+    weight.add_(1)
+    second = area.copy(state)
+    assert {value.untyped_storage().data_ptr() for value in second.values()} == places
+    assert torch.equal(second["tied"], weight[2])
+    area.copy({"b": state["b"]})
+    assert area.pinned() == {120: 1}
+
+
+def test_a_checkpoint_read_for_a_gpu_is_mapped_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuflow.runtime import pytorch
+
+    model, optimizer = network()
+    step(model, optimizer)
+    big = torch.nn.Linear(200, 200)
+    with checkpointing(str(tmp_path)) as ckpt:
+        saver = pytorch.Saver(ckpt, model=model, optimizer=optimizer, big=big)
+        saver.save()
+        ckpt.wait()
+        path = ckpt.resume_from
+        assert path is not None
+        wanted = {name: value.clone() for name, value in big.state_dict().items()}
+        kept = float(optimizer.state_dict()["state"][0]["exp_avg"].sum())
+        monkeypatch.setattr(pytorch, "_has_gpu", lambda: True)
+        held = pytorch.read(path)
+        assert path in Path("/proc/self/maps").read_text(), "read whole, not mapped"
+        del held
+        step(model, optimizer)
+        torch.nn.init.zeros_(big.weight)
+        saver.restore()
+        assert path not in Path("/proc/self/maps").read_text()
+    assert float(optimizer.state_dict()["state"][0]["exp_avg"].sum()) == kept
+    assert all(torch.equal(value, wanted[name]) for name, value in big.state_dict().items())
+
+
 @pytest.mark.parametrize(
     "make",
     [

@@ -66,6 +66,7 @@ def test_after_a_resume_each_rank_draws_its_own_numbers_as_if_undisturbed(tmp_pa
     train(2, "agree", tmp_path / "cut", "steps=12", "told=0@7")
     resumed, _ = train(2, "agree", tmp_path / "cut", "steps=12")
     assert [result["from"] for result in resumed] == [7, 7]
+    assert [result["own"] for result in resumed] == [0, 1]
     for before, after in zip(whole, resumed, strict=True):
         assert {step: before["draws"][step] for step in after["draws"]} == after["draws"]
         assert before["weights"] == after["weights"]
