@@ -47,6 +47,9 @@ class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its ba
             else:
                 trainer.save_checkpoint(name)
         if stop:
+            # Whatever the least was to be: who does not leave now is killed, and the next attempt goes on from here.
+            trainer.fit_loop.min_epochs = 0
+            trainer.fit_loop.epoch_loop.min_steps = None
             trainer.should_stop = True
 
 

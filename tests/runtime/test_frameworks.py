@@ -60,12 +60,15 @@ def fit(pl: Any, ckpt: Any, model: Any, **options: Any) -> None:
     trainer.fit(model, data, ckpt_path=ckpt.resume_from)
 
 
-def test_lightning_saves_when_due_and_stops_when_told(tmp_path: Path, lightning: Any) -> None:
+@pytest.mark.parametrize("least", [{}, {"min_epochs": 1}, {"min_steps": 50}], ids=["plain", "epochs", "steps"])
+def test_lightning_saves_when_due_and_stops_when_told(tmp_path: Path, lightning: Any, least: dict[str, int]) -> None:
+    model = lightning_model(lightning, told=5)
     with checkpointing(str(tmp_path), every=1e9) as ckpt:
-        fit(lightning, ckpt, lightning_model(lightning, told=5))
+        fit(lightning, ckpt, model, **least)
         assert ckpt.resume_from is not None
         steps = torch.load(ckpt.resume_from, weights_only=False)["global_step"]
-    assert 5 <= steps < 100
+    assert steps == 6
+    assert model.trainer.global_step == 6, "it went on after the notice"
 
 
 def test_lightning_saves_after_optimizer_steps_only_and_keeps_the_newest(
