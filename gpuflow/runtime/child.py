@@ -130,6 +130,8 @@ class Child:
             time.sleep(0.01)
             self.reap()
         found = self.members()
+        if self.code is None and self.pid not in found:
+            self._group(signal.SIGKILL)  # /proc cannot be read here
         left = processes.end(self.members, limit) if found else {}
         self.reap()
         return found, left

@@ -34,7 +34,11 @@ MARKER = ".gpuflow-complete"
 
 
 class Entry:
-    """A finished checkpoint in the directory. `stored` names its copy in the store, `sums` what its files hash to."""
+    """A finished checkpoint in the directory.
+
+    `stored` names its copy in the store. Without a store: `settled` when it was forced to disk, `sums` what its files
+    hash to.
+    """
 
     def __init__(self, name: str, path: str, record: dict[str, Any]) -> None:
         self.name, self.path = name, path
@@ -42,6 +46,7 @@ class Entry:
         self.key: dict[str, int] = record["key"]
         self.stored: str | None = record.get("stored")
         self.sums: list[dict[str, Any]] | None = record.get("sums")
+        self.settled: bool = record.get("settled") is True
         self.stall_seconds: float | None = record.get("stall_seconds")
         self.by_api: bool = record.get("by") == "api"
 
@@ -117,7 +122,7 @@ class Directory:
         if old is None or not fingerprint.same(old.get("key"), key):
             old = {"key": key, "order": self._next_order()}
         elif fresh:
-            kept = {fact: value for fact, value in old.items() if fact not in ("stored", "sums", "foreign")}
+            kept = {fact: value for fact, value in old.items() if fact not in ("stored", "sums", "settled", "foreign")}
             old = {**kept, "order": self._next_order()}
         elif not facts:
             return
@@ -193,6 +198,14 @@ class Directory:
         self.record(name, **facts)
         return target
 
+    def set_aside(self, name: str) -> bool:
+        """Give an entry of someone else's a dotted name, if there is one: it is not ours to remove."""
+        path = os.path.join(self.path, name)
+        if not os.path.lexists(path):
+            return False
+        os.rename(path, os.path.join(self.path, f".{name}.set-aside-{os.urandom(4).hex()}"))
+        return True
+
     def key(self, name: str) -> dict[str, int] | None:
         """What tells this entry from another of the same name; None for what cannot be a checkpoint."""
         return fingerprint.of(os.path.join(self.path, name), self.marker)
@@ -230,7 +243,7 @@ class Directory:
     def _remark_change(self, name: str, record: dict[str, Any], key: dict[str, int]) -> None:
         renamed = record["key"].get("marked") == 0 and key.get("marked") == 0
         if renamed and not record.get("foreign"):
-            self._remark(f"{name} was changed after it was finished, and is no checkpoint any more: rename it last")
+            self._remark(f"{name} was changed after it was finished and is no checkpoint any more: rename it last")
 
     def _remark(self, sentence: str) -> None:
         if sentence not in self._remarked:

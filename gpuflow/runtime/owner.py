@@ -42,6 +42,7 @@ class Occupancy:
         self.directory, self.ledger, self.say, self.arbitrated = directory, ledger, say, arbitrated
         self.held = self.weak = False
         self._handle = -1
+        self.said: dict[str, Any] = {}
         self._beat, self._next_beat = 0, 0.0
 
     def enter(self) -> None:
@@ -95,6 +96,11 @@ class Occupancy:
             mine = owner(self.directory)
             if mine.get("id") == self.ledger.id:
                 dump(_path(self.directory), {**mine, "beat": self._beat})
+
+    def write_again(self) -> None:
+        """Say once more who works here: the directory was made anew."""
+        if self.said and not owner(self.directory):
+            dump(_path(self.directory), self.said)
 
     def leave(self) -> None:
         if self._handle >= 0:
@@ -180,6 +186,8 @@ def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) 
     }
     if child is not None:
         facts["child"], facts["child_began"] = child, process_began(child)
+    if directory.occupancy is not None:
+        directory.occupancy.said = facts
     dump(_path(directory), facts)
 
 

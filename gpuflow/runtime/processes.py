@@ -51,9 +51,13 @@ def inherit_orphans() -> bool:
 
 
 def everyone() -> Processes:
-    """All living processes that can be seen."""
-    found = {}
-    for name in os.listdir("/proc"):
+    """All living processes that can be seen; none where there is no /proc."""
+    found: Processes = {}
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found
+    for name in names:
         process = _look(int(name)) if name.isdigit() else None
         if process is not None:
             found[process.pid] = process

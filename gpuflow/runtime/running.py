@@ -76,6 +76,8 @@ class Running:
             self.keeper = Keeper(options, self.directory, self.ledger, self.store, say, children.wake)
             environ["GPUFLOW_EVERY"] = f"{self.keeper.every:.3f}"
             self.keeper.start()
+        if self.folder is not None:
+            self.folder.beat()
         kills = memory.oom_kills()
         try:
             child = children.Child(options.command, environ)
@@ -107,7 +109,8 @@ class Running:
         if self.deadline is None:
             ended, left = child.end(_LEFTOVERS)
         else:
-            ended, left = child.end(0.1, max(0.2, self.deadline - time.monotonic()))
+            now = time.monotonic()
+            ended, left = child.end(min(_LEFTOVERS, self._program_deadline - now), max(0.2, self.deadline - now))
         if left:
             say(f"these cannot be ended, not even by SIGKILL: {processes.spoken(left)}")
         elif ended and not told:
@@ -117,7 +120,7 @@ class Running:
         if self.keeper is not None and self.keeper.lost is not None:
             return Ending(INTERRUPTED, self.keeper.lost, child.code)
         if child.code is None:
-            return Ending(INTERRUPTED, "told to stop; the command waits in the kernel and did not end by SIGKILL")
+            return Ending(INTERRUPTED, "told to stop; the command did not end in time, not even by SIGKILL")
         if told:
             return Ending(INTERRUPTED, f"told to stop; the command ended with {child.code}", child.code)
         if self.folder is not None and self.folder.said_stopped():
@@ -185,7 +188,7 @@ class Running:
         keeper = self.keeper
         if keeper is None:
             return
-        keeper.finish(time.monotonic() + self.options.storage_timeout if self.deadline is None else self.deadline)
+        keeper.finish(self.deadline)
         while keeper.busy:
             if self.deadline is None and children.stop_is_pending():
                 self.deadline = time.monotonic() + self.grace[1]

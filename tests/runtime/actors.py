@@ -14,16 +14,16 @@ import time
 
 LOG = os.environ["ACTORS_LOG"]
 me = json.loads(sys.argv[1])
-children: list = []
-told: list = []
+children = []
+told = []
 
 
-def log(what: str) -> None:
+def log(what):
     with open(LOG, "a") as file:
         file.write(f"{me['name']} {what}\n")
 
 
-def start(child: dict) -> None:
+def start(child):
     words = [sys.executable, __file__, json.dumps(child)]
     if child.get("daemon"):
         subprocess.run(["sh", "-c", '"$@" &', "sh", *words], start_new_session=True)
@@ -31,7 +31,7 @@ def start(child: dict) -> None:
         children.append(subprocess.Popen(words, start_new_session=bool(child.get("session"))))
 
 
-def main() -> int:
+def main():
     kind = me["kind"]
     if kind == "ignores":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -68,7 +68,7 @@ def main() -> int:
     return 0
 
 
-def all_gone() -> bool:
+def all_gone():
     return all(child.poll() is not None for child in children)
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from gpuflow.runtime import identity
 from gpuflow.runtime.ledger import Ledger
+from gpuflow.runtime.records import Success
 from gpuflow.runtime.store import open_store, persist
 
 HERE = Path(__file__).parent
@@ -155,8 +156,8 @@ def torture(folder: Path, store: str, *, kills: int, steps: int, seed: int) -> R
 def _marker(book: Ledger) -> dict[str, Any] | None:
     """The success marker, asked for patiently: the network may be part of the test."""
     found = persist(book.success, time.monotonic() + 60)
-    assert found is None or isinstance(found, dict)
-    return found
+    assert found is None or isinstance(found, Success)
+    return None if found is None else found.plain()
 
 
 def undisturbed(steps: int) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from gpuflow.runtime import bundle
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
-from tests.runtime.test_telling import Stage
+from tests.runtime.stage import Stage
 
 FOLDER = "import os; from gpuflow.runtime.attempt_folder import AttemptFolder\n" + (
     "folder = AttemptFolder(os.path.dirname(os.environ['GPUFLOW_STOP']))\n"
@@ -184,8 +184,7 @@ def test_a_machine_that_is_short_of_something_is_not_final(tmp_path: Path) -> No
 # -- what goes wrong after the start
 
 
-def test_nothing_that_fails_after_the_start_leaves_the_program_alive(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+def test_nothing_that_fails_after_the_start_leaves_the_program_alive(tmp_path: Path, stage: Stage) -> None:
     program = stage.words(
         {"name": "main", "kind": "ignores", "children": [{"name": "other", "kind": "ignores", "session": True}]}
     )
@@ -207,9 +206,10 @@ def test_nothing_that_fails_after_the_start_leaves_the_program_alive(tmp_path: P
     assert stage.alive() == []
 
 
-def test_a_command_that_even_sigkill_does_not_end_costs_no_cpu_and_leaves_a_record(tmp_path: Path) -> None:
+def test_a_command_that_even_sigkill_does_not_end_costs_no_cpu_and_leaves_a_record(
+    tmp_path: Path, stage: Stage
+) -> None:
     """As one that waits in the kernel for a disk: here the signal is not sent."""
-    stage = Stage(tmp_path)
     program = stage.words({"name": "main", "kind": "ignores"})
     code = (
         "import sys\nfrom gpuflow.runtime import processes\nfrom gpuflow.runtime.main import main\n"
@@ -221,21 +221,17 @@ def test_a_command_that_even_sigkill_does_not_end_costs_no_cpu_and_leaves_a_reco
     process = subprocess.Popen(
         [sys.executable, "-c", code], env=environment(stage.environ), stderr=subprocess.PIPE, text=True
     )
-    try:
-        eventually(lambda: stage.lines())
-        told = time.monotonic()
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=30)
-        assert process.returncode == 75, errors
-        assert time.monotonic() - told < 4
-        assert "waits in the kernel" in errors
-        assert "cannot be ended, not even by SIGKILL" in errors
-        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 1.0
-        (end,) = book(tmp_path / "s", ".end")
-        assert end["outcome"] == "interrupted"
-    finally:
-        for pid in stage.alive():
-            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: stage.lines())
+    told = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 75, errors
+    assert time.monotonic() - told < 4
+    assert "did not end in time, not even by SIGKILL" in errors
+    assert "cannot be ended, not even by SIGKILL" in errors
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 1.0
+    (end,) = book(tmp_path / "s", ".end")
+    assert end["outcome"] == "interrupted"
 
 
 # -- the first moments

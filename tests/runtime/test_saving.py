@@ -353,7 +353,9 @@ def test_the_probe_sees_starts_signs_of_life_and_their_absence(tmp_path: Path) -
     assert healthy.returncode == 0
     assert "the last" in healthy.stdout
     assert run("probe", "--ready", "--checkpoint-dir", tmp_path / "c").returncode == 0
-    late = time.time() + 3600
-    assert probe.judge(str(tmp_path / "c"), None, ready=False, now=late)[0] is False
-    assert probe.judge(str(tmp_path / "c"), 7200, ready=False, now=late)[0] is True
+    late, moment = time.time() + 3600, time.monotonic() + 3600
+    assert probe.judge(str(tmp_path / "c"), None, ready=False, now=late, moment=moment)[0] is False
+    assert probe.judge(str(tmp_path / "c"), 7200, ready=False, now=late, moment=moment)[0] is True
+    # A wall clock that was set an hour ahead makes nothing sick.
+    assert probe.judge(str(tmp_path / "c"), None, ready=False, now=late, moment=time.monotonic())[0] is True
     assert run("probe", "--max-age", "never", "--checkpoint-dir", tmp_path / "c").returncode == 78

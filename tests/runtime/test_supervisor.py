@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -407,10 +408,13 @@ def test_argo_and_kubeflow_find_text_without_the_last_newline(tmp_path: Path, st
 def test_artifacts_are_kept_at_their_uri(tmp_path: Path, state: tuple[str, ...]) -> None:
     write = shell('mkdir "$GPUFLOW_OUTPUTS/m"; echo w >"$GPUFLOW_OUTPUTS/m/w"; echo f >"$GPUFLOW_OUTPUTS/f"')
     options = ("--output", "m:directory", "--artifact", f"m={tmp_path}/kept", "--output", "f:file")
-    done = run(*state, *options, "--artifact", f"f={tmp_path}/one.txt", *write)
+    done = run(*state, *options, "--artifact", f"f={tmp_path}/one", *write)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "kept" / "w").read_text() == "w\n"
-    assert (tmp_path / "one.txt").read_text() == "f\n"
+    folder, file = (Path((tmp_path / "out" / f"{name}.uri").read_text()) for name in "mf")
+    assert re.fullmatch(rf"{tmp_path}/kept/000001-[0-9a-f]{{8}}/files", str(folder))
+    assert (folder / "w").read_text() == "w\n"
+    assert re.fullmatch(rf"{tmp_path}/one/000001-[0-9a-f]{{8}}/files/f", str(file))
+    assert file.read_text() == "f\n"
 
 
 # -- last words

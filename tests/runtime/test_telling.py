@@ -2,78 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpuflow.runtime import processes, telling
+from gpuflow.runtime import telling
+from gpuflow.runtime.attempt_folder import process_began
 from gpuflow.runtime.processes import Process
-from tests.runtime.harness import eventually, python, run, shell, start
-
-ACTORS = Path(__file__).parent / "actors.py"
-
-
-class Stage:
-    """One attempt of actors, what they wrote down, and who of them is alive."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.log = folder, folder / "log"
-        self.log.touch()
-        self.token = uuid.uuid4().hex
-        self.environ = {"ACTORS_LOG": str(self.log), "ACTORS_TOKEN": self.token}
-
-    def words(self, actor: dict[str, Any]) -> list[str]:
-        return [sys.executable, str(ACTORS), json.dumps(actor)]
-
-    def line(self, actor: dict[str, Any]) -> str:
-        """For a shell: the actor's part stands in a file, so that nothing needs quotes."""
-        path = self.folder / f"{actor['name']}.json"
-        path.write_text(json.dumps(actor))
-        return f'{sys.executable} {ACTORS} "$(cat {path})"'
-
-    def start(self, names: str, *words: object) -> subprocess.Popen[str]:
-        """gpuflow-run, once all these actors are up."""
-        process = start(*words, environ=self.environ)
-        eventually(lambda: {line.split()[0] for line in self.lines() if " up" in line} >= set(names.split()))
-        return process
-
-    def lines(self) -> list[str]:
-        return self.log.read_text().splitlines()
-
-    def what(self, name: str) -> list[str]:
-        """What an actor wrote down after it was up."""
-        return [line.partition(" ")[2] for line in self.lines() if line.startswith(f"{name} ") and " up" not in line]
-
-    def pid(self, name: str) -> int:
-        return next(int(line.split()[2]) for line in self.lines() if line.startswith(f"{name} up"))
-
-    def alive(self) -> list[int]:
-        token = f"ACTORS_TOKEN={self.token}".encode()
-        found = []
-        for pid, process in processes.everyone().items():
-            try:
-                if token in Path(f"/proc/{pid}/environ").read_bytes() and process.lives:
-                    found.append(pid)
-            except OSError:
-                continue
-        return found
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    made = Stage(tmp_path)
-    yield made
-    for pid in made.alive():
-        os.kill(pid, signal.SIGKILL)
+from tests.runtime.harness import ROOT, eventually, python, run, shell, start
+from tests.runtime.stage import Stage
 
 
 def stopped(process: subprocess.Popen[str], stage: Stage) -> str:
@@ -117,7 +59,8 @@ def test_multiprocessing_workers_are_not_told(stage: Stage) -> None:
         "worker = multiprocessing.get_context('fork').Process(target=work, args=(theirs,), daemon=True)\n"
         "worker.start()\n"
         "theirs.close()\n"
-        "print('up', flush=True)\n"
+        "ours.send(0)\n"
+        "print('up', ours.recv(), flush=True)\n"
         "while not told: time.sleep(0.01)\n"
         "time.sleep(0.3)\n"
         "ours.send(1)\n"
@@ -260,6 +203,24 @@ def test_a_daemon_of_a_double_fork_ends_with_its_command(stage: Stage) -> None:
     assert stage.alive() == []
 
 
+def test_a_daemon_without_a_mark_ends_too(tmp_path: Path) -> None:
+    daemon = f'setsid env -i sh -c "echo \\$\\$ >{tmp_path}/pid; exec sleep 60"'
+    done = run(*shell(f"({daemon} &) ; while ! test -s {tmp_path}/pid; do sleep 0.05; done"))
+    assert done.returncode == 0
+    assert process_began(int((tmp_path / "pid").read_text())) is None
+    assert "ended what the command left behind: sleep" in done.stderr
+
+
+def test_where_orphans_cannot_be_inherited_their_mark_gives_them_away(stage: Stage) -> None:
+    (stage.folder / "ctypes.py").write_text("raise ImportError('an image without it')\n")
+    environ = {**stage.environ, "PYTHONPATH": f"{stage.folder}{os.pathsep}{ROOT}"}
+    daemon = {"name": "daemon", "kind": "ignores", "daemon": True}
+    main = {"name": "main", "kind": "deaf", "children": [daemon], "leaves": 0}
+    done = run("--", *stage.words(main), environ=environ)
+    assert done.returncode == 0
+    assert stage.alive() == []
+
+
 def test_a_stray_that_ignores_the_notice_ends_with_the_attempt(stage: Stage) -> None:
     main = {"name": "main", "kind": "handles", "children": [DEAF_TO_ALL]}
     began = time.monotonic()
@@ -275,7 +236,7 @@ def test_a_command_that_cannot_be_moved_is_killed_with_all_its_strays(stage: Sta
 
 @pytest.mark.parametrize("directory", [True, False])
 def test_workers_of_a_killed_supervisor_are_ended_before_the_next_attempt(directory: bool, stage: Stage) -> None:
-    where = ("--run-id", "r", "--state", stage.folder / "state")
+    where: tuple[object, ...] = ("--run-id", "r", "--state", stage.folder / "state")
     if directory:
         where = (*where, "--checkpoint-dir", stage.folder / "c")
     ranks = [{"name": f"rank{n}", "kind": "ignores", "session": True} for n in range(2)]
