@@ -49,6 +49,7 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
     if distributed is None or distributed.get_world_size(group) == 1:
         return ckpt.due(), ckpt.interrupted
     first = distributed.get_rank() == 0
+    ckpt.gathered = None  # of an earlier step, if nobody used it
     left, due, failure = ckpt.time_left(), False, None
     try:
         due = first and ckpt.due()

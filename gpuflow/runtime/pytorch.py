@@ -155,7 +155,7 @@ class Saver:
         if not self.weights_only or (self._checked and frozen.globals <= self._plain):
             return
         trial = io.BytesIO()
-        torch.save(frozen.thaw(_hollow), trial)
+        torch.save(frozen.hollow(), trial)
         trial.seek(0)
         try:
             _load_plain(trial)
@@ -238,17 +238,11 @@ def _culprit(error: Exception) -> str:
     return next(filter(None, found.groups())) if found else "something"
 
 
-def _hollow(tensor: Any) -> Any:
-    return torch.empty(0) if staging.plain(tensor) else tensor
-
-
 def _unmapped(state: Any) -> Any:
     """Small tensors (a step count that an optimizer keeps on the host) out of the file, so that it can be removed."""
     frozen = staging.Frozen(state)
-    hosts = {
-        key: storage.clone() if storage.nbytes() < _SMALL else storage for key, storage in frozen.storages().items()
-    }
-    return frozen.thaw(lambda tensor: staging.rebuilt(tensor, hosts))
+    small = {key: storage.clone() for key, storage in frozen.storages.items() if storage.nbytes() < _SMALL}
+    return frozen.thaw({**frozen.storages, **small})
 
 
 def _fill(parts: dict[str, Any], saved: dict[str, Any], name: str, optional: set[str]) -> None:

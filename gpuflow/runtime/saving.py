@@ -76,6 +76,8 @@ class Checkpointing:
         self._heard = 0.0
         self._deadline: float | None = None
         self._has_stop_file = attempt_folder.VARIABLE in os.environ
+        if not self._has_stop_file:
+            self._sweep()
         self._saved_since_told = False
         self._said_stopped = False
         self._previous: Any = None
@@ -321,6 +323,13 @@ class Checkpointing:
         for entry in own[: -self.keep]:
             if os.path.realpath(entry.path) not in spared:
                 discard(entry.path)
+
+    def _sweep(self) -> None:
+        """At a desk nobody else clears what a killed program left half-written; with a supervisor, that does."""
+        for name in os.listdir(self.directory.attempt_folder):
+            pid = name[: -len(".part")].rpartition(".")[2] if name.endswith(".part") else ""
+            if pid.isdigit() and attempt_folder.process_began(int(pid)) is None:
+                discard(self.directory.temporary(name))
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         # A signal comes at any point of the program: no file is touched here.

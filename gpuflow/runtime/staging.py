@@ -14,10 +14,6 @@ import torch  # type: ignore[import-not-found,unused-ignore]  # an extra
 
 from gpuflow.runtime import sharded
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 class Frozen:
     """A state taken apart: bytes with everything but the tensors, and the tensors, which are still the live ones."""
@@ -25,28 +21,43 @@ class Frozen:
     def __init__(self, state: Any) -> None:
         self.tensors: list[Any] = []
         self.globals: set[tuple[str, str]] = set()
-        """The classes and functions that putting it together needs; known after `thaw`."""
+        """The classes and functions that putting it together needs; known once that was done."""
         out = io.BytesIO()
         _Writer(out, self.tensors).dump(state)
         self._bytes = out.getvalue()
-
-    def thaw(self, replace: Callable[[Any], Any]) -> Any:
-        """The state put together again, each tensor as `replace` gives it."""
-        reader = _Reader(io.BytesIO(self._bytes), [replace(tensor) for tensor in self.tensors], self.globals)
-        return reader.load()
-
-    def storages(self) -> dict[int, Any]:
+        self.storages: dict[int, Any] = {}
         """Each storage once, by what makes it the same."""
-        found: dict[int, Any] = {}
+        self.keys: list[int | None] = []
+        """Which storage each tensor looks into; None for one that is more than a view."""
         for tensor in self.tensors:
+            key = None
             if plain(tensor):
-                found.setdefault(tensor.untyped_storage()._cdata, tensor.untyped_storage())
-        return found
+                storage = tensor.untyped_storage()
+                key = storage._cdata
+                self.storages.setdefault(key, storage)
+            self.keys.append(key)
+
+    def thaw(self, hosts: dict[int, Any]) -> Any:
+        """The state put together again, its tensors as views into these storages."""
+        tensors = [
+            _detached(tensor) if key is None else _view(tensor, hosts[key])
+            for tensor, key in zip(self.tensors, self.keys)  # noqa: B905  # Python 3.8
+        ]
+        return self._load(tensors)
+
+    def hollow(self) -> Any:
+        """The state put together again with empty tensors, to try things on."""
+        empty = torch.empty(0)
+        pairs = zip(self.tensors, self.keys)  # noqa: B905  # Python 3.8
+        return self._load([tensor if key is None else empty for tensor, key in pairs])
+
+    def _load(self, tensors: list[Any]) -> Any:
+        return _Reader(io.BytesIO(self._bytes), tensors, self.globals).load()
 
     def host_bytes(self, pinned: dict[int, int]) -> int:
         """Host memory that a copy takes; `pinned` are the sizes of buffers that are there already, counted."""
         there, total = dict(pinned), 0
-        for storage in self.storages().values():
+        for storage in self.storages.values():
             size = int(storage.nbytes())
             if not (_on_gpu(storage) and size):
                 total += size
@@ -55,7 +66,8 @@ class Frozen:
             else:
                 # PyTorch rounds pinned memory up to a power of two.
                 total += 1 << (size - 1).bit_length()
-        return total + sum(_bytes(tensor) for tensor in self.tensors if not plain(tensor))
+        odd = [number for number, key in enumerate(self.keys) if key is None]
+        return total + sum(_bytes(self.tensors[number]) for number in odd)
 
 
 class Staging:
@@ -79,7 +91,7 @@ class Staging:
         self._buffers = used
         hosts: dict[int, Any] = {}
         devices = set()
-        for key, storage in frozen.storages().items():
+        for key, storage in frozen.storages.items():
             size = storage.nbytes()
             if not (_on_gpu(storage) and size):
                 hosts[key] = storage.clone() if storage.device.type == "cpu" else storage.cpu()
@@ -89,7 +101,7 @@ class Staging:
             buffer.copy_(_whole(storage), non_blocking=True)
             hosts[key] = buffer.untyped_storage()
             devices.add(storage.device)
-        copied = frozen.thaw(lambda tensor: rebuilt(tensor, hosts))
+        copied = frozen.thaw(hosts)
         for device in devices:
             torch.cuda.synchronize(device)
         return copied
@@ -140,16 +152,18 @@ def plain(tensor: Any) -> bool:
     )
 
 
-def rebuilt(tensor: Any, hosts: dict[int, Any]) -> Any:
-    """The tensor as a view into the copy of its storage."""
-    if not plain(tensor):
-        return tensor.detach().clone() if tensor.device.type in ("cpu", "meta") else tensor.detach().cpu()
-    host = hosts[tensor.untyped_storage()._cdata]
+def _view(tensor: Any, host: Any) -> Any:
+    """The same view into another storage."""
     view = torch.empty(0, dtype=tensor.dtype)
     view.set_(host, tensor.storage_offset(), tensor.size(), tensor.stride())
     if type(tensor) is torch.nn.Parameter:
         return torch.nn.Parameter(view, requires_grad=tensor.requires_grad)
     return view.requires_grad_() if tensor.requires_grad and tensor.is_leaf else view
+
+
+def _detached(tensor: Any) -> Any:
+    """A copy on the host of a tensor that is more than a view."""
+    return tensor.detach().clone() if tensor.device.type in ("cpu", "meta") else tensor.detach().cpu()
 
 
 def _bytes(tensor: Any) -> int:

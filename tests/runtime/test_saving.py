@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import pytest
 from gpuflow.runtime import checkpointing, probe, saving
 from gpuflow.runtime.attempt_folder import AttemptFolder
 from gpuflow.runtime.directory import Directory
-from tests.runtime.harness import python, run, start
+from tests.runtime.harness import environment, python, run, start
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +53,19 @@ def test_a_save_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
             ckpt.save(broken)
         assert ckpt.resume_from == first
     assert [name for name in os.listdir("c") if not name.startswith(".gpuflow")] == [os.path.basename(first)]
+
+
+def test_what_a_killed_program_left_half_written_is_cleared_at_a_desk() -> None:
+    code = "import os; from gpuflow.runtime import checkpointing\nckpt = checkpointing('c')\n"
+    code += "ckpt.save(lambda path: (open(path, 'w').write('half'), os.kill(os.getpid(), 9)))"
+    done = subprocess.run([sys.executable, "-c", code], env=environment())
+    assert done.returncode == -signal.SIGKILL
+    (left,) = Path("c").rglob("*.part")
+    with checkpointing("c") as ckpt:
+        assert ckpt.resume_from is None
+        assert not left.exists()
+        ckpt.save(lambda path: (Path(path).write_text("one"), checkpointing("c")))
+        assert ckpt.resume_from is not None
 
 
 def test_only_the_newest_few_stay_here() -> None:
