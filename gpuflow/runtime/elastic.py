@@ -38,6 +38,11 @@ def world_size() -> int:
     return 1 if distributed is None else int(distributed.get_world_size())
 
 
+def writes() -> bool:
+    """Whether this process writes the checkpoints: rank 0, or one that talks to no other, whatever it is numbered."""
+    return world_size() == 1 or rank() == 0
+
+
 def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
     """Whether to save and whether to stop, the same on every rank.
 
@@ -50,21 +55,19 @@ def agree(ckpt: Checkpointing, group: Any = None) -> tuple[bool, bool]:
         return ckpt.due(), ckpt.interrupted
     first = distributed.get_rank() == 0
     ckpt.gathered = None  # of an earlier step, if nobody used it
-    left, due, failure = ckpt.time_left(), False, None
-    try:
-        due = first and ckpt.due()
-    except Exception as error:
-        failure = error
+    left = ckpt.time_left()
+    due, failure = _ask(ckpt) if first else (False, None)
     mine = [failure is not None, due, first and left is not None, _NOT_TOLD if left is None else -left]
     failed, due_now, first_told, soonest = _largest(distributed, mine, group)
-    if failed:
-        raise failure or SaveFailed("a checkpoint failed on rank 0; its own message says why")
     stop = soonest > _NOT_TOLD / 2
     if stop:
         ckpt.tell(-soonest)
-        if not first_told:
+        if not (failed or first_told):
             # Rank 0 hears of it only now, and with it whether a last save is due.
-            (due_now,) = _largest(distributed, [first and ckpt.due()], group)
+            due, failure = _ask(ckpt) if first else (False, None)
+            failed, due_now = _largest(distributed, [failure is not None, due], group)
+    if failed:
+        raise failure or SaveFailed("a checkpoint failed on rank 0; its own message says why")
     if due_now and ckpt.of_each_rank:
         gather(ckpt, group)
     return bool(due_now), stop and ckpt.interrupted
@@ -85,6 +88,14 @@ def gather(ckpt: Checkpointing, group: Any = None) -> None:
     if errors:
         raise SaveFailed(f"the state of {errors[0]}")
     ckpt.gathered = [other["state"] for other in everyone] if distributed.get_rank() == 0 else None
+
+
+def _ask(ckpt: Checkpointing) -> tuple[bool, Exception | None]:
+    """Whether a save is due, or what went wrong with the one before: the others must hear of that too."""
+    try:
+        return ckpt.due(), None
+    except Exception as error:
+        return False, error
 
 
 def barrier() -> None:

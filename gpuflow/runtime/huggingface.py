@@ -46,7 +46,7 @@ class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # i
         if due:
             control.should_save = True
             self._asked = time.monotonic()
-            if elastic.rank() == 0:
+            if elastic.writes():
                 self.ckpt.reopen(self._folder(args, state))
         if stop:
             control.should_training_stop = True
@@ -56,7 +56,7 @@ class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # i
         """The checkpoint is written when every rank has written its files: then finish it."""
         elastic.barrier()
         folder = self._folder(args, state)
-        if elastic.rank() != 0 or not os.path.isdir(folder):
+        if not (elastic.writes() and os.path.isdir(folder)):
             return
         seconds = None if self._asked is None else time.monotonic() - self._asked
         self._asked = None

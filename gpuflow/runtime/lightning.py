@@ -42,7 +42,7 @@ class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its ba
         due, stop = elastic.agree(self.ckpt)
         if due:
             name = f"step-{trainer.global_step:08d}"
-            if elastic.rank() == 0:
+            if elastic.writes():
                 self.ckpt.save(lambda path: _save(trainer, path), name)
             else:
                 trainer.save_checkpoint(name)

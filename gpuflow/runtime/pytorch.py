@@ -69,7 +69,7 @@ class Saver:
 
     def save(self, name: str | None = None, **facts: Any) -> None:
         """One checkpoint. With `background`, returns when the state is safe in host memory."""
-        if elastic.rank() != 0:
+        if not elastic.writes():
             return
         began = time.monotonic()
         self.ckpt.wait()
@@ -96,7 +96,7 @@ class Saver:
         if path is None:
             return {}
         state = read(path, map_location, weights_only=self.weights_only if weights_only is None else weights_only)
-        name, rank = os.path.basename(path), elastic.rank()
+        name, rank = os.path.basename(path), 0 if elastic.writes() else elastic.rank()
         ranks = state["ranks"]
         own = ranks[rank] if rank < len(ranks) else None
         _fill(self.parts, state["parts"], name, set(optional))

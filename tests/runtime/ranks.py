@@ -30,7 +30,7 @@ class Settings:
         self.every = float(given.get("every", "1e9"))
         self.steps = int(given.get("steps", STEPS))
         self.told = tuple(map(int, given["told"].split("@"))) if "told" in given else None
-        self.full_disk, self.broken = "full" in given, "broken" in given
+        self.full_disk, self.broken, self.group = ("full" in given, "broken" in given, "group" in given)
 
     @property
     def seconds(self) -> float:
@@ -76,6 +76,7 @@ def with_agree(folder: Path, settings: Settings) -> dict[str, Any]:
     torch.manual_seed(100 + elastic.rank())
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5)))
     optimizer = torch.optim.AdamW(model.parameters())
+    group = distributed.new_group(backend="gloo") if settings.group else None
     draws = {}
     with Counted(str(folder / "c"), every=settings.every) as ckpt:
         own = Own()
@@ -92,7 +93,7 @@ def with_agree(folder: Path, settings: Settings) -> dict[str, Any]:
             draws[step] = float(batch[0, 0])
             time.sleep(PAUSE)
             settings.tell(step)
-            due, stop = elastic.agree(ckpt)
+            due, stop = elastic.agree(ckpt, group)
             if due:
                 saver.save(step=step)
             if stop:

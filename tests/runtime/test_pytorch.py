@@ -112,6 +112,25 @@ def test_a_state_saved_in_the_background_is_the_one_at_the_call(
     assert (state["names"], state["deep"], state["block"]) == ({"a"}, [{"k": [1]}], bytearray(b"a"))
 
 
+def test_a_process_that_talks_to_no_other_saves_whatever_its_number_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpuflow.runtime import pytorch
+
+    monkeypatch.setenv("RANK", "3")
+    with checkpointing(str(tmp_path)) as ckpt:
+        saver = pytorch.Saver(ckpt, part=Part(a=1))
+        saver.save(step=5)
+        ckpt.wait()
+        torch.manual_seed(1)
+        wanted = float(torch.rand(1))
+        torch.manual_seed(1)
+        saver.save(step=6)
+        ckpt.wait()
+        assert saver.restore() == {"step": 6}
+    assert float(torch.rand(1)) == wanted
+
+
 def test_containers_keep_their_types_and_what_hangs_on_them(tmp_path: Path) -> None:
     counts = collections.defaultdict(list, {"a": [torch.ones(2)]})
     state = saved(

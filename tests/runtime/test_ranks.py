@@ -18,7 +18,7 @@ torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here 
 EVERY = 1.0
 
 
-def train(ranks: int, way: str, folder: Path, *words: str, limit: float = 120) -> tuple[list[dict[str, Any]], str]:
+def train(ranks: int, way: str, folder: Path, *words: str, limit: float = 240) -> tuple[list[dict[str, Any]], str]:
     """Start this many ranks and wait; what each left behind, and their messages. A hang fails the test."""
     folder.mkdir(exist_ok=True)
     with socket.socket() as probe:
@@ -77,7 +77,7 @@ def test_after_a_resume_each_rank_draws_its_own_numbers_as_if_undisturbed(tmp_pa
 
 
 def test_an_error_of_a_save_ends_every_rank_instead_of_leaving_the_others_waiting(tmp_path: Path) -> None:
-    results, said = train(2, "agree", tmp_path, "every=0.2", "broken=1")
+    results, said = train(2, "agree", tmp_path, "every=0.2", "broken=1", "group=1")
     assert [result["error"] for result in results] == ["ZeroDivisionError", "SaveFailed"]
     assert "failed: ZeroDivisionError" in said
 
