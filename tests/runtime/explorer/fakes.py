@@ -5,6 +5,7 @@ Nothing of the ledger, the keeper, the restore, the running or the ending is rep
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import importlib
@@ -23,7 +24,8 @@ from tests.runtime.explorer.program import Program
 from tests.runtime.explorer.storage import FolderStore
 from tests.runtime.explorer.world import Actor, Point
 
-SKIPPED = ("pytorch", "huggingface", "lightning", "elastic", "bundle", "probe", "main", "remote", "saving")
+SKIPPED = ("bundle", "probe", "main", "remote", "saving")
+"""Modules of the program's side and of the command line."""
 
 
 def me() -> Any:
@@ -235,7 +237,8 @@ class Fakes:
         modules = {}
         for found in pkgutil.iter_modules(gpuflow.runtime.__path__):
             if found.name not in SKIPPED:
-                modules[found.name] = importlib.import_module(f"gpuflow.runtime.{found.name}")
+                with contextlib.suppress(ModuleNotFoundError):  # frameworks, which the supervisor does not use
+                    modules[found.name] = importlib.import_module(f"gpuflow.runtime.{found.name}")
         threads = types.ModuleType("threading")
         threads.__dict__.update(threading.__dict__)
         threads.__dict__["Thread"] = FakeThread
