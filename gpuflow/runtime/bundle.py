@@ -18,6 +18,12 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+_FIRST = """\
+if __name__ == "__main__":
+    import _signal
+
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, (_signal.SIGTERM, _signal.SIGINT))
+"""
 _LEFT_OUT = ("bundle", "wrapping")
 _LOADER = """\
 import sys
@@ -71,7 +77,7 @@ def single_file() -> str:
     lines = [
         "#!/usr/bin/env python3",
         f"# gpuflow-run, contract {CONTRACT}; made from gpuflow's own sources",
-        "MODULES = {",
+        _FIRST + "MODULES = {",
     ]
     lines += [f"    {json.dumps(name)}: {json.dumps(text)}," for name, text in sorted(modules.items())]
     return "\n".join(lines) + "\n}\n" + _LOADER

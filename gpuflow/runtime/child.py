@@ -1,7 +1,8 @@
 """The program: started with clean signals in a process group of its own, its output passed through, everyone reaped.
 
 All signals are blocked in the supervisor and taken one by one with `sigtimedwait`, so there are no handlers and no
-races, and as process 1 of a container nothing is lost.
+races, and as process 1 of a container nothing is lost. Who is told to stop is a table: `gpuflow.runtime.telling`.
+Nothing the program starts outlives it: what it leaves behind becomes ours, and is ended.
 """
 
 from __future__ import annotations
@@ -12,38 +13,23 @@ import sys
 import threading
 import time
 
+from gpuflow.runtime import attempt_folder, processes, signals, telling
+from gpuflow.runtime.signals import STOPS, stop_is_pending
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-STOPS = (signal.SIGTERM, signal.SIGINT)
-_WAKE = signal.SIGRTMIN + 6
-_FORWARDED = (
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-    signal.SIGWINCH,
-    signal.SIGCONT,
-)
-SIGNALS = frozenset({*STOPS, *_FORWARDED, signal.SIGCHLD, _WAKE})
+__all__ = ["STOPS", "Child", "block_signals", "say", "stop_is_pending", "wake"]
+
 _TAIL = 64 << 10
-
-
-def block_signals() -> None:
-    """Before any thread starts: threads inherit the mask."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-
-
-def stop_is_pending() -> bool:
-    """Whether someone has asked us to stop and was not yet heard."""
-    return any(number in signal.sigpending() for number in STOPS)
+_LAUNCHER_ALONE = 1.0
+block_signals = signals.hold
 
 
 def wake() -> None:
     """End the main thread's wait, from another thread."""
-    os.kill(os.getpid(), _WAKE)
+    os.kill(os.getpid(), signals.WAKE)
 
 
 class Child:
@@ -52,6 +38,13 @@ class Child:
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self.code: int | None = None
         self.own_group = not os.isatty(0)
+        stop = environ.get(attempt_folder.VARIABLE)
+        self._folder = attempt_folder.AttemptFolder(os.path.dirname(stop)) if stop else None
+        self._mark = environ.get(processes.VARIABLE, "").rpartition(",")[2]
+        self._told: list[processes.Process] = []
+        self._later: list[processes.Process] = []
+        self._alone_since: float | None = None
+        self._inherits = processes.inherit_orphans()
         self._pump = Pump()
         file_actions = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in self._pump.ends.items()]
         options = {"setpgroup": 0} if self.own_group else {}
@@ -62,7 +55,7 @@ class Child:
                 dict(environ),
                 file_actions=file_actions,
                 setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, *SIGNALS],
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ, *signals.HELD],
                 **options,  # type: ignore[arg-type]  # nothing, or the number of a group
             )
         finally:
@@ -73,8 +66,8 @@ class Child:
         """The next thing that happens: a stop signal is returned, others are passed on, the dead are buried."""
         until = time.monotonic() + max(0.0, timeout)
         while self.code is None:
-            heard = signal.sigtimedwait(SIGNALS, max(0.0, until - time.monotonic()))
-            if heard is None or heard.si_signo == _WAKE:
+            heard = signal.sigtimedwait(signals.HELD, max(0.0, until - time.monotonic()))
+            if heard is None or heard.si_signo == signals.WAKE:
                 return None
             if heard.si_signo in STOPS:
                 return signal.Signals(heard.si_signo)
@@ -85,27 +78,72 @@ class Child:
         return None
 
     def send(self, number: int) -> None:
-        """To the whole group: a shell does not pass signals on to what it runs."""
-        try:
-            if self.own_group:
-                os.killpg(self.pid, number)
-            else:
-                os.kill(self.pid, number)
-        except ProcessLookupError:
-            pass
+        """SIGKILL to everybody; any other signal by the table."""
+        members = self.members()
+        if self.pid not in members and self.code is None:
+            self._group(number)  # it has just ended, or /proc cannot be read here
+        if number == signal.SIGKILL:
+            for process in members.values():
+                processes.kill(process, number)
+            return
+        listeners = self._folder.listening() if self._folder is not None and number == signal.SIGTERM else set()
+        roles = telling.roles(
+            members, self.pid, listeners, lambda pid: processes.hears(pid, number), processes.is_shell
+        )
+        now = [members[pid] for pid, role in roles.items() if telling.WHEN[role] == telling.AT_ONCE]
+        if number == signal.SIGTERM:
+            self._told = now
+            self._later = [members[pid] for pid, role in roles.items() if telling.WHEN[role] == telling.LATER]
+        for process in now:
+            processes.kill(process, number)
+
+    def remind(self, *, last: bool) -> bool:
+        """SIGTERM to launchers whose listeners are gone, or if this is the `last` moment. Whether any waits still."""
+        if self._later and not any(process.lives for process in self._told):
+            # Without its workers a launcher ends by itself, and in better order than by a signal.
+            self._alone_since = self._alone_since or time.monotonic()
+            last = last or time.monotonic() - self._alone_since >= _LAUNCHER_ALONE
+        if self._later and last:
+            late, self._later = self._later, []
+            self._told += late
+            for process in late:
+                processes.kill(process, signal.SIGTERM)
+        return bool(self._later)
 
     def group_lives(self) -> bool:
-        """Whether anything of the program is left, its shell apart."""
-        if not self.own_group:
-            return self.code is None
-        try:
-            os.killpg(self.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
+        """Whether the command or anyone who was told to stop is left."""
+        return self.code is None or any(process.lives for process in (*self._told, *self._later))
+
+    def members(self) -> processes.Processes:
+        """Every living process of the program, wherever it went: sessions of its own, daemons, orphans."""
+        found = processes.everyone()
+        ours = processes.below(os.getpid(), found)
+        for process in list(ours.values()):
+            if self._is_foreign(process):
+                for pid in (process.pid, *processes.below(process.pid, found)):
+                    ours.pop(pid, None)
+        if not self._inherits and self._mark:
+            ours.update((pid, found[pid]) for pid in found if self._mark in processes.marks(pid))
+        return ours
+
+    def end(self, patience: float, limit: float = 5.0) -> tuple[processes.Processes, processes.Processes]:
+        """Leave nothing behind: a while for the rest to end by itself, then SIGKILL. What was killed, and what is left.
+
+        After `limit` seconds what is left waits in the kernel or belongs to another user: nobody can end it from here.
+        """
+        until = time.monotonic() + patience
+        while time.monotonic() < until and (self.code is None or self.members()):
+            time.sleep(0.01)
+            self.reap()
+        found = self.members()
+        if self.code is None and self.pid not in found:
+            self._group(signal.SIGKILL)  # /proc cannot be read here
+        left = processes.end(self.members, limit) if found else {}
+        self.reap()
+        return found, left
 
     def reap(self) -> None:
-        """Bury every dead child, also those a container's process 1 inherits."""
+        """Bury every dead child, also those whose parents have ended."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -123,6 +161,21 @@ class Child:
     @property
     def last_words(self) -> str:
         return self._pump.tail.decode("utf-8", "replace")
+
+    def _is_foreign(self, process: processes.Process) -> bool:
+        """What a storage driver started: our child, in our own group, without the mark."""
+        if process.pid == self.pid or process.parent != os.getpid() or process.group != os.getpgrp():
+            return False
+        return self._mark not in processes.marks(process.pid)
+
+    def _group(self, number: int) -> None:
+        try:
+            if self.own_group:
+                os.killpg(self.pid, number)
+            elif self.code is None:
+                os.kill(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass
 
 
 class Pump(threading.Thread):

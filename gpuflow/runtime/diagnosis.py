@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import re
 
+from gpuflow.runtime.ending import Ending
 from gpuflow.runtime.evidence import Evidence, Verdict, judge
 from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE
 
@@ -25,7 +27,10 @@ WORDS = (
 )
 """Found anywhere in the last words, tried from the top."""
 IMPORT_ERROR = re.compile(r"^(ModuleNotFoundError|ImportError): .*$", re.MULTILINE)
-_NOT_FOUND = re.compile(r"(command not found|: not found|No such file or directory)\s*$")
+_NOT_RUN = re.compile(
+    r"(command not found|: not found|No such file or directory|Permission denied|Exec format error|cannot execute)\s*$"
+)
+"""A shell's words for a command that it could not run."""
 
 
 def diagnose(
@@ -54,9 +59,27 @@ def diagnose(
     ending = last_words.rstrip().rpartition("\n")[2]
     if code == 1 and IMPORT_ERROR.match(ending):
         return Verdict(FINAL, f"the image lacks something: {ending}")
-    if code in (126, 127) and _NOT_FOUND.search(ending):
-        return Verdict(FINAL, f"the command was not found: {ending}")
+    if code in (126, 127) and _NOT_RUN.search(ending):
+        return Verdict(FINAL, f"the command cannot be run: {ending}")
     return verdict
+
+
+_PASSING = frozenset(
+    {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE, errno.ETXTBSY, errno.ETIMEDOUT}
+)
+"""Why a command cannot be started just now: the machine is short of something, or its disk does not answer."""
+
+
+def cannot_start(command: str, refusal: OSError) -> Ending:
+    """The ending of a command that the kernel would not start: a shell's exit code, and final unless it may pass."""
+    import shutil
+
+    missing = refusal.errno == errno.ENOENT
+    why = refusal.strerror or str(refusal)
+    if missing and shutil.which(command) is not None:
+        why += "; the file is there, so its interpreter (the first line of a script) or its loader is what is missing"
+    outcome = RETRYABLE if refusal.errno in _PASSING else FINAL
+    return Ending(outcome, f"the command cannot be started: {command}: {why}", 127 if missing else 126)
 
 
 def _own(code: int) -> int:

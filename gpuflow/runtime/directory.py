@@ -1,9 +1,15 @@
-"""The directory a program saves to: which entries in it are finished checkpoints.
+"""The directory a program saves to: which entries in it are finished checkpoints, and whose.
 
 An entry is finished when it appeared by rename, when it is a directory that holds the marker file, or when the Python
-API says so. Names with a leading dot are in progress. What is known is written down in `.gpuflow/finished/<name>.json`
-with the entry's inode, so that a restarted supervisor knows it too, and a later half-written file of the same name is
-not mistaken for it. Records count upwards; no clock orders them.
+API says so. Names with a leading dot are in progress. What is known is written down with the entry's fingerprint, so
+that a restarted supervisor knows it too, and a later half-written file of the same name is not mistaken for it.
+Records count upwards; no clock orders them.
+
+    .gpuflow/owner.json, .gpuflow/lock             who works here now
+    .gpuflow/<identity>/finished/<name>.json       what this run, step and item has finished
+    .gpuflow/<identity>/<attempt id>/              stop, interval, heartbeat and temporary files of one attempt
+
+So two runs or items never read each other's files, and neither do two attempts of one run.
 """
 
 from __future__ import annotations
@@ -11,141 +17,250 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
+
+from gpuflow.runtime import fingerprint
+from gpuflow.runtime.attempt_folder import DESK, AttemptFolder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
+    from gpuflow.runtime.owner import Occupancy
+
 HIDDEN = ".gpuflow"
 MARKER = ".gpuflow-complete"
 
 
 class Entry:
-    """A finished checkpoint in the directory. `stored` names its copy in the store."""
+    """A finished checkpoint in the directory.
+
+    `stored` names its copy in the store. Without a store: `settled` when it was forced to disk, `total` what its
+    files hash to together.
+    """
 
     def __init__(self, name: str, path: str, record: dict[str, Any]) -> None:
         self.name, self.path = name, path
         self.order: int = record["order"]
-        self.key: list[int] = record["key"]
+        self.key: dict[str, int] = record["key"]
         self.stored: str | None = record.get("stored")
+        self.total: str | None = record.get("total")
+        self.settled: bool = record.get("settled") is True
         self.stall_seconds: float | None = record.get("stall_seconds")
         self.by_api: bool = record.get("by") == "api"
 
 
 class Directory:
-    """A checkpoint directory and what is known about it."""
+    """A checkpoint directory as one attempt of one identity sees it. Until `enter` it is the desk's."""
 
     def __init__(self, path: str, marker: str = MARKER) -> None:
         self.path, self.marker = os.path.abspath(path), marker
         self.hidden = os.path.join(self.path, HIDDEN)
-        self._records = os.path.join(self.hidden, "finished")
-        self._dotted: set[int] = set()
+        self.occupancy: Occupancy | None = None
+        self.remarks: list[str] = []
+        """What someone should be told: the keeper says it."""
+        self._remarked: set[str] = set()
+        self._dotted: dict[int, int] = {}
+        self._scanned: dict[str, dict[str, int]] = {}
+        self._there: dict[str, dict[str, int]] = {}
+        self._unwritten: dict[str, dict[str, Any]] = {}
+        self.enter(DESK, "")
+
+    @classmethod
+    def of_program(cls, path: str, stop: str | None, marker: str = MARKER) -> Directory:
+        """The directory as the program sees it: `$GPUFLOW_STOP` lies in the attempt's folder; else it is the desk's."""
+        directory = cls(path, marker)
+        folder, attempt = os.path.split(os.path.dirname(os.path.abspath(stop))) if stop else ("", "")
+        if os.path.dirname(folder) == directory.hidden:
+            directory.enter(os.path.basename(folder), attempt)
+        return directory
+
+    def enter(self, identity: str, attempt: str) -> None:
+        """From now on work for this attempt of this identity."""
+        self.identity, self.attempt = identity, attempt
+        self.own_folder = os.path.join(self.hidden, identity)
+        self.attempt_folder = os.path.join(self.own_folder, attempt) if attempt else self.own_folder
+        self.folder = AttemptFolder(self.attempt_folder)
+        self._records = os.path.join(self.own_folder, "finished")
 
     def prepare(self) -> None:
         os.makedirs(self._records, exist_ok=True)
+        self.folder.prepare()
+
+    def temporary(self, name: str) -> str:
+        """A place for a file of this attempt that no one else looks at."""
+        return os.path.join(self.attempt_folder, name)
 
     def finished(self) -> list[Entry]:
         """Finished checkpoints, oldest first. Records whose entry is gone or was replaced are dropped."""
         entries = []
         for name in self._recorded():
-            record = _load(self._record_path(name))
-            key = self._key(name)
-            if record is None or key is None or record.get("key") != key:
+            record = self._known(name)
+            key = self.key(name)
+            if record is None or key is None or not fingerprint.same(record.get("key"), key):
                 if key is None:
-                    _unlink(self._record_path(name))
+                    self._forget(name)
+                elif record is not None:
+                    self._remark_change(name, record, key)
                 continue
             if record.get("foreign"):
                 continue
             entries.append(Entry(name, os.path.join(self.path, name), record))
         return sorted(entries, key=lambda entry: (entry.order, entry.name))
 
-    def record(self, name: str, **facts: Any) -> None:
-        """Write down that an entry is finished, or add facts to what is written; it keeps its place in the order."""
-        key = self._key(name)
+    def record(self, name: str, *, fresh: bool = False, **facts: Any) -> None:
+        """Write down that an entry is finished, or add facts to what is written; it keeps its place in the order.
+
+        With `fresh` it is a new checkpoint whatever was known. What cannot be written now, because the disk is full,
+        is known all the same and written at the next look.
+        """
+        key = self.key(name)
         if key is None:
             return
-        old = _load(self._record_path(name))
-        if old is None or old.get("key") != key:
-            orders = [(_load(self._record_path(other)) or {}).get("order", 0) for other in self._recorded()]
-            old = {"key": key, "order": 1 + max(orders, default=0)}
+        old = self._known(name)
+        if old is None or not fingerprint.same(old.get("key"), key):
+            old = {"key": key, "order": self._next_order()}
+        elif fresh:
+            kept = {fact: value for fact, value in old.items() if fact not in ("stored", "total", "settled", "foreign")}
+            old = {**kept, "order": self._next_order()}
         elif not facts:
             return
-        _dump(self._record_path(name), {**old, **facts})
+        self._write(name, {**old, **facts})
 
     def look(self, renamed: Iterable[str] = (), *, deaf: bool = False) -> None:
-        """Find newly finished entries: those renamed, marked, or seen before under a dotted name.
+        """Find newly finished entries: those renamed, marked, or seen under a dotted name by the look before.
 
         When no one tells of renames (`deaf`), a file's own times do: writing sets both, renaming only the second.
         """
-        for name in renamed:
-            if not name.startswith("."):
-                self.record(name)
-        dotted: set[int] = set()
+        for name, record in list(self._unwritten.items()):
+            self._write(name, record)
+        told = {name for name in renamed if not name.startswith(".")}
+        for name in sorted(told):
+            # The look before may have seen this rename itself; then it is no second one.
+            self.record(name, fresh=not fingerprint.same(self._scanned.get(name), self.key(name)))
         try:
             with os.scandir(self.path) as listing:
                 found = list(listing)
         except OSError:
             return
+        dotted: dict[int, int] = {}
+        scanned: dict[str, dict[str, int]] = {}
         for item in found:
             try:
                 if item.name.startswith("."):
-                    dotted.add(item.inode())
-                elif item.inode() in self._dotted or self._marked(item.name) or (deaf and _was_renamed(item)):
+                    dotted[item.inode()] = fingerprint.born(item.path)
+                elif item.name not in told and self._was_dotted(item):
+                    self.record(item.name, fresh=True)
+                    scanned[item.name] = self.key(item.name) or {}
+                elif self._marked(item.name) or (deaf and self._was_renamed(item)):
                     self.record(item.name)
             except OSError:
                 continue
-        self._dotted |= dotted
+        # Only what is dotted now: numbers of files that are gone are given to others.
+        self._dotted, self._scanned = dotted, scanned
+
+    def remember(self) -> None:
+        """What lies here now was not renamed later, whatever its times say."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.path):
+                key = self.key(name)
+                if key is not None:
+                    self._there[name] = key
 
     def disown(self) -> None:
         """Believe nothing that lies here: forget what was written down, and pass over what is marked finished."""
         for name in self._recorded():
-            _unlink(self._record_path(name))
+            self._forget(name)
         for name in sorted(os.listdir(self.path)):
             if not name.startswith(".") and self._marked(name):
                 self.record(name, foreign=True)
+
+    def adopt_version_1(self) -> None:
+        """Records as gpuflow 0.1 wrote them, of this same run: without a store they are all there is to resume from."""
+        old = os.path.join(self.hidden, "finished")
+        for file in sorted(os.listdir(old)) if os.path.isdir(old) else []:
+            record = load(os.path.join(old, file)) or {}
+            key = self.key(file[:-5]) or {}
+            facts = ("inode", "marked") if "marked" in key else ("inode", "changed", "size")
+            if key and record.get("key") == [key[fact] for fact in facts] and isinstance(record.get("order"), int):
+                self._write(file[:-5], {**record, "key": key})
+        discard(old)
 
     def place(self, temporary: str, name: str, **facts: Any) -> str:
         """Move a restored checkpoint to its name; what stood there makes way."""
         target = os.path.join(self.path, name)
         if os.path.lexists(target):
-            aside = os.path.join(self.hidden, f"replaced-{os.urandom(4).hex()}")
+            aside = self.temporary(f"replaced-{os.urandom(4).hex()}")
             os.rename(target, aside)
             discard(aside)
         os.rename(temporary, target)
         self.record(name, **facts)
         return target
 
+    def set_aside(self, name: str) -> bool:
+        """Give an entry of someone else's a dotted name, if there is one: it is not ours to remove."""
+        path = os.path.join(self.path, name)
+        if not os.path.lexists(path):
+            return False
+        os.rename(path, os.path.join(self.path, f".{name}.set-aside-{os.urandom(4).hex()}"))
+        return True
+
+    def key(self, name: str) -> dict[str, int] | None:
+        """What tells this entry from another of the same name; None for what cannot be a checkpoint."""
+        return fingerprint.of(os.path.join(self.path, name), self.marker)
+
     def _recorded(self) -> list[str]:
         try:
-            return sorted(name[:-5] for name in os.listdir(self._records) if name.endswith(".json"))
+            written = [name[:-5] for name in os.listdir(self._records) if name.endswith(".json")]
         except OSError:
-            return []
+            written = []
+        return sorted({*written, *self._unwritten})
 
     def _record_path(self, name: str) -> str:
         return os.path.join(self._records, f"{name}.json")
 
+    def _known(self, name: str) -> dict[str, Any] | None:
+        record = self._unwritten.get(name) or load(self._record_path(name)) or {}
+        whole = isinstance(record.get("key"), dict) and isinstance(record.get("order"), int)
+        return record if whole else None
+
+    def _write(self, name: str, record: dict[str, Any]) -> None:
+        try:
+            dump(self._record_path(name), record)
+            self._unwritten.pop(name, None)
+        except OSError as refusal:
+            self._unwritten[name] = record
+            self._remark(f"cannot write down that {name!r} is finished, it is known in memory only: {refusal}")
+
+    def _forget(self, name: str) -> None:
+        self._unwritten.pop(name, None)
+        _unlink(self._record_path(name))
+
+    def _next_order(self) -> int:
+        return 1 + max(((self._known(name) or {}).get("order", 0) for name in self._recorded()), default=0)
+
+    def _remark_change(self, name: str, record: dict[str, Any], key: dict[str, int]) -> None:
+        renamed = record["key"].get("marked") == 0 and key.get("marked") == 0
+        if renamed and not record.get("foreign"):
+            self._remark(f"{name} was changed after it was finished and is no checkpoint any more: rename it last")
+
+    def _remark(self, sentence: str) -> None:
+        if sentence not in self._remarked:
+            self._remarked.add(sentence)
+            self.remarks.append(sentence)
+
     def _marked(self, name: str) -> bool:
         return os.path.lexists(os.path.join(self.path, name, self.marker))
 
-    def _key(self, name: str) -> list[int] | None:
-        """What tells this entry from another of the same name; None for what cannot be a checkpoint."""
-        path = os.path.join(self.path, name)
-        try:
-            status = os.lstat(path)
-            if os.path.islink(path):
-                return None
-            if os.path.isdir(path):
-                marker = os.path.join(path, self.marker)
-                return [status.st_ino, os.lstat(marker).st_mtime_ns if os.path.lexists(marker) else 0]
-            return [status.st_ino, status.st_mtime_ns, status.st_size]
-        except OSError:
-            return None
+    def _was_dotted(self, item: os.DirEntry[str]) -> bool:
+        return item.inode() in self._dotted and self._dotted[item.inode()] == fingerprint.born(item.path)
 
-
-def _was_renamed(item: os.DirEntry[str]) -> bool:
-    status = item.stat(follow_symlinks=False)
-    return item.is_file(follow_symlinks=False) and status.st_ctime_ns > status.st_mtime_ns
+    def _was_renamed(self, item: os.DirEntry[str]) -> bool:
+        status = item.stat(follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns <= status.st_mtime_ns:
+            return False
+        return not fingerprint.same(self._there.get(item.name), self.key(item.name))
 
 
 def discard(path: str) -> None:
@@ -158,12 +273,20 @@ def discard(path: str) -> None:
         _unlink(path)
 
 
-def _unlink(path: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path)
+def dump(path: str, value: dict[str, Any]) -> None:
+    """Write a small file whole or not at all; nothing stays behind when that fails."""
+    part = f"{path}.{os.getpid()}-{os.urandom(3).hex()}.part"
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(value, file, sort_keys=True)
+        os.replace(part, path)
+    except BaseException:
+        _unlink(part)
+        raise
 
 
-def _load(path: str) -> dict[str, Any] | None:
+def load(path: str) -> dict[str, Any] | None:
+    """A small file, or None when it is not there or not whole."""
     try:
         with open(path, encoding="utf-8") as file:
             value = json.load(file)
@@ -172,8 +295,6 @@ def _load(path: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _dump(path: str, value: dict[str, Any]) -> None:
-    part = f"{path}.{os.getpid()}-{os.urandom(3).hex()}"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(value, file, sort_keys=True)
-    os.replace(part, path)
+def _unlink(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -6,7 +6,10 @@ from gpuflow.runtime.outcomes import EXIT_FINAL, EXIT_INTERRUPTED, INTERRUPTED, 
 
 
 class Ending:
-    """How an attempt ended: an outcome of the evidence table, why, and the command's own exit code."""
+    """How an attempt ended: an outcome of the evidence table, why, and the command's own exit code.
+
+    `until` is when the grace is over, for an attempt that was told to stop: the last words must be written by then.
+    """
 
     def __init__(
         self,
@@ -16,9 +19,10 @@ class Ending:
         *,
         final: bool = False,
         by_itself: bool = False,
+        until: float | None = None,
     ) -> None:
         self.outcome, self.because, self.own_code = outcome, because, own_code
-        self.final, self.by_itself = final, by_itself
+        self.final, self.by_itself, self.until = final, by_itself, until
 
 
 def exit_code(ending: Ending, final: bool) -> int:

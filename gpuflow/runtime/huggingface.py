@@ -8,30 +8,60 @@ trainer.train(resume_from_checkpoint=ckpt.resume_from)
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from transformers import TrainerCallback  # type: ignore[import-not-found,unused-ignore]  # an extra
 
+from gpuflow.runtime import elastic, sharded
 from gpuflow.runtime.saving import Checkpointing
 
 
 class GpuflowCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
-    """The Trainer writes `checkpoint-<step>` in place, so a marker says when one is finished."""
+    """The Trainer writes `checkpoint-<step>` in place, so a marker says when one is finished.
+
+    Checkpoints beyond `ckpt.keep` are removed, also without `save_total_limit`; the best one stays.
+    """
 
     def __init__(self, ckpt: Checkpointing) -> None:
         self.ckpt = ckpt
+        self._asked: float | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
+        """Refuse what could not be kept, before the first step."""
+        if os.path.realpath(args.output_dir) != os.path.realpath(self.ckpt.directory.path):
+            raise ValueError(
+                f"output_dir is {args.output_dir} and the checkpoint directory {self.ckpt.directory.path}: nothing "
+                "would be kept; use TrainingArguments(output_dir=ckpt.directory.path)"
+            )
+        for option in ("fsdp", "deepspeed"):
+            if getattr(args, option, None):
+                raise sharded.Sharded(sharded.sentence("model", option))
+        sharded.refuse("model", others.get("model"))
+        self.ckpt.listen()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **others: Any) -> Any:
-        """Asked after each optimizer step."""
-        if self.ckpt.due():
+        """Asked after each optimizer step; the ranks agree, because saving is something they do together."""
+        due, stop = elastic.agree(self.ckpt)
+        if due:
             control.should_save = True
-        if self.ckpt.interrupted:
+            self._asked = time.monotonic()
+            if elastic.writes():
+                self.ckpt.reopen(self._folder(args, state))
+        if stop:
             control.should_training_stop = True
         return control
 
     def on_save(self, args: Any, state: Any, control: Any, **others: Any) -> None:
-        """The checkpoint is written: finish it."""
-        if state.is_world_process_zero:
-            folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
-            if os.path.isdir(folder):
-                self.ckpt.finish(folder)
+        """The checkpoint is written when every rank has written its files: then finish it."""
+        elastic.barrier()
+        folder = self._folder(args, state)
+        if not (elastic.writes() and os.path.isdir(folder)):
+            return
+        seconds = None if self._asked is None else time.monotonic() - self._asked
+        self._asked = None
+        best = getattr(state, "best_model_checkpoint", None)
+        self.ckpt.finish(folder, seconds=seconds, protect=[best] if best else [])
+
+    def _folder(self, args: Any, state: Any) -> str:
+        return os.path.join(args.output_dir, f"checkpoint-{state.global_step}")

@@ -46,9 +46,13 @@ def choose(every: float | str, save: float | None, between: float) -> float:
 
 
 def upload_reserve(grace: float, upload: float | None) -> float:
-    """How much of the grace is kept for the upload after the program has saved: what it took, never over half."""
+    """How much of the grace is kept for the upload after the program has saved: what it took, never over half.
+
+    Nothing is kept for an upload that would take more than half: it may not fit either way, and the program can use
+    the time. What is kept is decided before the program starts, since the program is told how much is left to it.
+    """
     wanted = 0.1 * grace if upload is None else 1.5 * upload + 1.0
-    return min(max(wanted, min(2.0, grace / 4)), grace / 2)
+    return 0.0 if wanted > grace / 2 else max(wanted, min(2.0, grace / 4))
 
 
 def notice_problem(notice: float, save: float, upload: float, grace: float) -> str | None:

@@ -1,7 +1,11 @@
 """The thread that keeps checkpoints: it finds finished ones, uploads the newest, and keeps N of them in the store.
 
 Nothing that happens here reaches the program. Storage that fails is tried again with growing waits and reported; the
-last good checkpoint is removed only after newer ones were verified.
+last good checkpoint is removed only after newer ones were verified. Without a store the newest checkpoint is forced to
+disk and hashed where it lies.
+
+The last checkpoint is uploaded also when the program has ended well: it is often the trained model itself, and people
+look for it in the store. It holds up the end only while it makes progress.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ import os
 import threading
 import time
 
-from gpuflow.runtime import interval, transfer
+from gpuflow.runtime import fingerprint, interval, pruning, snapshot, transfer
 from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import Ledger, Lost
-from gpuflow.runtime.store import StorageError, Store
+from gpuflow.runtime.owner import BEAT, owner
+from gpuflow.runtime.records import Manifest, checkpoint_name
+from gpuflow.runtime.store import Limit, StorageError, Store
 from gpuflow.runtime.watch import Watch
 
 TYPE_CHECKING = False
@@ -25,9 +31,25 @@ if TYPE_CHECKING:
 _LOOK = 5.0
 _LOOK_DEAF = 0.2
 _ASK_OWNER = 30.0
+_STUCK = 5.0
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Waits after storage failed: this, twice this, up to that."""
+
+
+class Pending:
+    """A checkpoint on its way to the store, from the first try to the last."""
+
+    def __init__(self, entry: Entry, name: str, copy: str, upload: transfer.Upload) -> None:
+        self.entry, self.name, self.copy, self.upload = entry, name, copy, upload
+        self.seconds = 0.0
+        self.committing = False
+        """Whether its manifest may be in the store, also when no answer came."""
+
+    def is_of(self, entry: Entry) -> bool:
+        """The same entry: not replaced by rename since, and not written again."""
+        mine = self.entry
+        return (mine.name, mine.order) == (entry.name, entry.order) and fingerprint.same(mine.key, entry.key)
 
 
 class Keeper:
@@ -51,9 +73,14 @@ class Keeper:
         self.upload_seconds: float | None = None
         self._number = 0
         self._deadline: float | None = None
-        self._finishing = False
+        self._limit = Limit(options.storage_timeout)
+        self._told = self._finishing = False
         self._wait = FIRST_WAIT
         self._next_upload = self._next_question = 0.0
+        self._pending: Pending | None = None
+        self._unpruned: str | None = None
+        self._refused: dict[str, dict[str, int]] = {}
+        self._look_hard = self._removed = self._rival = self._said_stuck = False
         self._watch: Watch | None = None
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
@@ -68,35 +95,46 @@ class Keeper:
     def start(self) -> None:
         """Before the program starts, so that no rename is missed."""
         self.publish()
+        self.directory.remember()
         self._watch = Watch(self.directory.path)
         if not self._watch.hears:
             self.say("inotify cannot be had here; quick saves may be found late, or only by their marker")
         self._thread.start()
 
     def hurry(self, deadline: float) -> None:
-        """There is notice: upload what is finished at once, and nothing after `deadline`."""
+        """There is notice: upload what is finished at once and as fast as can be, and nothing after `deadline`."""
+        self._told = True
         self._deadline = deadline
-        self._next_upload = 0.0
+        self._next_upload, self._wait = 0.0, FIRST_WAIT
         self._wake()
 
-    def finish(self, deadline: float) -> None:
-        """The program has ended: upload the newest checkpoint if it is not there yet, then end."""
+    def finish(self, deadline: float | None = None) -> None:
+        """The program has ended: upload the newest checkpoint if it is not there yet, then end.
+
+        Without a deadline there is time for as long as something arrives in the store.
+        """
         self._deadline = deadline
-        self._next_upload = 0.0
+        self._limit.progress()
+        self._next_upload, self._wait = 0.0, FIRST_WAIT
         self._finishing = True
         self._wake()
 
     @property
     def busy(self) -> bool:
-        return self._thread.is_alive()
+        """Whether there is an upload to wait for. One that stands still inside the store's driver is not."""
+        if not self._thread.is_alive():
+            return False
+        if not self._over(_STUCK):
+            return True
+        if not self._said_stuck:
+            self._said_stuck = True
+            self.say("the last upload stands still inside the store's driver; it is abandoned")
+        return False
 
     def publish(self) -> None:
         """Tell the program's side the interval."""
-        path = os.path.join(self.directory.hidden, "interval")
         try:
-            with open(f"{path}.part", "w", encoding="utf-8") as file:
-                file.write(f"{self.every:.3f}\n")
-            os.replace(f"{path}.part", path)
+            self.directory.folder.write_interval(self.every)
         except OSError as refusal:
             self.trouble = str(refusal)
 
@@ -109,8 +147,21 @@ class Keeper:
                 # Whatever it is, training goes on.
                 self._complain(f"{type(surprise).__name__}: {surprise}")
                 time.sleep(0.2)
-            if self.lost is not None or (last and (self._newest() is None or self._over())):
+            if self._ended(last):
                 return
+
+    def _ended(self, last: bool) -> bool:
+        """Whether that was the last turn; if so, what could not be kept is said."""
+        waiting = None if self.lost is not None or not last else self._newest()
+        if self.lost is None and not (last and (waiting is None or self._over())):
+            return False
+        if waiting is not None and self.store is not None:
+            why = self.trouble or "there was no time left"
+            then = f"the newest one in the store is {self.kept}" if self.kept else "nothing of this attempt is there"
+            self.say(f"{waiting.name} was not kept: {why}; {then}")
+        if self._pending is not None:
+            discard(self._pending.copy)
+        return True
 
     def _wake(self) -> None:
         if self._watch is not None:
@@ -118,103 +169,223 @@ class Keeper:
 
     def _turn(self, last: bool) -> None:
         assert self._watch is not None
-        pause = _LOOK if self._watch.hears else _LOOK_DEAF
+        weak = self.directory.occupancy is not None and self.directory.occupancy.weak
+        pause = min(_LOOK if self._watch.hears else _LOOK_DEAF, BEAT if weak else _LOOK)
         until = min(time.monotonic() + pause, self._next_upload) if self._newest() else time.monotonic() + pause
         renamed = self._watch.wait(0.0 if last and self._next_upload == 0.0 else until - time.monotonic())
-        self.directory.look(renamed, deaf=not self._watch.hears)
+        self._follow_directory(self._watch)
+        self.directory.look(renamed, deaf=self._look_hard or self._watch.missed or not self._watch.hears)
+        self._look_hard = self._watch.missed = False
+        while self.directory.remarks:
+            self.say(self.directory.remarks.pop(0))
         entry = self._newest()
-        if entry is not None and time.monotonic() >= self._next_upload and self.store is not None:
-            self._keep(entry, self.store)
-        if time.monotonic() >= self._next_question:
-            self._next_question = time.monotonic() + _ASK_OWNER
+        if entry is not None and time.monotonic() >= self._next_upload:
+            if self.store is not None:
+                self._keep(entry, self.store)
+            else:
+                self._settle(entry)
+        if self.store is not None:
+            self._prune(self.store)
+        self._mind_others()
+
+    def _mind_others(self) -> None:
+        """Whether this attempt still owns the run; asked at once when a newer one has written its name here."""
+        if self.directory.occupancy is not None:
+            self.directory.occupancy.beat()
+        there = owner(self.directory)
+        number = there.get("attempt") if there.get("identity") == self.directory.identity else None
+        rival = isinstance(number, int) and number > self.ledger.number
+        if time.monotonic() >= self._next_question or (rival and not self._rival):
+            self._next_question = time.monotonic() + (1.0 if rival else _ASK_OWNER)
             self._ask_owner()
+            if self.directory.occupancy is not None and not self.directory.occupancy.held and self.lost is None:
+                self.directory.occupancy.renew()  # the older attempt that had the lock may be gone
+        self._rival = rival
+
+    def _follow_directory(self, watch: Watch) -> None:
+        """A program may remove its directory and make it anew: what was watched is then no longer there."""
+        if not watch.gone():
+            return
+        if not os.path.isdir(self.directory.path):
+            if not self._removed:
+                self.say(f"{self.directory.path} was removed; no checkpoint can be kept until it is there again")
+            self._removed = True
+            return
+        self.directory.prepare()
+        watch.renew()
+        self._removed, self._look_hard = False, True
+        if self.directory.occupancy is not None:
+            self.directory.occupancy.renew()
+            self.directory.occupancy.write_again()
+        self.publish()
+        self.say(
+            f"{self.directory.path} was removed and made anew; it is watched again. A directory that was renamed "
+            "into it before now is found only by its marker"
+        )
 
     def _newest(self) -> Entry | None:
-        """The newest finished checkpoint, unless it is in the store already."""
-        if self.store is None:
-            return None
-        entries = self.directory.finished()
-        return entries[-1] if entries and entries[-1].stored is None else None
+        """The newest finished checkpoint, unless it is safe already."""
+        for entry in reversed(self.directory.finished()):
+            if fingerprint.same(self._refused.get(entry.name), entry.key):
+                continue
+            safe = entry.settled if self.store is None else entry.stored is not None
+            return None if safe else entry
+        return None
 
-    def _over(self) -> bool:
-        return self._deadline is not None and time.monotonic() >= self._deadline
+    def _over(self, since: float = 0.0) -> bool:
+        """Whether there is no time left, since so many seconds."""
+        if self._deadline is not None:
+            return time.monotonic() >= self._deadline + since
+        return self._finishing and time.monotonic() >= self._limit.until + since
 
     def _keep(self, entry: Entry, store: Store) -> None:
-        self._number += 1
+        """One try to bring the newest checkpoint to the store."""
         began = time.monotonic()
-        name = f"{self.ledger.number:06d}-{self._number:06d}-{self.ledger.id[:8]}"
-        prefix = self.ledger.key("checkpoints", name)
-        copy = os.path.join(self.directory.hidden, f"upload-{name}")
         try:
-            self._upload(entry, store, name, prefix, copy)
-            took = time.monotonic() - began
-            self.kept, self.trouble, self._wait = name, None, FIRST_WAIT
+            pending = self._taken(entry, store)
+            self._send(pending, store)
+        except transfer.Refused as refusal:
+            self._refused[entry.name] = entry.key
+            self._complain(f"{entry.name} cannot be kept in the store: {refusal}")
+            self._drop(store)
+        except transfer.Vanished:
+            self._drop(store)
+            self._next_upload = 0.0
+            if fingerprint.same(self.directory.key(entry.name), entry.key):
+                self._complain(f"{entry.name} is called finished, but changes while it is read; it is tried again")
+                self._back_off()
+        except transfer.Abandoned:
+            self._next_upload = time.monotonic() + 1.0
+        except Lost as loss:
+            self._give_up(str(loss))
+            self._drop(store)
+        except (StorageError, OSError) as refusal:
+            self._complain(f"could not keep {entry.name}, training goes on: {refusal}")
+            self._back_off()
+        except Exception:
+            self._back_off()
+            raise
+        else:
+            took = pending.seconds + time.monotonic() - began
+            self.kept, self.trouble, self._wait = pending.name, None, FIRST_WAIT
             self.upload_seconds = interval.blended(self.upload_seconds, took)
             if entry.stall_seconds is not None:
                 self.stall_seconds = interval.blended(self.stall_seconds, entry.stall_seconds)
             self.publish()
             self._next_upload = began + self.every
-            self._prune(store, name)
-        except transfer.Vanished:
-            self._next_upload = 0.0
-            self._sweep(store, prefix)
-        except transfer.Abandoned:
-            self._next_upload = time.monotonic() + 1.0
-        except Lost as loss:
-            self._give_up(str(loss))
-            self._sweep(store, prefix)
-        except (StorageError, OSError) as refusal:
-            self._complain(f"could not keep {entry.name}, training goes on: {refusal}")
-            self._next_upload = time.monotonic() + self._wait
-            self._wait = min(2 * self._wait, LONGEST_WAIT)
-            self._sweep(store, prefix)
-        finally:
-            discard(copy)
+            self._unpruned = pending.name
+            discard(pending.copy)
+            self._pending = None
+        if self._pending is not None:
+            self._pending.seconds += time.monotonic() - began
 
-    def _upload(self, entry: Entry, store: Store, name: str, prefix: str, copy: str) -> None:
-        source = transfer.snapshot(entry.path, copy)
-        throttle = transfer.Throttle(self.options.bandwidth, self._proceed)
-        files = transfer.upload(store, prefix, source, throttle)
-        is_directory = os.path.isdir(source)
-        if not is_directory:
-            status = os.lstat(source)
-            if [status.st_ino, status.st_mtime_ns, status.st_size] != entry.key:
-                raise transfer.Vanished(entry.name)
-        manifest = {
-            "contract": 1,
-            "checkpoint": name,
-            "entry": entry.name,
-            "kind": "directory" if is_directory else "file",
-            "attempt": self.ledger.number,
-            "id": self.ledger.id,
-            "seconds": round(time.monotonic() - self.ledger.began, 3),
-            "files": files,
-        }
+    def _taken(self, entry: Entry, store: Store) -> Pending:
+        """The snapshot of an entry: that of the try before, when it is of this same checkpoint."""
+        if self._pending is not None:
+            if self._pending.is_of(entry):
+                return self._pending
+            self._drop(store)
+        self._number += 1
+        name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
+        copy = self.directory.temporary(f"upload-{name}")
+        try:
+            items = snapshot.take(entry.path, copy, lambda: self._is_still(entry))
+        except BaseException:
+            discard(copy)
+            raise
+        self._pending = Pending(entry, name, copy, transfer.Upload(self.ledger.key("checkpoints", name), items))
+        return self._pending
+
+    def _send(self, pending: Pending, store: Store) -> None:
+        entry, upload = pending.entry, pending.upload
+        throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
+        files = upload.send(store, throttle)
+        manifest = Manifest(
+            checkpoint=pending.name,
+            entry=entry.name,
+            kind="file" if files and files[0].path == "" else "directory",
+            attempt=self.ledger.number,
+            id=self.ledger.id,
+            seconds=round(time.monotonic() - self.ledger.began, 3),
+            files=files,
+        )
         self.ledger.assert_owner()
-        transfer.commit(store, prefix, manifest)
-        if any(other.name == entry.name and other.key == entry.key for other in self.directory.finished()):
-            self.directory.record(entry.name, stored=name)
+        pending.committing = True
+        transfer.commit(store, upload.prefix, manifest)
+        self._moved()
+        if self._is_still(entry):
+            self.directory.record(entry.name, stored=pending.name)
+
+    def _settle(self, entry: Entry) -> None:
+        """Without a store: force a checkpoint to disk, and write down what its files hash to.
+
+        Once the program has ended only the first is done: there may be no time, and the disk is what counts.
+        """
+        try:
+            items = snapshot.stock(entry.path)
+            for item in items:
+                if item.is_file:
+                    _force(item.path)
+            total = None
+            if not (self._told or self._finishing):
+                total = transfer.total(items, transfer.Throttle(self._bandwidth, self._unhurried, self._moved))
+            if self._is_still(entry):
+                self.directory.record(entry.name, total=total, settled=True)
+            self._wait = FIRST_WAIT
+        except transfer.Refused:
+            self._refused[entry.name] = entry.key
+        except transfer.Abandoned:
+            self._next_upload = 0.0
+        except (transfer.Vanished, OSError) as refusal:
+            self._back_off()
+            if self._finishing:
+                self._refused[entry.name] = entry.key
+                self._complain(f"{entry.name} could not be forced to disk: {refusal}")
+
+    def _is_still(self, entry: Entry) -> bool:
+        return fingerprint.same(self.directory.key(entry.name), entry.key)
+
+    def _bandwidth(self) -> int | None:
+        most: int | None = self.options.bandwidth
+        return None if self._told else most
+
+    def _moved(self) -> None:
+        self._limit.progress()
+        if self.directory.occupancy is not None:
+            self.directory.occupancy.beat()
 
     def _proceed(self) -> bool:
         return self.lost is None and not self._over()
 
-    def _prune(self, store: Store, newest: str) -> None:
-        """Keep N. A manifest goes before its files; uploads that never got one go too."""
+    def _unhurried(self) -> bool:
+        return self.lost is None and not self._told and not self._over()
+
+    def _back_off(self) -> None:
+        most = 1.0 if self._told else 5.0 if self._finishing else LONGEST_WAIT
+        self._next_upload = time.monotonic() + min(self._wait, most)
+        self._wait = min(2 * self._wait, LONGEST_WAIT)
+
+    def _prune(self, store: Store) -> None:
+        """Remove what is no longer needed, after the upload; with notice there is no time for it."""
+        if self._unpruned is None or self._told:
+            return
         try:
-            found = transfer.manifests(store, self.ledger.base)
-            names = [name for name, _ in found if name not in self.ledger.damaged]
-            spared = set(names[-self.options.keep :])
-            top = self.ledger.key("checkpoints")
-            doomed = [key for key, _ in store.names(top) if key[len(top) + 1 :].partition("/")[0] not in spared]
-            doomed = [key for key in doomed if key[len(top) + 1 :].partition("/")[0] < newest]
-            store.delete(sorted(doomed, key=lambda key: not key.endswith("/manifest.json")))
+            if pruning.prune(store, self.ledger, self.options.keep, self._unpruned, self._unhurried):
+                self._unpruned = None
         except StorageError as refusal:
             self.trouble = str(refusal)
+            self._unpruned = None  # the next upload asks for it again
 
-    def _sweep(self, store: Store, prefix: str) -> None:
-        """Free what a failed upload used, if storage lets us; the next prune finds what stays."""
+    def _drop(self, store: Store) -> None:
+        """Forget an upload that will not be finished, and free what it used; the next prune finds what stays."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        discard(pending.copy)
+        if self._told or pending.committing:
+            return
         try:
-            store.delete([key for key, _ in store.names(prefix)])
+            store.delete([key for key, _ in store.names(pending.upload.prefix)])
         except StorageError as refusal:
             self.trouble = self.trouble or str(refusal)
 
@@ -234,3 +405,11 @@ class Keeper:
         if sentence != self.trouble:
             self.say(sentence)
         self.trouble = sentence
+
+
+def _force(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

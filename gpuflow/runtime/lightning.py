@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuflow.runtime import disk, elastic, sharded
 from gpuflow.runtime.saving import Checkpointing
 
 try:
@@ -17,27 +18,46 @@ except ImportError:
 
 
 class GpuflowCheckpoint(Callback):  # type: ignore[misc,unused-ignore]  # its base is of that extra
-    """Saves at the end of a batch. Every rank takes part, as Lightning's own saving asks for."""
+    """Saves after an optimizer step. Every rank takes part, as Lightning's own saving asks for."""
 
     def __init__(self, ckpt: Checkpointing) -> None:
         super().__init__()
         self.ckpt = ckpt
+        self._step = -1
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
         """Lightning ends a training on SIGTERM at once, without a save: hear it first."""
+        found = sharded.kind(trainer.strategy)
+        if found is not None:
+            raise sharded.Sharded(sharded.sentence("model", found))
+        sharded.refuse("model", module)
         self.ckpt.listen()
+        self._step = trainer.global_step
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Asked after each batch; the ranks agree before anyone saves."""
-        due, stop = (
-            trainer.strategy.reduce_boolean_decision(vote, all=False)
-            for vote in (self.ckpt.due(), self.ckpt.interrupted)
-        )
+        """Asked after each optimizer step: in between, gradients are being accumulated that no checkpoint holds."""
+        if module.automatic_optimization and trainer.global_step == self._step:
+            return
+        self._step = trainer.global_step
+        due, stop = elastic.agree(self.ckpt)
         if due:
             name = f"step-{trainer.global_step:08d}"
-            if trainer.is_global_zero:
-                self.ckpt.save(trainer.save_checkpoint, name)
+            if elastic.writes():
+                self.ckpt.save(lambda path: _save(trainer, path), name)
             else:
                 trainer.save_checkpoint(name)
         if stop:
+            # Whatever the least was to be: who does not leave now is killed, and the next attempt goes on from here.
+            trainer.fit_loop.min_epochs = 0
+            trainer.fit_loop.epoch_loop.min_steps = None
             trainer.should_stop = True
+
+
+def _save(trainer: Any, path: str) -> None:
+    """Rank 0 writes; the others wait for it in a barrier, to which it comes also when the disk refuses the file."""
+    try:
+        trainer.save_checkpoint(path)
+    except OSError as error:
+        if disk.refused(error):
+            trainer.strategy.barrier("Trainer.save_checkpoint")
+        raise

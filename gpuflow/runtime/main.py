@@ -7,6 +7,7 @@ that may be repeated are separated by newlines in their variable.
 |---|---|---|---|
 | `--pipeline` `--step` `--run-id` `--item` | text | default, default, –, – | attempts that share it resume each other |
 | `--checkpoint-dir` | directory | – | where the program saves and resumes; `$GPUFLOW_CHECKPOINT_DIR` |
+| `--own-folder` | – | no | work in a folder of that directory that is this identity's own |
 | `--store` | directory, `s3://` `gs://` `az://` | – | where checkpoints are kept; else in the directory |
 | `--state` | directory or URL | the store | where budgets and the success marker are kept |
 | `--every` | duration, `auto` | auto | how often a checkpoint is kept |
@@ -40,7 +41,7 @@ from __future__ import annotations
 import os
 import sys
 
-from gpuflow.runtime import options as table
+from gpuflow.runtime import signals
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,11 +49,18 @@ if TYPE_CHECKING:
 
 EXIT_RUNTIME = 78
 EXIT_MISUSE = 2
+_SMALL = ("--help", "-h", "help", "--version", "probe", "forget")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one attempt of a command, or one of the small commands beside it."""
+    # Before anything else is loaded: a SIGTERM that comes meanwhile waits, and process 1 would not even notice it.
+    signals.hold()
+    from gpuflow.runtime import options as table
+
     words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in _SMALL:
+        signals.release()
     if not words or words[0] in ("--help", "-h", "help"):
         print(table.usage())
         return 0 if words else EXIT_MISUSE

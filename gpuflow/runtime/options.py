@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ENGINES = ("argo", "airflow", "kubeflow", "none")
 DEFAULT_TERMINATION_LOG = "/dev/termination-log"
+VARIABLE_PREFIX = "GPUFLOW_RUN_"
 OUTPUT_TYPES = ("string", "int", "float", "bool", "json", "file", "directory")
 
 
@@ -33,7 +34,7 @@ class Option:
 
     @property
     def variable(self) -> str:
-        return "GPUFLOW_RUN_" + self.field.upper()
+        return VARIABLE_PREFIX + self.field.upper()
 
 
 TABLE = (
@@ -42,6 +43,7 @@ TABLE = (
     Option("run-id", "text", "ID", None, "the run; attempts with the same identity resume each other"),
     Option("item", "text", "KEY", None, "the fan-out item, when the step is one of several copies"),
     Option("checkpoint-dir", "text", "DIR", None, "where the program saves and resumes"),
+    Option("own-folder", "flag", "", False, "work in a folder of DIR that is this run's, step's and item's own"),
     Option("store", "text", "DIR|URL", None, "where checkpoints are kept: a directory, s3://, gs:// or az://"),
     Option("state", "text", "DIR|URL", None, "where budgets and the success marker are kept; the store when not given"),
     Option("every", "every", "10m|auto", "auto", "how often a checkpoint is kept"),
@@ -114,6 +116,13 @@ def check(options: Options) -> None:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")
 
 
+def family(options: Options, base: str) -> str | None:
+    """What this run's attempts share on this machine: the same identity, kept in the same place."""
+    from gpuflow.runtime import processes
+
+    return processes.family(base, options.state or options.store or options.checkpoint_dir)
+
+
 def usage() -> str:
     """The help text, from the table."""
     lines = [
@@ -122,7 +131,7 @@ def usage() -> str:
     ]
     lines += ["       gpuflow-run forget [options]", "", "Each option also by a variable GPUFLOW_RUN_<OPTION>.", ""]
     for option in TABLE:
-        default = "" if option.default in (None, ()) else f" [{_shown(option.default)}]"
+        default = "" if option.default in (None, ()) or option.default is False else f" [{_shown(option.default)}]"
         lines.append(f"  --{option.name} {option.metavar:<20} {option.text}{default}")
     return "\n".join(lines)
 
@@ -138,7 +147,9 @@ def _words(words: Sequence[str]) -> dict[str, list[str]]:
         name, equals, value = word.partition("=")
         if not name.startswith("--") or name[2:] not in _BY_NAME:
             raise BadOption(f'unknown option "{word}"; the command stands after --, and --help lists the options')
-        if not equals:
+        if not equals and _BY_NAME[name[2:]].kind == "flag":
+            value = "yes"
+        elif not equals:
             following = next(rest, None)
             if following is None:
                 raise BadOption(f"{name} needs a value")
@@ -155,6 +166,10 @@ def _value(option: Option, texts: list[str], source: str) -> Any:
             return tuple(texts)
         if option.kind == "text":
             return text or None
+        if option.kind == "flag":
+            if text.lower() not in ("yes", "true", "1", "no", "false", "0"):
+                raise ValueError(f'"{text}" is neither yes nor no')
+            return text.lower() in ("yes", "true", "1")
         if option.kind == "span":
             return units.seconds(text)
         if option.kind == "size":

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import os
 
+from gpuflow.runtime.directory import discard
 from gpuflow.runtime.options import OUTPUT_TYPES, BadOption
-from gpuflow.runtime.store import StorageError, open_store
+from gpuflow.runtime.records import Kept
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
 XCOM = "/airflow/xcom/return.json"
@@ -30,6 +31,9 @@ class Output:
 
     def __init__(self, name: str, kind: str, path: str | None) -> None:
         self.name, self.kind, self.path = name, kind, path
+
+    def place(self, folder: str) -> str:
+        return self.path or os.path.join(folder, self.name)
 
 
 def parse(words: Sequence[str]) -> list[Output]:
@@ -57,17 +61,38 @@ def pairs(words: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def collect(outputs: Sequence[Output], folder: str, artifacts: Mapping[str, str]) -> dict[str, Any]:
-    """What the program wrote, checked: values as text with a hash; artifacts uploaded, with their URI."""
+def before(outputs: Sequence[Output], folder: str) -> dict[str, Any]:
+    """Before the command starts: what an earlier attempt left must not pass for what this one writes.
+
+    In the outputs' own folder it is removed. Elsewhere it may be what the program works on: it is remembered, and
+    counts only once it was written again.
+    """
+    remembered = {}
+    for output in outputs:
+        if output.path is None:
+            discard(os.path.join(folder, output.name))
+            discard(os.path.join(folder, f"{output.name}.uri"))
+        else:
+            remembered[output.name] = _looks(output.path)
+    return remembered
+
+
+def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any]) -> dict[str, Kept]:
+    """The values that the program wrote, checked. Files and directories are only seen to be there."""
     import hashlib
 
-    marker = {}
+    values = {}
     for output in outputs:
-        path = output.path or os.path.join(folder, output.name)
+        path = output.place(folder)
         if not os.path.lexists(path):
             raise BadOutput(f'the output "{output.name}" was not written: there is no {path}')
+        if before.get(output.name) is not None and before[output.name] == _looks(path):
+            raise BadOutput(
+                f'the output "{output.name}" was not written: {path} is as it was before the command started'
+            )
         if output.kind in ARTIFACTS:
-            marker[output.name] = _keep_artifact(output, path, artifacts.get(output.name))
+            if os.path.isdir(path) != (output.kind == "directory"):
+                raise BadOutput(f'the output "{output.name}" should be a {output.kind}, and {path} is not')
             continue
         try:
             with open(path, encoding="utf-8", newline="") as file:
@@ -76,15 +101,14 @@ def collect(outputs: Sequence[Output], folder: str, artifacts: Mapping[str, str]
             raise BadOutput(f'the output "{output.name}" cannot be read as text: {refusal}') from None
         text = text[:-1] if text.endswith("\n") else text
         typed(output, text)
-        sha256 = hashlib.sha256(text.encode()).hexdigest()
-        marker[output.name] = {"type": output.kind, "value": text, "sha256": sha256}
-    return marker
+        values[output.name] = Kept(type=output.kind, value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
+    return values
 
 
-def deliver(marker: Mapping[str, Any], engine: str, folder: str, places: Mapping[str, str], xcom: str = XCOM) -> None:
+def deliver(marker: Mapping[str, Kept], engine: str, folder: str, places: Mapping[str, str], xcom: str = XCOM) -> None:
     """Put the outputs where the engine looks. Works from the success marker alone, so that it can be done again."""
-    values = {name: output["value"] for name, output in marker.items() if "value" in output}
-    uris = {name: output["uri"] for name, output in marker.items() if output.get("uri")}
+    values = {name: output.value for name, output in marker.items() if output.value is not None}
+    uris = {name: output.uri for name, output in marker.items() if output.uri}
     for name, text in values.items():
         _write(os.path.join(folder, name), text)
     for name, uri in uris.items():
@@ -93,8 +117,8 @@ def deliver(marker: Mapping[str, Any], engine: str, folder: str, places: Mapping
         if name in values or name in uris:
             _write(place, values[name] if name in values else uris[name])
     if engine == "airflow":
-        kinds = {name: typed(Output(name, marker[name]["type"], None), text) for name, text in values.items()}
-        _write(xcom, json.dumps(kinds, sort_keys=True, ensure_ascii=False))
+        kinds = {name: typed(Output(name, marker[name].type, None), text) for name, text in values.items()}
+        _write(xcom, json.dumps({**uris, **kinds}, sort_keys=True, ensure_ascii=False))
 
 
 def typed(output: Output, text: str) -> Any:
@@ -114,53 +138,25 @@ def typed(output: Output, text: str) -> Any:
         raise BadOutput(f'the output "{output.name}" is not of type {output.kind}: {text[:80]!r}') from None
 
 
-def _keep_artifact(output: Output, path: str, uri: str | None) -> dict[str, Any]:
-    if os.path.isdir(path) != (output.kind == "directory"):
-        raise BadOutput(f'the output "{output.name}" should be a {output.kind}, and {path} is not')
-    import hashlib
-
-    whole, count = hashlib.sha256(), 0
-    store = open_store(uri) if uri else None
-    for relative, file in _files(path):
-        sha256, size = _hash(file)
-        whole.update(f"{relative}\0{sha256}\n".encode())
-        count += size
-        if store is not None:
-            store.put(relative, _chunks(file), size)
-            if dict(store.names(relative)).get(relative, size) != size:
-                raise StorageError(f"{uri}/{relative} did not arrive whole")
-    facts: dict[str, Any] = {"type": output.kind, "sha256": whole.hexdigest(), "bytes": count}
-    return {**facts, "uri": uri} if uri else facts
-
-
-def _files(path: str) -> Iterator[tuple[str, str]]:
-    if not os.path.isdir(path):
-        yield "", path
-        return
+def _looks(path: str) -> Any:
+    """What changes when something is written again; None for nothing."""
+    try:
+        looks = [_status(path)]
+    except OSError:
+        return None
     for folder, folders, names in os.walk(path):
         folders.sort()
-        for name in sorted(names):
-            file = os.path.join(folder, name)
-            yield os.path.relpath(file, path).replace(os.sep, "/"), file
+        for name in sorted([*folders, *names]):
+            try:
+                looks.append((os.path.join(folder, name), *_status(os.path.join(folder, name))))
+            except OSError:
+                continue
+    return looks
 
 
-def _hash(path: str) -> tuple[str, int]:
-    import hashlib
-
-    hashed, size = hashlib.sha256(), 0
-    for data in _chunks(path):
-        hashed.update(data)
-        size += len(data)
-    return hashed.hexdigest(), size
-
-
-def _chunks(path: str) -> Iterator[bytes]:
-    with open(path, "rb", buffering=0) as file:
-        while True:
-            data = file.read(1 << 20)
-            if not data:
-                return
-            yield data
+def _status(path: str) -> tuple[Any, ...]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def _write(path: str, text: str) -> None:

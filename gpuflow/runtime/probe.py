@@ -10,15 +10,15 @@ import os
 import sys
 import time
 
+from gpuflow.runtime import identity, units
 from gpuflow.runtime import options as table
-from gpuflow.runtime import units
-from gpuflow.runtime.directory import HIDDEN
+from gpuflow.runtime.attempt_folder import AttemptFolder, identity_of
+from gpuflow.runtime.directory import HIDDEN, load
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_SIGNS = ("owner.json", "heartbeat", "finished")
 _LEAST = 600.0
 
 
@@ -39,36 +39,44 @@ def main(words: Sequence[str], environ: Mapping[str, str]) -> int:
     except (table.BadOption, ValueError) as refusal:
         print(f"gpuflow-run: {refusal}", file=sys.stderr)
         return 78
-    healthy, sentence = judge(options.checkpoint_dir, age, ready=ready, now=time.time())
+    directory = options.checkpoint_dir
+    if options.own_folder:
+        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
+        directory = os.path.join(directory, identity_of(base))
+    healthy, sentence = judge(directory, age, ready=ready, now=time.time(), moment=time.monotonic())
     print(f"gpuflow-run: {sentence}")
     return 0 if healthy else 1
 
 
-def judge(directory: str, max_age: float | None, *, ready: bool, now: float) -> tuple[bool, str]:
-    """Whether the program in a directory is healthy, and why. Without an age: three intervals, at least ten minutes."""
+def judge(directory: str, max_age: float | None, *, ready: bool, now: float, moment: float) -> tuple[bool, str]:
+    """Whether the program in a directory is healthy, and why. Without an age: three intervals, at least ten minutes.
+
+    Signs of life carry their moment on the clock that nobody sets; the times of files are compared with `now`.
+    """
     hidden = os.path.join(directory, HIDDEN)
     if not os.path.exists(os.path.join(hidden, "owner.json")):
         return False, f"nothing was started in {directory} yet"
     if ready:
         return True, "started"
-    newest, sign = max((_changed(os.path.join(hidden, name)), name) for name in _SIGNS)
-    limit = max_age if max_age is not None else max(_LEAST, 3 * _interval(hidden))
-    what = {"owner.json": "start", "heartbeat": "sign of life", "finished": "checkpoint"}[sign]
-    age = max(0.0, now - newest)
-    healthy = age <= limit
-    return healthy, f"the last {what} is {units.spoken(age)} old; {units.spoken(limit)} are allowed"
+    owner = load(os.path.join(hidden, "owner.json")) or {}
+    own = os.path.join(hidden, str(owner.get("identity")))
+    folder = AttemptFolder(os.path.join(own, str(owner.get("id"))))
+    ages = [
+        (now - _changed(os.path.join(hidden, "owner.json")), "start"),
+        (now - _changed(os.path.join(own, "finished")), "checkpoint"),
+    ]
+    beat = folder.last_beat()
+    # A moment that is still to come is of another boot.
+    if beat is not None and beat <= moment:
+        ages.append((moment - beat, "sign of life"))
+    newest, what = min(ages)
+    limit = max_age if max_age is not None else max(_LEAST, 3 * (folder.read_interval() or 0.0))
+    age = max(0.0, newest)
+    return age <= limit, f"the last {what} is {units.spoken(age)} old; {units.spoken(limit)} are allowed"
 
 
 def _changed(path: str) -> float:
     try:
         return os.stat(path).st_mtime
     except OSError:
-        return 0.0
-
-
-def _interval(hidden: str) -> float:
-    try:
-        with open(os.path.join(hidden, "interval"), encoding="ascii") as file:
-            return float(file.read())
-    except (OSError, ValueError):
         return 0.0

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 
-from gpuflow.runtime import transfer
-from gpuflow.runtime.directory import Directory, discard
+from gpuflow.runtime import snapshot, transfer
+from gpuflow.runtime.attempt_folder import process_began
+from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import History, Ledger
-from gpuflow.runtime.store import Store, persist
+from gpuflow.runtime.owner import boot, orphan, owner, write_owner
+from gpuflow.runtime.records import Corrupt, Manifest, attempt_of
+from gpuflow.runtime.store import Limit, StorageError, Store, persist
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+__all__ = ["Restored", "orphan", "process_began", "restore", "write_owner"]
 _TRIES = 3
+_BEAT = 1.0
 
 
 class Restored:
@@ -31,7 +35,7 @@ def restore(
     ledger: Ledger,
     history: History,
     store: Store | None,
-    until: float,
+    limit: Limit,
     proceed: Callable[[], bool],
     say: Callable[[str], None],
 ) -> Restored:
@@ -39,131 +43,154 @@ def restore(
 
     What lies in the directory is believed only when the attempt that left it was the last one of this run, on this
     machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
+    Storage may fail for as long as `limit` says, counted from the last byte that came.
     """
-    began = time.monotonic()
-    _sweep(directory)
-    owner = _owner(directory)
-    same_run = owner.get("run") == ledger.base
-    trusted = same_run and owner.get("id") == history.last_id and owner.get("boot") == _boot()
-    if not (trusted or (store is None and same_run)):
-        directory.disown()
-    directory.look()
-    here = directory.finished()
-    write_owner(directory, ledger)
-    if store is None:
-        return Restored(here[-1].path, here[-1].name, "here") if here else Restored(None, None, "nothing")
-    if here and here[-1].stored is None and trusted:
-        return Restored(here[-1].path, here[-1].name, "here, newer than the store")
-    found = persist(lambda: transfer.manifests(store, ledger.base), until, lambda: not proceed())
-    assert isinstance(found, list)
-    for name, prefix in reversed(found):
-        manifest = _manifest(store, prefix, until, proceed, say)
-        if manifest is None:
-            continue
-        local = os.path.join(directory.path, manifest["entry"])
-        if transfer.same(local, manifest):
-            directory.record(manifest["entry"], stored=name)
-            return Restored(local, manifest["entry"], "here, as in the store", time.monotonic() - began)
-        path = _bring(directory, store, name, prefix, manifest, until, proceed, say)
-        if path is not None:
-            return Restored(path, manifest["entry"], "from the store", time.monotonic() - began)
-        ledger.damaged.add(name)
-    if found:
-        say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
-    return Restored(None, None, "nothing")
+    return _Restoring(directory, ledger, history, store, limit, proceed, say).run()
 
 
-def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
-    """Who works in the directory now."""
-    facts = {"run": ledger.base, "attempt": ledger.number, "id": ledger.id, "boot": _boot()}
-    if child is not None:
-        facts["child"], facts["child_began"] = child, process_began(child)
-    path = os.path.join(directory.hidden, "owner.json")
-    with open(f"{path}.part", "w", encoding="utf-8") as file:
-        json.dump(facts, file)
-    os.replace(f"{path}.part", path)
+class _Restoring:
+    def __init__(
+        self,
+        directory: Directory,
+        ledger: Ledger,
+        history: History,
+        store: Store | None,
+        limit: Limit,
+        proceed: Callable[[], bool],
+        say: Callable[[str], None],
+    ) -> None:
+        self.directory, self.ledger, self.history, self.store = directory, ledger, history, store
+        self.limit, self.proceed, self.say = limit, proceed, say
+        self.began = time.monotonic()
+        self._next_beat = 0.0
+        self._same_run = False
+        self.throttle = transfer.unthrottled(proceed, self._moved)
 
+    def run(self) -> Restored:
+        directory, ledger = self.directory, self.ledger
+        before = owner(directory)
+        same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot()
+        self._same_run = same_run
+        fresh = self.history.fresh
+        trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh
+        if same_run and "identity" not in before:
+            directory.adopt_version_1()
+        if not (trusted or (self.store is None and same_run and not fresh)):
+            directory.disown()
+        directory.look()
+        here = directory.finished()
+        write_owner(directory, ledger)
+        self._moved()
+        if self.store is None:
+            return self._here(here, same_boot)
+        if here and here[-1].stored is None and trusted:
+            # Newer than anything the last attempt has stored, and so than anything in the store.
+            ledger.resumed = f"{self.history.last:06d}-~"
+            return self._from(here[-1].path, here[-1].name, "here, newer than the store")
+        return self._stored(self.store)
 
-def orphan(directory: Directory) -> int | None:
-    """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
-    owner = _owner(directory)
-    child = owner.get("child")
-    if owner.get("boot") == _boot() and isinstance(child, int):
-        began = process_began(child)
-        if began is not None and began == owner.get("child_began"):
-            return child
-    return None
+    def _here(self, here: list[Entry], same_boot: bool) -> Restored:
+        """Without a store. After the machine went down, what was not forced to disk may be torn."""
+        doubtful: list[Entry] = []
+        for entry in reversed(here):
+            if same_boot or (entry.total is None and (entry.settled or entry.by_api)):
+                break
+            if entry.total is not None:
+                if self._total(entry) == entry.total:
+                    break
+                self.say(f"{entry.name} is not what it was when it was saved; taking an older one")
+                self.directory.record(entry.name, foreign=True)
+            else:
+                doubtful.append(entry)
+        else:
+            if not doubtful:
+                return Restored(None, None, "nothing")
+            entry = doubtful.pop(0)
+            self.say(f"the machine was started anew before {entry.name} was forced to disk; it may not be whole")
+            return self._from(entry.path, entry.name, "here, not verified")
+        for other in doubtful:
+            self.say(f"the machine was started anew before {other.name} was forced to disk; taking an older one")
+            self.directory.record(other.name, foreign=True)
+        return self._from(entry.path, entry.name, "here")
 
-
-def process_began(pid: int) -> int | None:
-    """When a process began, in clock ticks since boot: with its id, that names it for good. None for a dead one."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[0] == "Z" else int(fields[19])
-
-
-def _bring(
-    directory: Directory,
-    store: Store,
-    name: str,
-    prefix: str,
-    manifest: dict[str, Any],
-    until: float,
-    proceed: Callable[[], bool],
-    say: Callable[[str], None],
-) -> str | None:
-    """A checkpoint from the store at its place, or None when it is not intact there."""
-    temporary = os.path.join(directory.hidden, f"restore-{name}")
-    for attempt in range(_TRIES):
+    def _total(self, entry: Entry) -> str | None:
         try:
+            return transfer.total(snapshot.stock(entry.path), self.throttle)
+        except (OSError, transfer.Vanished, transfer.Refused):
+            return None
 
-            def fetch() -> None:
-                discard(temporary)
-                transfer.download(store, prefix, manifest, temporary, proceed)
+    def _stored(self, store: Store) -> Restored:
+        found: list[tuple[str, str]] = self._persist(lambda: self._listed(store))
+        for name, prefix in reversed(found):
+            manifest = self._manifest(store, prefix)
+            if manifest is None:
+                self.ledger.damaged.add(name)
+                continue
+            local = os.path.join(self.directory.path, manifest.entry)
+            if transfer.same(local, manifest.files, self.throttle):
+                self.directory.record(manifest.entry, stored=name)
+                self.ledger.resumed = name
+                return self._from(local, manifest.entry, "here, as in the store")
+            path = self._bring(store, name, prefix, manifest)
+            if path is not None:
+                self.ledger.resumed = name
+                return self._from(path, manifest.entry, "from the store")
+            self.ledger.damaged.add(name)
+        if found:
+            self.say(f"none of {len(found)} checkpoints in the store is intact; starting from nothing")
+        return Restored(None, None, "nothing")
 
-            persist(fetch, until, lambda: not proceed())
-            return directory.place(temporary, manifest["entry"], stored=name)
-        except transfer.Corrupt as damage:
-            say(f"{damage}; {'reading it again' if attempt + 1 < _TRIES else 'taking an older one'}")
+    def _listed(self, store: Store) -> list[tuple[str, str]]:
+        """The checkpoints in the store. A listing that ends before what the book knows of is not to be believed."""
+        found = transfer.manifests(store, self.ledger.base, self.ledger.since)
+        known = self.history.kept
+        if known is None or self.history.fresh or (attempt_of(known) or 0) < self.ledger.since:
+            return found
+        if not found or found[-1][0] < known:
+            raise StorageError(
+                f"the book knows of the checkpoint {known}, and the store lists "
+                f"{f'none after {found[-1][0]}' if found else 'none'}; if it was removed on purpose, gpuflow-run forget"
+            )
+        return found
+
+    def _bring(self, store: Store, name: str, prefix: str, manifest: Manifest) -> str | None:
+        """A checkpoint from the store at its place, or None when it is not intact there."""
+        temporary = self.directory.temporary(f"restore-{name}")
+        download = transfer.Download(prefix, manifest, temporary)
+        try:
+            for attempt in range(_TRIES):
+                try:
+                    self._persist(lambda: download.fetch(store, self.throttle))
+                    if not self._same_run and self.directory.set_aside(manifest.entry):
+                        self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
+                    return self.directory.place(temporary, manifest.entry, stored=name)
+                except Corrupt as damage:
+                    self._tell_damage(damage, attempt)
         finally:
             discard(temporary)
-    return None
-
-
-def _manifest(
-    store: Store, prefix: str, until: float, proceed: Callable[[], bool], say: Callable[[str], None]
-) -> dict[str, Any] | None:
-    try:
-        found = persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json"), until, lambda: not proceed())
-        assert isinstance(found, dict)
-        return found
-    except transfer.Corrupt as damage:
-        say(f"{damage}; taking an older one")
         return None
 
+    def _manifest(self, store: Store, prefix: str) -> Manifest | None:
+        for attempt in range(_TRIES):
+            try:
+                found: Manifest = self._persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json"))
+                return found
+            except Corrupt as damage:
+                self._tell_damage(damage, attempt)
+        return None
 
-def _sweep(directory: Directory) -> None:
-    """Remove what an attempt that was killed left half done."""
-    for name in sorted(os.listdir(directory.hidden)):
-        if name.startswith(("restore-", "upload-", "replaced-")):
-            discard(os.path.join(directory.hidden, name))
+    def _tell_damage(self, damage: Corrupt, attempt: int) -> None:
+        self.say(f"{damage}; {'reading it again' if attempt + 1 < _TRIES else 'taking an older one'}")
 
+    def _persist(self, action: Callable[[], Any]) -> Any:
+        return persist(action, self.limit, lambda: not self.proceed())
 
-def _owner(directory: Directory) -> dict[str, Any]:
-    try:
-        with open(os.path.join(directory.hidden, "owner.json"), encoding="utf-8") as file:
-            value = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    def _from(self, path: str, name: str, how: str) -> Restored:
+        return Restored(path, name, how, time.monotonic() - self.began)
 
-
-def _boot() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
-            return file.read().strip()
-    except OSError:
-        return "unknown"
+    def _moved(self) -> None:
+        """Something came: storage is not at its end, and a probe may see that we are alive."""
+        self.limit.progress()
+        if time.monotonic() >= self._next_beat:
+            self._next_beat = time.monotonic() + _BEAT
+            self.directory.folder.beat()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
 
+from gpuflow.runtime import attempt_folder, interval, memory, processes
 from gpuflow.runtime import child as children
-from gpuflow.runtime import interval, memory
+from gpuflow.runtime import options as table
+from gpuflow.runtime.attempt_folder import AttemptFolder
 from gpuflow.runtime.child import say
 from gpuflow.runtime.ending import Ending
 from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, RETRYABLE, SUCCEEDED
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from gpuflow.runtime.options import Options
     from gpuflow.runtime.restoring import Restored
     from gpuflow.runtime.store import Store
+
+
+_LEFTOVERS = 1.0
+"""What a command leaves behind when it ends may take this long to end by itself, such as a `tee` that still writes."""
+_OWN = ("CHECKPOINT_DIR", "RESUME_FROM", "ATTEMPT", "INTERRUPTIONS", "OUTPUTS", "GRACE", "DEADLINE", "EVERY", "SYNC")
+"""Variables of another supervisor, or of an image, that this command must not take for its own."""
 
 
 class Stopped(Exception):
@@ -47,42 +54,82 @@ class Running:
         self.directory, self.store = directory, store
         self.ledger, self.history, self.restored = ledger, history, restored
         self.keeper: Keeper | None = None
+        self.folder: AttemptFolder | None = None
+        self.deadline: float | None = None
+        """The moment by which everything must be over, once told to stop."""
+        whole = max(0.2, options.grace - min(1.0, options.grace / 10))
+        reserve = interval.upload_reserve(options.grace, None) if store is not None else min(0.5, whole / 4)
+        self.grace: tuple[float, float] = (max(0.1, whole - reserve), whole)
+        """Seconds from a notice to the program's end, and to the end of everything."""
+        self._program_deadline = 0.0
 
     def run(self) -> Ending:
         """Start it, keep its checkpoints, and say how it ended."""
-        options = self.options
         if children.stop_is_pending():
             raise Stopped()
+        self.folder = self._make_folder()
+        try:
+            return self._run()
+        finally:
+            if self.directory is None and self.folder is not None:
+                from gpuflow.runtime.directory import discard
+
+                discard(self.folder.path)
+
+    def _run(self) -> Ending:
+        options = self.options
         environ = self._variables()
         if self.directory is not None:
             from gpuflow.runtime.keeper import Keeper
 
             self.keeper = Keeper(options, self.directory, self.ledger, self.store, say, children.wake)
             environ["GPUFLOW_EVERY"] = f"{self.keeper.every:.3f}"
-            _clear_stop(self.directory)
             self.keeper.start()
+        if self.folder is not None:
+            self.folder.beat()
         kills = memory.oom_kills()
         try:
             child = children.Child(options.command, environ)
-        except (FileNotFoundError, PermissionError, NotADirectoryError) as refusal:
-            return Ending(FINAL, f"the command cannot be started: {options.command[0]}: {refusal.strerror}", 127)
+        except OSError as refusal:
+            from gpuflow.runtime import diagnosis
+
+            self._finish_keeper()
+            return diagnosis.cannot_start(options.command[0], refusal)
+        try:
+            return self._follow(child, kills)
+        except BaseException:
+            # Whatever went wrong: the program does not outlive it.
+            child.end(0.0)
+            raise
+
+    def _follow(self, child: children.Child, kills: int) -> Ending:
+        options = self.options
         if self.keeper is not None and self.directory is not None:
             from gpuflow.runtime import restoring
 
             restoring.write_owner(self.directory, self.ledger, child.pid if child.own_group else None)
-        told = self._supervise(child)
+        self._supervise(child)
+        told = self.deadline is not None
+        if self.deadline is None:
+            ended, left = child.end(_LEFTOVERS)
+        else:
+            now = time.monotonic()
+            ended, left = child.end(min(_LEFTOVERS, self._program_deadline - now), max(0.2, self.deadline - now))
+        if left:
+            say(f"these cannot be ended, not even by SIGKILL: {processes.spoken(left)}")
+        elif ended and not told:
+            say(f"ended what the command left behind: {processes.spoken(ended)}")
         child.drain()
+        self._finish_keeper()
+        if self.keeper is not None and self.keeper.lost is not None:
+            return Ending(INTERRUPTED, self.keeper.lost, child.code, until=self.deadline)
+        if told:
+            how = f"ended with {child.code}" if child.code is not None else "did not end in time, not even by SIGKILL"
+            return Ending(INTERRUPTED, f"told to stop; the command {how}", child.code, until=self.deadline)
         assert child.code is not None
-        if self.keeper is not None:
-            if told is None:
-                self.keeper.finish(time.monotonic() + options.storage_timeout)
-            else:
-                self.keeper.finish(told)
-            self._await_keeper(self.keeper, told)
-            if self.keeper.lost is not None:
-                return Ending(INTERRUPTED, self.keeper.lost, child.code)
-        if told is not None:
-            return Ending(INTERRUPTED, f"told to stop; the command ended with {child.code}", child.code)
+        if self.folder is not None and self.folder.said_stopped():
+            why = f"the command was told to stop, but not by its supervisor; it left early with {child.code}"
+            return Ending(INTERRUPTED, why, child.code)
         if child.code == 0:
             return Ending(SUCCEEDED, "the command ended well", 0)
         from gpuflow.runtime import diagnosis
@@ -94,92 +141,108 @@ class Running:
         outcome = RETRYABLE if guessed and options.failures is None else verdict.outcome
         return Ending(outcome, f"exit code {child.code}: {verdict.because}", child.code, by_itself=True)
 
-    def _supervise(self, child: children.Child) -> float | None:
-        """Until the program has ended. Returns the moment by which everything must be over, once told to stop."""
-        options = self.options
-        deadline: float | None = None
-        killed = False
-        while child.code is None or (deadline is not None and not killed and child.group_lives()):
-            if self.keeper is not None and self.keeper.lost is not None and deadline is None:
+    def _supervise(self, child: children.Child) -> None:
+        """Until the program has ended. Once told to stop, `deadline` says so."""
+        killed: float | None = None
+        while child.code is None or (self.deadline is not None and killed is None and child.group_lives()):
+            if self.keeper is not None and self.keeper.lost is not None and self.deadline is None:
                 say(f"{self.keeper.lost}; ending the command")
-                deadline = self._tell(child)
+                self._tell(child)
             limit = 3600.0
-            if deadline is not None:
-                uploads = self.keeper is not None and self.keeper.store is not None
-                known = self.keeper.upload_seconds if self.keeper is not None else None
-                reserve = interval.upload_reserve(options.grace, known) if uploads else 0.5
-                limit = deadline - reserve - time.monotonic()
-                if limit <= 0 and not killed:
+            if self.deadline is not None:
+                limit = self._program_deadline - time.monotonic()
+                if limit <= 0 and killed is None:
                     child.send(signal.SIGKILL)
-                    killed = True
-                    limit = 5.0
+                    killed = time.monotonic()
+                if killed is not None:
+                    limit = max(killed + 0.5, self.deadline) - time.monotonic()
+                    if limit <= 0:
+                        return  # it waits in the kernel; the end must still be written
+                elif child.remind(last=limit <= min(2.0, self.grace[0] / 10)):
+                    limit = min(limit, 0.1)
             if child.code is None:
                 heard = child.wait(limit)
             else:
-                # The first process of the group is gone; the rest may still be saving.
+                # The command itself is gone; those it started may still be saving.
                 heard = None
                 time.sleep(0.05)
                 child.reap()
-            if heard is not None and deadline is None:
-                deadline = self._tell(child)
-            elif heard == signal.SIGINT and not killed:
+            if heard is not None and self.deadline is None:
+                self._tell(child)
+            elif heard == signal.SIGINT and killed is None:
                 child.send(signal.SIGKILL)
-                killed = True
-        return deadline
+                killed = time.monotonic()
 
-    def _tell(self, child: children.Child) -> float:
+    def _tell(self, child: children.Child) -> None:
         """Tell the program to stop, and the keeper that there is no more time than this."""
-        grace: float = self.options.grace
-        deadline = time.monotonic() + max(0.2, grace - min(1.0, grace / 10))
-        if self.directory is not None:
-            _write_stop(self.directory, deadline)
+        now = time.monotonic()
+        self._program_deadline = now + self.grace[0]
+        self.deadline = now + self.grace[1]
+        if self.folder is not None:
+            try:
+                self.folder.write_stop(self._program_deadline)
+            except OSError as refusal:
+                say(f"cannot write {self.folder.stop}: {refusal}")
         child.send(signal.SIGTERM)
         if self.keeper is not None:
-            self.keeper.hurry(deadline)
-        return deadline
+            self.keeper.hurry(self.deadline)
 
-    def _await_keeper(self, keeper: Keeper, told: float | None) -> None:
+    def _finish_keeper(self) -> None:
         """The last upload. A stop that comes meanwhile shortens it."""
+        keeper = self.keeper
+        if keeper is None:
+            return
+        keeper.finish(self.deadline)
         while keeper.busy:
-            if told is None and children.stop_is_pending():
-                told = time.monotonic() + self.options.grace - min(1.0, self.options.grace / 10)
-                keeper.finish(told)
-            if told is not None and time.monotonic() > told + 0.5:
+            if self.deadline is None and children.stop_is_pending():
+                self.deadline = time.monotonic() + self.grace[1]
+                keeper.finish(self.deadline)
+            if self.deadline is not None and time.monotonic() > self.deadline + 0.5:
                 return
             time.sleep(0.01)
 
+    def _make_folder(self) -> AttemptFolder | None:
+        """The attempt's own folder: in the checkpoint directory, else in the first temporary place that can be had."""
+        if self.directory is not None:
+            self.directory.folder.prepare()
+            return self.directory.folder
+        roots = (self.environ.get("TMPDIR") or "/tmp", "/dev/shm", self.outputs_dir)
+        places = [os.path.join(root, f"gpuflow-attempt-{self.ledger.id}") for root in roots]
+        for place in places:
+            try:
+                os.makedirs(place, mode=0o700)
+                folder = AttemptFolder(place)
+                folder.prepare()
+                return folder
+            except OSError as refusal:
+                trouble = str(refusal)
+        say(f"no folder can be made to tell the command to stop: {trouble}; it is told by signal only")
+        return None
+
     def _variables(self) -> dict[str, str]:
         options = self.options
-        environ = {key: value for key, value in self.environ.items() if key != "GPUFLOW_RESUME_FROM"}
+        # What one supervisor is told is not for another one inside its command.
+        mine = {*(f"GPUFLOW_{name}" for name in _OWN), attempt_folder.VARIABLE}
+        environ = {
+            key: value
+            for key, value in self.environ.items()
+            if key not in mine and not key.startswith(table.VARIABLE_PREFIX)
+        }
         environ["GPUFLOW_ATTEMPT"] = str(self.ledger.number)
         environ["GPUFLOW_INTERRUPTIONS"] = str(self.history.counts.interruptions)
         environ["GPUFLOW_OUTPUTS"] = os.path.abspath(self.outputs_dir)
-        reserve = interval.upload_reserve(options.grace, None) if self.store is not None else 0.5
-        environ["GPUFLOW_GRACE"] = f"{max(0.1, options.grace - reserve):g}"
-        environ.pop("GPUFLOW_DEADLINE", None)
+        environ["GPUFLOW_GRACE"] = f"{self.grace[0]:.3f}"
+        if self.folder is not None:
+            environ[attempt_folder.VARIABLE] = self.folder.stop
+        family = table.family(options, self.ledger.base)
+        environ[processes.VARIABLE] = processes.mark(family, self.ledger.id, self.environ)
         if options.timeout is not None:
             environ["GPUFLOW_DEADLINE"] = f"{time.time() + options.timeout:.0f}"
-        if options.checkpoint_dir:
-            environ["GPUFLOW_CHECKPOINT_DIR"] = os.path.abspath(options.checkpoint_dir)
+        if self.directory is not None:
+            environ["GPUFLOW_CHECKPOINT_DIR"] = self.directory.path
             environ["GPUFLOW_SYNC"] = "0" if self.store is not None else "1"
         if self.restored is not None and self.restored.path is not None:
             environ["GPUFLOW_RESUME_FROM"] = self.restored.path
             if options.resume_env:
                 environ[options.resume_env] = self.restored.path
         return environ
-
-
-def _write_stop(directory: Directory, deadline: float) -> None:
-    """For processes that do not get the signal, such as the workers of a launcher."""
-    path = os.path.join(directory.hidden, "stop")
-    try:
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
-            file.write(f"{deadline:.3f}\n")
-        os.replace(f"{path}.part", path)
-    except OSError as refusal:
-        say(f"cannot write {path}: {refusal}")
-
-
-def _clear_stop(directory: Directory) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(os.path.join(directory.hidden, "stop"))

@@ -9,26 +9,36 @@
             if ckpt.interrupted:
                 break
 
-Works the same without the supervisor, so that a script can be tried on a desk.
+Works the same without the supervisor, so that a script can be tried on a desk. Several processes of one training ask
+`gpuflow.runtime.elastic.agree` instead, so that all of them save and stop at the same step.
+
+A regular checkpoint, one that `due()` asked for, that the disk refuses (full, over quota, broken) is said on standard
+error and tried again later: the training is worth more than one of its checkpoints, the one before is still there, and
+a store that fails does not end the training either. A save that nobody asked for is the program's own wish, perhaps its
+result: that one raises. Errors that are not the disk's always raise, from the background at the next `due()`.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
+from gpuflow.runtime import attempt_folder, disk
 from gpuflow.runtime.directory import MARKER, Directory, discard
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import FrameType, TracebackType
     from typing import Any
 
 PREFIX = "checkpoint-"
 _GLANCE = 1.0
+_FIRST_PAUSE = 10.0
+"""Seconds until a save that the disk refused is tried again; twice as long each time, up to the interval."""
 
 
 def checkpointing(directory: str | None = None, *, every: float | None = None, keep: int = 2) -> Checkpointing:
@@ -42,27 +52,43 @@ class Checkpointing:
     def __init__(self, directory: str | None = None, *, every: float | None = None, keep: int = 2) -> None:
         where = os.environ.get("GPUFLOW_CHECKPOINT_DIR") or directory or "checkpoints"
         self.supervised = "GPUFLOW_CHECKPOINT_DIR" in os.environ
-        self.directory = Directory(where, MARKER)
+        self.directory = Directory.of_program(where, os.environ.get(attempt_folder.VARIABLE), MARKER)
         self.directory.prepare()
+        self.word = attempt_folder.of_program(os.environ, self.directory.hidden)
+        self.word.prepare()
+        if keep < 1:
+            raise ValueError(f"keep={keep}: at least one checkpoint must stay")
         self.keep = keep
         self.attempt = int(os.environ.get("GPUFLOW_ATTEMPT", "1"))
         self.save_seconds: float | None = None
+        self.of_each_rank: dict[str, Callable[[], Any]] = {}
+        """What every rank has of its own and a checkpoint must hold; `elastic.agree` gathers it when a save is due."""
+        self.gathered: list[dict[str, Any]] | None = None
         self._every = every if every is not None else float(os.environ.get("GPUFLOW_EVERY", "600"))
         self._fixed = every is not None
         self._grace = float(os.environ.get("GPUFLOW_GRACE", "30"))
         # Without a store, the directory itself must survive the machine.
         self._sync = os.environ.get("GPUFLOW_SYNC", "1") == "1"
         self._last_save = self._last_glance = time.monotonic()
-        self._told: float | None = None
+        self._asked = self._asked_on_notice = False
+        self._refusals, self._not_before = 0, 0.0
+        self._told = False
+        self._heard = 0.0
+        self._deadline: float | None = None
+        self._has_stop_file = attempt_folder.VARIABLE in os.environ
+        if not self._has_stop_file:
+            self._sweep()
         self._saved_since_told = False
+        self._said_stopped = False
         self._previous: Any = None
         self._installed = False
         self._background: threading.Thread | None = None
+        self._began = 0.0
         self._failure: BaseException | None = None
 
     def __enter__(self) -> Checkpointing:
         self.listen()
-        self._beat()
+        self.word.beat()
         return self
 
     def __exit__(
@@ -71,16 +97,22 @@ class Checkpointing:
         try:
             self.wait()
         finally:
+            self.word.unlisten()
             if self._installed:
                 signal.signal(signal.SIGTERM, self._previous or signal.SIG_DFL)
                 self._installed = False
 
     def listen(self) -> None:
-        """Hear SIGTERM, also after a framework has put its own handler in the way."""
-        if threading.current_thread() is threading.main_thread():
-            replaced = signal.signal(signal.SIGTERM, self._hear)
-            if not self._installed:
-                self._previous, self._installed = replaced, True
+        """Hear SIGTERM, also after a framework has put its own handler in the way, and say that this process does."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        replaced = signal.signal(signal.SIGTERM, self._hear)
+        if not self._installed:
+            self._previous, self._installed = replaced, True
+        try:
+            self.word.listen()
+        except OSError as error:
+            say(f"the supervisor is not told that this process listens: {error}")
 
     @property
     def resume_from(self) -> str | None:
@@ -94,21 +126,67 @@ class Checkpointing:
     @property
     def interrupted(self) -> bool:
         """Whether the program was told to stop. Save if `due()`, then leave."""
+        if self.time_left() is None:
+            return False
+        if not self._said_stopped:
+            self._said_stopped = True
+            try:
+                self.word.say_stopped()
+            except OSError as error:
+                say(f"the supervisor is not told that this program leaves early: {error}")
+        return True
+
+    def time_left(self) -> float | None:
+        """Seconds until the grace ends, None as long as nobody said to stop."""
         self._glance()
-        return self._told is not None
+        if not self._told:
+            return None
+        if self._deadline is None and self._has_stop_file:
+            self._deadline = self.word.read_stop()
+        deadline = self._heard + self._grace if self._deadline is None else self._deadline
+        return deadline - time.monotonic()
+
+    def tell(self, left: float) -> None:
+        """Another rank was told to stop, and has `left` seconds."""
+        mine = self.time_left()
+        self._told = True
+        self._deadline = time.monotonic() + (left if mine is None else min(left, mine))
 
     def due(self) -> bool:
-        """Whether to save now: the interval has passed, or this is the last chance and a save still fits."""
-        self._glance()
-        if self._told is not None:
-            left = self._told + self._grace - time.monotonic()
-            return not self._saved_since_told and left > (self.save_seconds or 0.0)
-        return time.monotonic() - self._last_save >= self._every
+        """Whether to save now: the interval has passed, or this is the last chance and a save still fits.
 
-    def save(self, write: Callable[[str], object], name: str | None = None) -> str:
-        """Let `write(path)` write a file or a directory, then make it a finished checkpoint. Its path."""
+        Ask it where the state is whole: after an optimizer step, not in the middle of an accumulation of gradients.
+        Raises what went wrong in the background since.
+        """
+        self._raise_failure()
+        left, now = self.time_left(), time.monotonic()
+        if left is not None:
+            takes = self.save_seconds or 0.0
+            if self._running():
+                # The one on its way is finished first.
+                takes += max(0.0, self._began + takes - now)
+            self._asked = not self._saved_since_told and left > takes
+        else:
+            late = now - self._last_save >= self._every and now >= self._not_before
+            self._asked = late and not self._running()
+        self._asked_on_notice = self._told
+        return self._asked
+
+    def save(self, write: Callable[[str], object], name: str | None = None) -> str | None:
+        """Let `write(path)` write a file or a directory, then make it a finished checkpoint.
+
+        Its path; None when `due()` asked for it and the disk refused it, which is said on standard error.
+        """
         self.wait()
-        return self._write(write, name or self._next_name(), time.monotonic())
+        asked, self._asked = self._asked, False
+        chosen = name or self._next_name()
+        try:
+            return self._write(write, chosen, time.monotonic())
+        except OSError as error:
+            if not (asked and disk.refused(error)):
+                raise
+            self._put_off(chosen, error)
+            return None
 
     def save_in_background(
         self, write: Callable[[str], object], name: str | None = None, *, stall: float = 0.0
@@ -118,57 +196,117 @@ class Checkpointing:
         `stall` is how long the program stood still to make that data; the interval is chosen by it.
         """
         self.wait()
-        chosen, began = name or self._next_name(), time.monotonic()
-        self._last_save = began
-        self._saved_since_told = self._told is not None
+        asked, self._asked = self._asked, False
+        before, chosen, began = self._last_save, name or self._next_name(), time.monotonic()
+        self._last_save = self._began = began
+        self._saved_since_told = self._told
 
         def work() -> None:
             try:
                 self._write(write, chosen, began, stall)
-            except BaseException as failure:
-                self._failure = failure
+            except BaseException as error:
+                self._last_save, self._saved_since_told = before, False
+                if asked and disk.refused(error):
+                    self._put_off(chosen, error)
+                else:
+                    say(f"checkpoint {chosen} failed: {error!r}")
+                    self._failure = error
 
         self._background = threading.Thread(target=work, name="checkpoint")
         self._background.start()
 
-    def finish(self, folder: str) -> None:
-        """Mark a directory that was written in place, by someone else's code, as a finished checkpoint."""
-        with open(os.path.join(folder, self.directory.marker), "w", encoding="ascii"):
-            pass
-        self._last_save = time.monotonic()
-        self._saved_since_told = self._told is not None
-        self.directory.record(os.path.basename(folder))
+    def finish(self, folder: str, *, seconds: float | None = None, protect: Iterable[str] = ()) -> None:
+        """Mark a directory that was written in place, by someone else's code, as a finished checkpoint.
+
+        `seconds` is how long the program stood still for it. Older ones beyond `keep` are removed, but none of those
+        in `protect`.
+        """
+        name = os.path.basename(os.path.normpath(folder))
+        if os.path.realpath(os.path.dirname(os.path.abspath(folder))) != os.path.realpath(self.directory.path):
+            raise ValueError(
+                f"{folder} does not lie in the checkpoint directory {self.directory.path}: nothing would be kept of it"
+            )
+        asked, self._asked = self._asked, False
+        try:
+            self._mark(folder)
+        except OSError as error:
+            discard(os.path.join(folder, self.directory.marker))
+            if not (asked and disk.refused(error)):
+                raise
+            self._put_off(name, error)
+            return
+        self._written(name, seconds, seconds, self._asked_on_notice)
+        self._prune(protect)
+
+    def reopen(self, folder: str) -> None:
+        """Say that a finished directory is going to be written again: until `finish` it is not one."""
+        discard(os.path.join(folder, self.directory.marker))
 
     def wait(self) -> None:
         """Until a save in the background is finished; raises what went wrong there."""
         if self._background is not None:
             self._background.join()
             self._background = None
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
 
+    def _running(self) -> bool:
+        return self._background is not None and self._background.is_alive()
+
+    def _put_off(self, name: str, error: BaseException) -> None:
+        """The disk refused a regular checkpoint: say so and try again later."""
+        pause = min(_FIRST_PAUSE * 2**self._refusals, max(_FIRST_PAUSE, self._every))
+        self._refusals += 1
+        self._not_before = time.monotonic() + pause
+        say(f"checkpoint {name} could not be written: {error}; the program goes on, the next try is in {pause:.0f} s")
+
+    def _mark(self, folder: str) -> None:
+        """The marker, after everything else is on disk."""
+        if self._sync:
+            disk.sync(folder)
+        marker = os.path.join(folder, self.directory.marker)
+        with open(marker, "w", encoding="ascii"):
+            pass
+        if self._sync:
+            for path in (marker, folder, self.directory.path):
+                disk.sync_one(path)
+
     def _write(self, write: Callable[[str], object], name: str, began: float, stall: float | None = None) -> str:
-        told = self._told is not None
-        temporary = os.path.join(self.directory.path, f".{name}.{os.getpid()}")
+        told = self._told
+        temporary = self.directory.temporary(f"{name}.{os.getpid()}.part")
         discard(temporary)
+        path = os.path.join(self.directory.path, name)
         try:
             write(temporary)
             if self._sync:
-                _sync(temporary)
-            path = os.path.join(self.directory.path, name)
+                disk.sync(temporary)
             if os.path.isdir(path):
                 discard(path)
             os.replace(temporary, path)
+            if self._sync:
+                disk.sync_one(self.directory.path)
         finally:
             discard(temporary)
         took = time.monotonic() - began
-        self.save_seconds = took
-        self._last_save = time.monotonic()
-        self._saved_since_told = self._saved_since_told or told
-        self.directory.record(name, by="api", stall_seconds=round(took if stall is None else stall, 4))
+        self._written(name, took, took if stall is None else stall, told)
         self._prune()
         return path
+
+    def _written(self, name: str, took: float | None, stall: float | None, told: bool) -> None:
+        """A new finished checkpoint; `told` when it was begun after the notice, and is the last one."""
+        if took is not None:
+            self.save_seconds = took
+        self._last_save = time.monotonic()
+        self._saved_since_told = self._saved_since_told or told
+        self._refusals, self._not_before = 0, 0.0
+        facts: dict[str, Any] = {} if stall is None else {"stall_seconds": round(stall, 4)}
+        self.directory.record(name, by="api", **facts)
+        while self.directory.remarks:
+            say(self.directory.remarks.pop(0))
 
     def _next_name(self) -> str:
         numbers = [
@@ -178,58 +316,42 @@ class Checkpointing:
         ]
         return f"{PREFIX}{1 + max(numbers, default=0):08d}"
 
-    def _prune(self) -> None:
+    def _prune(self, protect: Iterable[str] = ()) -> None:
         """Keep the newest few here; the store keeps its own."""
+        spared = {os.path.realpath(path) for path in protect}
         own = [entry for entry in self.directory.finished() if entry.by_api or entry.name.startswith(PREFIX)]
         for entry in own[: -self.keep]:
-            discard(entry.path)
+            if os.path.realpath(entry.path) not in spared:
+                discard(entry.path)
+
+    def _sweep(self) -> None:
+        """At a desk nobody else clears what a killed program left half-written; with a supervisor, that does."""
+        for name in os.listdir(self.directory.attempt_folder):
+            pid = name[: -len(".part")].rpartition(".")[2] if name.endswith(".part") else ""
+            if pid.isdigit() and attempt_folder.process_began(int(pid)) is None:
+                discard(self.directory.temporary(name))
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
-        if self._told is None:
-            self._told = time.monotonic()
+        # A signal comes at any point of the program: no file is touched here.
+        if not self._told:
+            self._heard = time.monotonic()
+            self._told = True
 
     def _glance(self) -> None:
         """Once a second: a sign of life, the interval now in force, and whether to stop."""
-        if time.monotonic() - self._last_glance < _GLANCE:
+        now = time.monotonic()
+        if now - self._last_glance < _GLANCE:
             return
-        self._last_glance = time.monotonic()
-        self._beat()
-        if not self._fixed:
-            try:
-                with open(os.path.join(self.directory.hidden, "interval"), encoding="ascii") as file:
-                    self._every = float(file.read())
-            except (OSError, ValueError):
-                pass
-        if self.supervised and os.path.exists(os.path.join(self.directory.hidden, "stop")):
-            self._stop()
-
-    def _beat(self) -> None:
-        try:
-            with open(os.path.join(self.directory.hidden, "heartbeat"), "w", encoding="ascii"):
-                pass
-        except OSError:
-            pass
+        self._last_glance = now
+        self.word.beat()
+        every = None if self._fixed else self.word.read_interval()
+        if every is not None:
+            self._every = every
+        if self._has_stop_file and self._deadline is None:
+            self._deadline = self.word.read_stop()
+            self._told = self._told or self._deadline is not None
 
 
-def _sync(path: str) -> None:
-    """Files on disk for good before their name says that they are finished."""
-    if not os.path.isdir(path):
-        _sync_one(path)
-        return
-    for folder, _, names in os.walk(path):
-        for name in names:
-            _sync_one(os.path.join(folder, name))
-        _sync_one(folder)
-
-
-def _sync_one(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+def say(sentence: str) -> None:
+    """One line for whoever reads the program's log."""
+    print(f"gpuflow: {sentence}", file=sys.stderr, flush=True)

@@ -1,20 +1,31 @@
 """Where state is kept: a directory, or an object store through fsspec. Keys are relative, with `/` between parts.
 
-Both make the same three promises, and the rest of the runtime relies on nothing else: `write` and `put` appear whole
-or not at all, `create` succeeds for one caller only (where the store can say so), and `names` is sorted by us.
+Both make the same promises, and the rest of the runtime relies on nothing else: `write` and `put` appear whole or not
+at all, `create` succeeds for one caller only (where the store can say so: it is probed), and `names` lists all there
+is, sorted by us, or fails. docs/reference/store.md says what each kind of store must be able to do.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import threading
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
 
 CHUNK = 1 << 20
+_PART = ".part-"
+_GLANCE = 0.2
+"""How often a wait looks whether it is still wanted."""
+_NO_LINKS = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV, errno.EINVAL, errno.EACCES}
+)
+"""What `link` says where there are no hard links. Anything else is trouble."""
 
 
 class StorageError(Exception):
@@ -23,6 +34,13 @@ class StorageError(Exception):
 
 class Store:
     """What a store can do."""
+
+    conditional: bool | None = None
+    """Whether `create` keeps its promise; None until it was probed."""
+    sure = True
+    """False when a probe proves little: a mount may promise for its own machine what the store does not keep."""
+    streams = 1
+    """How many puts at once are worth it, and fit in memory."""
 
     def read(self, key: str) -> bytes:
         """The bytes under a key; FileNotFoundError when there are none."""
@@ -49,12 +67,33 @@ class Store:
         raise NotImplementedError
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove objects; those that are not there are no error."""
+        """Remove objects, manifests before all others; those that are not there are no error."""
         raise NotImplementedError
+
+    def probe(self, key: str) -> bool:
+        """Whether `create` keeps its promise: the same object twice, and the second is refused. Sets `conditional`."""
+        self.create(key, b"1\n")
+        second = self.create(key, b"2\n")
+        self.conditional = not second and self.sure and self.read(key) == b"1\n"
+        self.delete([key])
+        return self.conditional
+
+    def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
+        """Put many large objects, several at once. All of them last when this returns; on an error, some may."""
+        in_parallel(lambda item: self.put(*item), items, self.streams)
+
+    def clear_uploads(self, prefix: str) -> None:
+        """Free what writers that were killed left below a prefix, where it is not listed."""
+
+    def url(self, key: str) -> str:
+        """Where others find an object."""
+        return key
 
 
 class Folder(Store):
     """A directory: a mounted claim, or a local disk. What need not outlive the machine is not forced to disk."""
+
+    streams = 4
 
     def __init__(self, root: str, *, lasting: bool = True) -> None:
         self.root, self.lasting = os.path.abspath(root), lasting
@@ -79,7 +118,9 @@ class Folder(Store):
                 os.link(part, path)
             except FileExistsError:
                 return False
-            except OSError:
+            except OSError as refusal:
+                if refusal.errno not in _NO_LINKS:
+                    raise
                 return self._create_without_links(path, data)
             finally:
                 _remove(part)
@@ -92,10 +133,46 @@ class Folder(Store):
         path = self._path(key)
         try:
             part = self._part(path, chunks)
-            os.replace(part, path)
+            _replace(part, path)
             self._sync(path)
         except OSError as refusal:
             raise StorageError(str(refusal)) from refusal
+
+    def probe(self, key: str) -> bool:
+        # What is removed at once need not be forced to disk.
+        lasting, self.lasting = self.lasting, False
+        try:
+            return super().probe(key)
+        finally:
+            self.lasting = lasting
+
+    def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
+        """One flush at the end instead of one for each file."""
+        written: list[str] = []
+
+        def put(item: tuple[str, Iterable[bytes], int]) -> None:
+            path = self._path(item[0])
+            try:
+                _replace(self._part(path, item[1], lasting=False), path)
+            except OSError as refusal:
+                raise StorageError(str(refusal)) from refusal
+            written.append(path)
+
+        in_parallel(put, items, self.streams)
+        if self.lasting and written:
+            try:
+                _flush(self.root, written)
+            except OSError as refusal:
+                raise StorageError(str(refusal)) from refusal
+
+    def clear_uploads(self, prefix: str) -> None:
+        for path in self._walk(prefix):
+            if os.path.basename(path).startswith(_PART):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+
+    def url(self, key: str) -> str:
+        return self._path(key)
 
     def chunks(self, key: str) -> Iterator[bytes]:
         try:
@@ -111,26 +188,33 @@ class Folder(Store):
             raise StorageError(str(refusal)) from refusal
 
     def names(self, prefix: str) -> list[tuple[str, int]]:
-        top = self._path(prefix)
         found = []
-        try:
-            for folder, folders, files in os.walk(top):
-                folders.sort()
-                for name in files:
-                    if name.startswith(".part-"):
-                        continue
-                    path = os.path.join(folder, name)
-                    try:
-                        found.append((os.path.relpath(path, self.root).replace(os.sep, "/"), os.stat(path).st_size))
-                    except FileNotFoundError:
-                        continue
-        except OSError as refusal:
-            raise StorageError(str(refusal)) from refusal
+        for path in self._walk(prefix):
+            if os.path.basename(path).startswith(_PART):
+                continue
+            try:
+                found.append((os.path.relpath(path, self.root).replace(os.sep, "/"), os.stat(path).st_size))
+            except FileNotFoundError:
+                continue
+            except OSError as refusal:
+                raise StorageError(str(refusal)) from refusal
         return sorted(found)
+
+    def _walk(self, prefix: str) -> Iterator[str]:
+        """Every file below a prefix. A folder that cannot be read is an error: nothing seen is not nothing there."""
+
+        def fail(refusal: OSError) -> None:
+            if not isinstance(refusal, (FileNotFoundError, NotADirectoryError)):
+                raise StorageError(f"the listing failed: {refusal}") from refusal
+
+        for folder, folders, files in os.walk(self._path(prefix), onerror=fail):
+            folders.sort()
+            for name in files:
+                yield os.path.join(folder, name)
 
     def delete(self, keys: Iterable[str]) -> None:
         folders = set()
-        for key in keys:
+        for key in sorted(keys, key=is_no_manifest):
             path = self._path(key)
             try:
                 _remove(path)
@@ -143,17 +227,17 @@ class Folder(Store):
     def _path(self, key: str) -> str:
         return os.path.join(self.root, *[part for part in key.split("/") if part])
 
-    def _part(self, path: str, chunks: Iterable[bytes]) -> str:
+    def _part(self, path: str, chunks: Iterable[bytes], *, lasting: bool = True) -> str:
         """The bytes beside their place, on disk for good; nothing stays behind when that fails."""
+        part = os.path.join(os.path.dirname(path), f"{_PART}{os.getpid()}-{os.urandom(4).hex()}")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        part = os.path.join(os.path.dirname(path), f".part-{os.getpid()}-{os.urandom(4).hex()}")
         try:
             with open(part, "wb", buffering=0) as file:
                 for data in chunks:
                     view = memoryview(data)
                     while view:
                         view = view[file.write(view) :]
-                if self.lasting:
+                if self.lasting and lasting:
                     os.fsync(file.fileno())
         except BaseException:
             _remove(part)
@@ -165,12 +249,23 @@ class Folder(Store):
             _sync_directory(os.path.dirname(path))
 
     def _create_without_links(self, path: str, data: bytes) -> bool:
+        """Where there are no hard links (SMB, some FUSE). A kill in the middle leaves a torn object; they know."""
+        self.sure = False
         try:
-            with open(path, "xb", buffering=0) as file:
-                file.write(data)
-                os.fsync(file.fileno())
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:
             return False
+        try:
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(handle, view) :]
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        except OSError:
+            _remove(path)
+            raise
         return True
 
     def _drop_empty(self, folder: str) -> None:
@@ -194,24 +289,134 @@ def open_store(where: str) -> Store:
     return Remote(where)
 
 
+class Limit:
+    """How long storage may fail, counted from the last progress: a long transfer that moves is not in trouble."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.last = time.monotonic()
+
+    def progress(self) -> None:
+        self.last = time.monotonic()
+
+    @property
+    def until(self) -> float:
+        return self.last + self.seconds
+
+
 def persist(
     action: Callable[[], object],
-    until: float,
+    until: float | Limit,
     give_up: Callable[[], bool] = lambda: False,
     *,
     first_wait: float = 0.1,
     longest_wait: float = 5.0,
 ) -> object:
-    """Do it, and on a storage error again with growing waits, until a moment on the monotonic clock."""
-    wait = first_wait
+    """Do it, and on a storage error again with growing waits, until a moment on the monotonic clock or a limit."""
+    wait, last = first_wait, until.last if isinstance(until, Limit) else 0.0
     while True:
         try:
-            return action()
+            done = action()
+            if isinstance(until, Limit):
+                until.progress()
+            return done
         except StorageError:
-            if give_up() or time.monotonic() + wait >= until:
+            if isinstance(until, Limit) and until.last != last:
+                wait, last = first_wait, until.last
+            over = until.until if isinstance(until, Limit) else until
+            if give_up() or time.monotonic() + wait >= over:
                 raise
-        time.sleep(wait)
+            left = wait
+            while left > 0:
+                time.sleep(min(_GLANCE, left))
+                left -= _GLANCE
+                if give_up():
+                    raise
         wait = min(2 * wait, longest_wait)
+
+
+def in_parallel(action: Callable[[Any], None], items: Iterable[Any], streams: int) -> None:
+    """Each item once, at most `streams` at a time. The first error is raised, after the others have stopped."""
+    rest = iter(items)
+    if streams <= 1:
+        for item in rest:
+            action(item)
+        return
+    lock = threading.Lock()
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        while True:
+            with lock:
+                # The list of items may be made while it is read, and break off.
+                try:
+                    item = None if errors else next(rest, None)
+                except BaseException as error:
+                    errors.append(error)
+                    return
+            if item is None:
+                return
+            try:
+                action(item)
+            except BaseException as error:
+                with lock:
+                    errors.append(error)
+                return
+
+    threads = [threading.Thread(target=work, name=f"put-{index}", daemon=True) for index in range(streams)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def is_no_manifest(key: str) -> bool:
+    """What sorts manifests to the front: without its manifest nothing is half there."""
+    return not key.endswith("/manifest.json")
+
+
+def _replace(part: str, path: str) -> None:
+    try:
+        os.replace(part, path)
+    except OSError:
+        _remove(part)
+        raise
+
+
+def _flush(root: str, written: list[str]) -> None:
+    """All files of a file system to disk at once where the system can; else one after the other."""
+    if len(written) > 4 and _sync_file_system(root):
+        return
+    for path in written:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    for folder in {os.path.dirname(path) for path in written}:
+        _sync_directory(folder)
+
+
+def _sync_file_system(path: str) -> bool:
+    import ctypes
+
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        syncfs = library.syncfs
+    except (OSError, AttributeError):
+        return False
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        if syncfs(handle) == 0:
+            return True
+        number = ctypes.get_errno()
+        if number in (errno.ENOSYS, errno.EINVAL):
+            return False
+        raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(handle)
 
 
 def _remove(path: str) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 
 from gpuflow.runtime import child as children
-from gpuflow.runtime import identity, units
+from gpuflow.runtime import identity, orphans, records, units
+from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ending import Ending, exit_code
-from gpuflow.runtime.ledger import History, Ledger, Lost
+from gpuflow.runtime.ledger import Counts, History, Ledger, Lost
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outcomes import (
     EXIT_FINAL,
@@ -22,16 +22,20 @@ from gpuflow.runtime.outcomes import (
     RETRYABLE,
     SUCCEEDED,
 )
+from gpuflow.runtime.owner import Occupancy
+from gpuflow.runtime.records import Corrupt, Success, UnknownFormat
 from gpuflow.runtime.running import Running, Stopped
-from gpuflow.runtime.store import Folder, StorageError, Store, open_store, persist
+from gpuflow.runtime.store import Folder, Limit, StorageError, Store, open_store, persist
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from gpuflow.runtime.keeper import Keeper
     from gpuflow.runtime.options import Options
+    from gpuflow.runtime.outputs import Output
+    from gpuflow.runtime.records import Kept
     from gpuflow.runtime.restoring import Restored
 
 
@@ -42,11 +46,13 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
     try:
         return attempt.run()
     except Stopped:
-        return attempt.close(Ending(INTERRUPTED, "told to stop before the command ran"))
-    except BadOption as refusal:
+        return attempt.close(attempt.stopped())
+    except (BadOption, UnknownFormat) as refusal:
         return attempt.refuse(str(refusal))
-    except (StorageError, OSError) as refusal:
+    except StorageError as refusal:
         return attempt.refuse(f"storage cannot be used: {refusal}")
+    except OSError as refusal:
+        return attempt.refuse(f"the supervisor could not work: {refusal}")
     finally:
         if attempt.outputs_dir and not (options.outputs_dir or options.output):
             discard(attempt.outputs_dir)
@@ -57,12 +63,15 @@ class Attempt:
 
     def __init__(self, options: Options, environ: Mapping[str, str]) -> None:
         self.options, self.environ = options, environ
-        self.until = time.monotonic() + options.storage_timeout
         self.directory: Directory | None = None
         self.store: Store | None = None
         self.ledger: Ledger | None = None
         self.keeper: Keeper | None = None
         self.outputs_dir = options.outputs_dir or ""
+        self._lasting = True
+        self._kept_in: list[tuple[Store, str]] = []
+        self._own_code: int | None = None
+        self._told_at: float | None = None
 
     def run(self) -> int:
         from gpuflow.runtime import outputs
@@ -72,28 +81,22 @@ class Attempt:
         artifacts = outputs.pairs(options.artifact, "artifact")
         places = outputs.pairs(options.deliver, "deliver")
         self.outputs_dir = options.outputs_dir or os.path.join(
-            self.environ.get("TMPDIR", "/tmp"), f"gpuflow-{os.getpid()}"
+            self.environ.get("TMPDIR", "/tmp"), f"gpuflow-{os.getpid()}-{os.urandom(4).hex()}"
         )
         os.makedirs(self.outputs_dir, exist_ok=True)
         ledger = self._open()
-        done = self._stored(ledger.success)
-        if done is not None and options.after_success == "skip":
-            outputs.deliver(done["outputs"], options.engine, self.outputs_dir, places)
-            say(f"attempt {done['attempt']} has succeeded already; its outputs are given again")
-            return 0
-        if done is not None:
-            self._stored(lambda: ledger.forget(attempts=True))
-        history = self._stored(ledger.history)
-        if history.final is not None:
-            if options.after_final == "stop":
-                return self._still_final(history)
-            history.counts.failures = history.counts.interruptions = 0
-        self._stored(lambda: ledger.claim(history))
+        begun = self._begin(ledger)
+        if isinstance(begun, Success):
+            return self._give_again(begun, declared, places)
+        history = begun
+        if history.final is not None and options.after_final == "stop":
+            return self._still_final(ledger, history)
         self._best_effort(ledger.tidy)
-        spent = self._spent(history)
+        spent = self._spent(ledger)
         if spent is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
         restored = self._restore(ledger, history)
+        before = outputs.before(declared, self.outputs_dir)
         running = Running(
             options, self.environ, self.outputs_dir, self.directory, self.store, ledger, history, restored
         )
@@ -103,15 +106,119 @@ class Attempt:
             self.keeper = running.keeper
         if ending.outcome != SUCCEEDED:
             return self.close(ending)
+        self._own_code = ending.own_code
+        if running.deadline is not None:
+            # The notice came during the last upload: the grace has begun, and does not begin again.
+            self._told_at = running.deadline - running.grace[1]
         try:
-            marker = outputs.collect(declared, self.outputs_dir, artifacts)
-            outputs.deliver(marker, options.engine, self.outputs_dir, places)
-            self._stored(lambda: ledger.succeed(marker))
+            kept = outputs.collect(declared, self.outputs_dir, before)
+            for output in declared:
+                if output.kind in outputs.ARTIFACTS:
+                    kept[output.name] = self._keep_artifact(ledger, output, artifacts.get(output.name))
+            marker: Success = self._stored(lambda: ledger.succeed(kept))
+            self._deliver(marker, declared, places)
+            if marker.id == ledger.id and self._kept_in:
+                self._best_effort(lambda: self._remove_earlier(ledger))
         except outputs.BadOutput as refusal:
             return self.close(Ending(RETRYABLE, str(refusal), 0))
         except Lost as loss:
             return self.close(Ending(INTERRUPTED, str(loss), 0))
         return self.close(ending)
+
+    def _begin(self, ledger: Ledger) -> History | Success:
+        """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
+        options = self.options
+        while True:
+            done = self._stored(ledger.success)
+            if done is not None and options.after_success == "skip":
+                return _success(done)
+            history: History = self._stored(ledger.history)
+            if history.final is not None and options.after_final == "stop" and done is None:
+                return history
+            renew = history.final is not None
+            if self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):
+                break
+        # Between the look and the claim someone may have succeeded, or ended for good.
+        again = self._stored(ledger.success)
+        if again is not None:
+            self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=0, because="succeeded already"))
+            return _success(again)
+        if done is not None:
+            return History(history.last, Counts(), None, None, since=ledger.since, fresh=True)
+        if renew:
+            counts = Counts(0, 0, history.counts.seconds)
+            return History(history.last, counts, None, history.last_id, since=history.since, kept=history.kept)
+        looked: History = self._stored(lambda: ledger.look_again(history))
+        return looked
+
+    def _give_again(self, done: Success, declared: Sequence[Output], places: Mapping[str, str]) -> int:
+        self._deliver(done, declared, places)
+        say(f"attempt {done.attempt} has succeeded already; its outputs are given again")
+        return 0
+
+    def _deliver(self, marker: Success, declared: Sequence[Output], places: Mapping[str, str]) -> None:
+        """Put the outputs of whoever succeeded where the engine looks; files without a URI of their own too."""
+        from gpuflow.runtime import artifacts, outputs
+
+        ledger = self.ledger
+        assert ledger is not None
+        for output in declared:
+            kept, own = marker.outputs.get(output.name), bool(ledger.id) and marker.id == ledger.id
+            place = output.place(self.outputs_dir)
+            if kept is None or kept.key is None or own or artifacts.is_here(place, kept):
+                continue
+            limit, key = Limit(self.options.storage_timeout), ledger.key(*kept.key.split("/"))
+            try:
+                self._stored(
+                    lambda kept=kept, key=key, place=place, limit=limit: artifacts.bring(
+                        self._artifacts_in(ledger), key, kept, place, lambda: self._moves(limit)
+                    ),
+                    limit,
+                )
+            except Corrupt as damage:
+                raise StorageError(f'the output "{output.name}" cannot be given again: {damage}') from damage
+        outputs.deliver(marker.outputs, self.options.engine, self.outputs_dir, places)
+
+    def _keep_artifact(self, ledger: Ledger, output: Output, uri: str | None) -> Kept:
+        """Upload a file or directory under this attempt's own name. The owner is asked before and after."""
+        from gpuflow.runtime import artifacts, outputs
+
+        source = output.place(self.outputs_dir)
+        name = records.artifact_name(ledger.number, ledger.id)
+        limit = Limit(self.options.storage_timeout)
+        try:
+            if uri is None and not self._lasting:
+                # There is no book that outlives this attempt: nothing can be given again.
+                return artifacts.kept(output.kind, artifacts.measured(source), None, None)
+            store = _open_place(uri) if uri is not None else self._artifacts_in(ledger)
+            key = None if uri is not None else f"artifacts/{identity.part(output.name)}/{name}"
+            prefix = name if key is None else ledger.key(*key.split("/"))
+            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit))
+            files = self._stored(artifact.keep, limit)
+            self._kept_in.append((store, prefix[: -len(name)]))
+        except artifacts.NotKept as refusal:
+            raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
+        self._stored(ledger.assert_owner)
+        inside = f"{prefix}/files/{files[0].path}" if output.kind == "file" else f"{prefix}/files"
+        return artifacts.kept(output.kind, files, store.url(inside), key)
+
+    def _remove_earlier(self, ledger: Ledger) -> None:
+        """What earlier attempts of this run uploaded before they were lost; not those of other runs at the same URI."""
+        for name in ledger.earlier():
+            for store, top in self._kept_in:
+                store.delete([key for key, _ in store.names(f"{top}{name}")])
+                store.clear_uploads(f"{top}{name}")
+
+    def _artifacts_in(self, ledger: Ledger) -> Store:
+        """Where artifacts without a URI of their own are kept."""
+        return self.store if self.store is not None else ledger.store
+
+    def stopped(self) -> Ending:
+        """Told to stop while the supervisor itself was at work."""
+        if self._own_code is None:
+            return Ending(INTERRUPTED, "told to stop before the command ran")
+        because = f"told to stop after the command had ended with {self._own_code}, before its success could be stored"
+        return Ending(INTERRUPTED, because, self._own_code, until=self._deadline())
 
     def refuse(self, sentence: str) -> int:
         """The runtime could not work: 78. What the book says about the attempt stays open: it was no one's failure."""
@@ -138,7 +245,11 @@ class Attempt:
                     because += f"; the budget of {most} {budget} is spent"
         code = exit_code(ending, final)
         if ledger is not None and ledger.number and ending.outcome != SUCCEEDED:
-            self._best_effort(lambda: ledger.end(ending.outcome, final=final, exit_code=code, because=because))
+            kept = self.keeper.kept if self.keeper is not None else None
+            self._best_effort(
+                lambda: ledger.end(ending.outcome, final=final, exit_code=code, because=because, checkpoint=kept),
+                self._time_for_the_end(ending),
+            )
         facts: dict[str, Any] = {"outcome": FINAL if final else ending.outcome, "exit_code": code, "because": because}
         if ending.own_code not in (None, code):
             facts["own_exit_code"] = ending.own_code
@@ -158,35 +269,42 @@ class Attempt:
     def _open(self) -> Ledger:
         """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
         options = self.options
+        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
         if options.checkpoint_dir:
-            self.directory = Directory(options.checkpoint_dir, options.marker)
-            self.directory.prepare()
-        from_url = _open_place
-        self.store = from_url(options.store) if options.store else None
+            own = identity_of(base) if options.own_folder else ""
+            self.directory = Directory(os.path.join(options.checkpoint_dir, own), options.marker)
+            if own:
+                say(f"checkpoints of this item are in {self.directory.path} ($GPUFLOW_CHECKPOINT_DIR)")
+        self.store = _open_place(options.store) if options.store else None
         if options.state:
-            book = from_url(options.state)
+            book = _open_place(options.state)
         elif self.store is not None:
             book = self.store
         elif self.directory is not None and options.run_id:
             book = Folder(os.path.join(self.directory.hidden, "state"))
         else:
-            book = Folder(os.path.join(self.outputs_dir, ".gpuflow"), lasting=False)
-        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
-        self.ledger = Ledger(book, base)
+            book, self._lasting = Folder(os.path.join(self.outputs_dir, ".gpuflow"), lasting=False), False
+            book.conditional = True  # no one else knows of it
+        self.ledger = Ledger(book, base, self.store, say)
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
+        if self.directory is not None:
+            Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+        orphans.end_all(self.options, self.directory, ledger, history)
         if self.directory is None:
             return None
         from gpuflow.runtime import restoring, transfer
 
-        orphan = restoring.orphan(self.directory)
-        if orphan is not None:
-            say(f"the program of an earlier attempt is still alive (process {orphan}); ending it")
-            _end_group(orphan)
         try:
             restored = restoring.restore(
-                self.directory, ledger, history, self.store, self.until, lambda: not children.stop_is_pending(), say
+                self.directory,
+                ledger,
+                history,
+                self.store,
+                Limit(self.options.storage_timeout),
+                lambda: not children.stop_is_pending(),
+                say,
             )
         except (transfer.Abandoned, StorageError):
             if children.stop_is_pending():
@@ -197,42 +315,76 @@ class Attempt:
             say(f"attempt {ledger.number} resumes from {restored.name} ({restored.how}){took}")
         return restored
 
-    def _spent(self, history: History) -> str | None:
+    def _spent(self, ledger: Ledger) -> str | None:
         """Why no further attempt may run: attempts that left no word are found out only now."""
         for budget in ("failures", "interruptions"):
-            most, used = getattr(self.options, budget), getattr(history.counts, budget)
+            most, used = getattr(self.options, budget), getattr(ledger.counts, budget)
             if most is not None and used > most:
                 return f"{used} {budget} so far; the budget of {most} is spent"
         return None
 
-    def _still_final(self, history: History) -> int:
+    def _still_final(self, ledger: Ledger, history: History) -> int:
         from gpuflow.runtime import farewell
 
         assert history.final is not None
         sentence = (
-            f"attempt {history.last} was final: {history.final.get('because')}; start a new run, or forget this one "
+            f"attempt {history.last} was final: {history.final.because}; start a new run, or forget this one "
             "with gpuflow-run forget"
         )
+        if ledger.number:
+            # It became final while this attempt was claimed: the newest word must say so too.
+            return self.close(Ending(NEVER_STARTED, sentence, final=True))
         say(sentence)
         facts = {"outcome": FINAL, "exit_code": EXIT_FINAL, "because": sentence, "attempt": history.last}
         farewell.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
         return EXIT_FINAL
 
-    def _stored(self, action: Any) -> Any:
-        """A thing that must be stored or read: tried again for a while, and given up at once when told to stop."""
-        until = max(self.until, time.monotonic() + self.options.storage_timeout)
+    def _stored(self, action: Any, limit: Limit | None = None) -> Any:
+        """A thing that must be stored or read: tried again for a while. Told to stop, it is given up at once before
+        the command ran, and at the end of the grace after it."""
         try:
-            return persist(action, until, children.stop_is_pending)
+            return persist(action, limit or Limit(self.options.storage_timeout), self._must_stop)
         except StorageError:
-            if children.stop_is_pending():
+            if self._must_stop():
                 raise Stopped() from None
             raise
 
-    def _best_effort(self, action: Any) -> None:
+    def _moves(self, limit: Limit) -> None:
+        """A chunk has passed."""
+        limit.progress()
+        if self._must_stop():
+            raise Stopped()
+
+    def _must_stop(self) -> bool:
+        if self._told_at is None and children.stop_is_pending():
+            self._told_at = time.monotonic()
+        if self._told_at is None:
+            return False
+        return self._own_code is None or time.monotonic() >= self._deadline()
+
+    def _deadline(self) -> float:
+        """Once told to stop: when the grace is over, less what the last words take."""
+        grace: float = self.options.grace
+        return (self._told_at or time.monotonic()) + max(0.0, grace - min(1.0, grace / 10))
+
+    def _time_for_the_end(self, ending: Ending) -> float:
+        """How long the end of an attempt is tried to be written. One that is missing reads as an interruption."""
+        limit: float = self.options.storage_timeout
+        if ending.until is not None:
+            return max(0.2, min(limit, ending.until - time.monotonic()))
+        return min(5.0, limit) if ending.outcome == INTERRUPTED else limit
+
+    def _best_effort(self, action: Any, seconds: float = 5.0) -> None:
+        limit = Limit(min(seconds, self.options.storage_timeout))
         try:
-            persist(action, time.monotonic() + min(5.0, self.options.storage_timeout))
+            persist(action, limit, lambda: self._must_stop() and self._own_code is not None)
         except StorageError as refusal:
             say(f"storage failed: {refusal}")
+
+
+def _success(value: Any) -> Success:
+    assert isinstance(value, Success)
+    return value
 
 
 def _open_place(where: str) -> Store:
@@ -243,17 +395,3 @@ def _open_place(where: str) -> Store:
         if type(refusal).__name__ == "NoDriver":
             raise BadOption(str(refusal)) from None
         raise StorageError(f"{where}: {refusal}") from refusal
-
-
-def _end_group(group: int) -> None:
-    """End a process group that no one owns, and wait until it is gone."""
-    for _ in range(200):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return
-        from gpuflow.runtime.restoring import process_began
-
-        if process_began(group) is None:
-            return
-        time.sleep(0.01)

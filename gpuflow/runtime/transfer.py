@@ -1,31 +1,30 @@
 """One checkpoint to the store and back: files first, each with its hash, the manifest last.
 
 A checkpoint without a manifest does not exist. A manifest that is there names every file with size and SHA-256, and a
-hash of itself; a restore that does not match is never handed to the program.
+hash of itself; a restore that does not match is never handed to the program. Several files travel at once, each in
+pieces, so that memory stays bounded; what has arrived is not sent or fetched again when the rest fails.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import stat
+import threading
 import time
 
-from gpuflow.runtime.ledger import digest, encode
-from gpuflow.runtime.store import CHUNK, StorageError, Store
+from gpuflow.runtime import records
+from gpuflow.runtime.records import Corrupt, File, Manifest
+from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, leads_out, walk
+from gpuflow.runtime.store import CHUNK, StorageError, Store, in_parallel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from typing import Any
+    from collections.abc import Callable, Iterable, Iterator
 
-
-class Vanished(Exception):
-    """The program removed or changed the checkpoint while it was read. Nothing is wrong; there will be another."""
-
-
-class Corrupt(Exception):
-    """What came from the store is not what was put there."""
+__all__ = ["Abandoned", "Changed", "Corrupt", "Download", "Refused", "Throttle", "Upload", "Vanished"]
+LARGE = 8 << 20
+"""A file of this size is put on its own; smaller ones many at a time: a store may then force them to disk together."""
+BATCH = 500
 
 
 class Abandoned(Exception):
@@ -33,172 +32,189 @@ class Abandoned(Exception):
 
 
 class Throttle:
-    """At most so many bytes a second, and a question before each chunk whether to go on."""
+    """At most so many bytes a second, and a question before each piece whether to go on. One for all threads."""
 
-    def __init__(self, bandwidth: int | None, proceed: Callable[[], bool]) -> None:
-        self.bandwidth, self.proceed = bandwidth, proceed
+    def __init__(
+        self,
+        bandwidth: Callable[[], int | None],
+        proceed: Callable[[], bool],
+        progress: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.bandwidth, self.proceed, self.progress = bandwidth, proceed, progress
+        self._lock = threading.Lock()
         self._free = time.monotonic()
 
     def pass_through(self, count: int) -> None:
-        if not self.proceed():
-            raise Abandoned()
-        if self.bandwidth is None:
+        self.ask()
+        self.progress()
+        most = self.bandwidth()
+        if most is None:
             return
-        now = time.monotonic()
-        self._free = max(self._free, now - 0.1) + count / self.bandwidth
-        while now < self._free:
-            if not self.proceed():
-                raise Abandoned()
-            time.sleep(min(0.2, self._free - now))
+        with self._lock:
+            now = time.monotonic()
+            self._free = free = max(self._free, now - 0.1) + count / most
+        while now < free and self.bandwidth() is not None:
+            self.ask()
+            self.progress()  # waiting of our own will is no standstill
+            time.sleep(min(0.2, free - now))
             now = time.monotonic()
 
-
-def upload(store: Store, prefix: str, source: str, throttle: Throttle) -> list[dict[str, Any]]:
-    """Put every file below `prefix` and see that all arrived; what the manifest says about them."""
-    files: list[dict[str, Any]] = []
-    for relative, path, status in walk(source):
-        if stat.S_ISLNK(status.st_mode):
-            files.append({"path": relative, "link": os.readlink(path)})
-        elif stat.S_ISDIR(status.st_mode):
-            files.append({"path": relative, "directory": True})
-        elif stat.S_ISREG(status.st_mode):
-            reader = _Reader(path, throttle)
-            store.put(f"{prefix}/files/{relative}" if relative else f"{prefix}/file", reader, status.st_size)
-            mode = stat.S_IMODE(status.st_mode)
-            files.append({"path": relative, "size": reader.size, "sha256": reader.sha256, "mode": mode})
-    arrived = dict(store.names(prefix))
-    for file in files:
-        key = f"{prefix}/files/{file['path']}" if file["path"] else f"{prefix}/file"
-        if "sha256" in file and arrived.get(key) != file["size"]:
-            raise StorageError(f"{key} has {arrived.get(key)} bytes in the store, not {file['size']}")
-    return files
+    def ask(self) -> None:
+        if not self.proceed():
+            raise Abandoned()
 
 
-def commit(store: Store, prefix: str, manifest: dict[str, Any]) -> None:
+def unthrottled(proceed: Callable[[], bool], progress: Callable[[], None] = lambda: None) -> Throttle:
+    return Throttle(lambda: None, proceed, progress)
+
+
+class Upload:
+    """One checkpoint on its way to the store. `send` may be called again after it failed."""
+
+    def __init__(self, prefix: str, items: list[Item]) -> None:
+        self.prefix, self.items = prefix, items
+        self._arrived: dict[str, File] = {}
+
+    def send(self, store: Store, throttle: Throttle) -> list[File]:
+        """Put every file below the prefix and see that all arrived; what the manifest says about them."""
+        missing = [item for item in self.items if item.is_file and item.relative not in self._arrived]
+        small = [item for item in missing if item.size < LARGE]
+        for at in range(0, len(small), BATCH):
+            batch = [(item, _Reader(item.path, throttle, item.facts)) for item in small[at : at + BATCH]]
+            store.put_all((self._key(item), reader, item.size) for item, reader in batch)
+            # Only now: until all are there, none of them is sure to last.
+            self._arrived.update((item.relative, _file(item, reader)) for item, reader in batch)
+
+        def put(item: Item) -> None:
+            reader = _Reader(item.path, throttle, item.facts)
+            store.put(self._key(item), reader, item.size)
+            self._arrived[item.relative] = _file(item, reader)
+
+        in_parallel(put, [item for item in missing if item.size >= LARGE], store.streams)
+        there = dict(store.names(self.prefix))
+        for item in self.items:
+            file = self._arrived.get(item.relative)
+            if file is not None and there.get(self._key(item)) != file.size:
+                del self._arrived[item.relative]
+                size = there.get(self._key(item))
+                raise StorageError(f"{self._key(item)} has {size} bytes in the store, not {file.size}")
+        return [self._arrived.get(item.relative) or _other(item) for item in self.items]
+
+    def _key(self, item: Item) -> str:
+        return f"{self.prefix}/files/{item.relative}" if item.relative else f"{self.prefix}/file"
+
+
+class Download:
+    """One checkpoint on its way here, to `into`. `fetch` may be called again after it failed."""
+
+    def __init__(self, prefix: str, manifest: Manifest, into: str) -> None:
+        self.prefix, self.manifest, self.into = prefix, manifest, into
+        self._arrived: set[str] = set()
+
+    def fetch(self, store: Store, throttle: Throttle) -> None:
+        """Bring every file, each byte checked against the manifest."""
+        files = self.manifest.files
+        os.makedirs(self.into if self.manifest.kind == "directory" else os.path.dirname(self.into), exist_ok=True)
+        for file in files:
+            if file.directory:
+                os.makedirs(self._path(file), exist_ok=True)
+
+        def fetch(file: File) -> None:
+            path = self._path(file)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            _fetch(store, f"{self.prefix}/{self.manifest.key(file)}", file, path, throttle)
+            self._arrived.add(file.path)
+
+        missing = [file for file in files if file.sha256 is not None and file.path not in self._arrived]
+        in_parallel(fetch, missing, store.streams)
+        # Links come last, so that no file is written through one.
+        for file in files:
+            if file.link is not None and not os.path.islink(self._path(file)):
+                if leads_out(file.path, file.link):
+                    raise Corrupt(f"{self.prefix}: {file.path} is a link out of the checkpoint to {file.link}")
+                os.makedirs(os.path.dirname(self._path(file)), exist_ok=True)
+                os.symlink(file.link, self._path(file))
+
+    def _path(self, file: File) -> str:
+        return os.path.join(self.into, *file.path.split("/")) if file.path else self.into
+
+
+def commit(store: Store, prefix: str, manifest: Manifest) -> None:
     """Write the manifest and read it back: now the checkpoint exists."""
-    whole = {**manifest, "hash": digest(manifest)}
-    store.write(f"{prefix}/manifest.json", encode(whole))
+    key, data = f"{prefix}/manifest.json", records.pack(manifest)
+    store.write(key, data)
     try:
-        same_as_written = read_manifest(store, f"{prefix}/manifest.json") == whole
-    except Corrupt:
+        same_as_written = store.read(key) == data
+    except FileNotFoundError:
         same_as_written = False
     if not same_as_written:
-        raise StorageError(f"{prefix}/manifest.json does not read back as it was written")
+        raise StorageError(f"{key} does not read back as it was written")
 
 
-def manifests(store: Store, base: str) -> list[tuple[str, str]]:
-    """Checkpoints that exist, oldest first, as (name, prefix). The name orders them: attempt, then number."""
+def manifests(store: Store, base: str, since: int = 0) -> list[tuple[str, str]]:
+    """Checkpoints that exist, oldest first, as (name, prefix). The name orders them: attempt, then number.
+
+    Those of attempts before `since` were forgotten.
+    """
+    top = f"{base}/checkpoints/"
     found = []
-    for key, _ in store.names(f"{base}/checkpoints"):
-        if key.endswith("/manifest.json"):
-            prefix = key[: -len("/manifest.json")]
-            found.append((prefix.rpartition("/")[2], prefix))
+    for key, _ in store.names(top.rstrip("/")):
+        # Exactly so deep: a checkpoint may hold files of this name itself.
+        name, _, rest = key[len(top) :].partition("/")
+        attempt = records.attempt_of(name)
+        if key.startswith(top) and rest == "manifest.json" and attempt is not None and attempt >= since:
+            found.append((name, f"{top}{name}"))
     return sorted(found)
 
 
-def read_manifest(store: Store, key: str) -> dict[str, Any]:
+def read_manifest(store: Store, key: str) -> Manifest:
     """A manifest that is whole, or Corrupt."""
     try:
-        value = json.loads(store.read(key))
+        manifest: Manifest = records.unpack(Manifest, store.read(key), key)
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
-    except ValueError:
-        raise Corrupt(f"{key} is not whole") from None
-    if not isinstance(value, dict) or value.get("hash") != digest(value):
-        raise Corrupt(f"{key} is not whole")
-    for name in [value["entry"], *(file["path"] for file in value["files"])]:
-        if name.startswith("/") or ".." in name.split("/"):
-            raise Corrupt(f"{key} names a file outside the checkpoint: {name}")
-    return value
+    return manifest
 
 
-def download(store: Store, prefix: str, manifest: dict[str, Any], into: str, proceed: Callable[[], bool]) -> None:
-    """Bring a checkpoint to `into`, every byte checked against the manifest."""
-    throttle = Throttle(None, proceed)
-    if manifest["kind"] == "directory":
-        os.makedirs(into)
-    for file in manifest["files"]:
-        path = os.path.join(into, *file["path"].split("/")) if file["path"] else into
-        if os.path.dirname(path) != into:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        if "link" in file:
-            os.symlink(file["link"], path)
-        elif "directory" in file:
-            os.makedirs(path, exist_ok=True)
-        else:
-            key = f"{prefix}/files/{file['path']}" if file["path"] else f"{prefix}/file"
-            _fetch(store, key, file, path, throttle)
-
-
-def same(path: str, manifest: dict[str, Any]) -> bool:
-    """Whether what lies at `path` is, byte for byte, what the manifest names."""
+def same(path: str, files: list[File], throttle: Throttle) -> bool:
+    """Whether what lies at `path` is, byte for byte, what a manifest names. Abandoned when told to stop meanwhile."""
     try:
         here = {relative: (item, status) for relative, item, status in walk(path)}
-    except OSError:
-        return False
-    if set(here) != {file["path"] for file in manifest["files"]}:
-        return False
-    for file in manifest["files"]:
-        item, status = here[file["path"]]
-        if "sha256" in file:
-            if not stat.S_ISREG(status.st_mode) or status.st_size != file["size"]:
-                return False
-            reader = _Reader(item, Throttle(None, lambda: True))
-            try:
-                for _ in reader:
-                    pass
-            except (OSError, Vanished):
-                return False
-            if reader.sha256 != file["sha256"]:
-                return False
-        elif "link" in file and not (stat.S_ISLNK(status.st_mode) and os.readlink(item) == file["link"]):
+        if set(here) != {file.path for file in files}:
             return False
+        for file in files:
+            item, status = here[file.path]
+            if file.link is not None and (not stat.S_ISLNK(status.st_mode) or os.readlink(item) != file.link):
+                return False
+            if file.directory and not stat.S_ISDIR(status.st_mode):
+                return False
+            if file.sha256 is not None:
+                # A file that a link led to comes back as a file; here it may still be the link.
+                if not os.path.isfile(item) or os.stat(item).st_size != file.size:
+                    return False
+                if _hashed(item, throttle).sha256 != file.sha256:
+                    return False
+    except (OSError, Vanished):
+        return False
     return True
 
 
-def snapshot(source: str, into: str) -> str:
-    """Hard links to a checkpoint's files, so that the program may remove them while they are read.
+def total(items: Iterable[Item], throttle: Throttle) -> str:
+    """One hash over all that a manifest would say about files that stay where they are."""
+    import hashlib
 
-    Where the file system has no links the source itself is read, and a removal abandons the upload.
-    """
-    try:
-        if not os.path.isdir(source):
-            os.link(source, into)
-            return into
-        os.makedirs(into)
-        for relative, path, status in walk(source):
-            target = os.path.join(into, *relative.split("/"))
-            if stat.S_ISDIR(status.st_mode):
-                os.makedirs(target, exist_ok=True)
-            elif stat.S_ISLNK(status.st_mode):
-                os.symlink(os.readlink(path), target)
-            else:
-                os.link(path, target)
-        return into
-    except FileNotFoundError:
-        raise Vanished(source) from None
-    except OSError:
-        return source
-
-
-def walk(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
-    """A file as ("", path, status); a directory's contents, parents first, sorted."""
-    status = os.lstat(source)
-    if not stat.S_ISDIR(status.st_mode):
-        yield "", source, status
-        return
-    for folder, folders, names in os.walk(source):
-        folders.sort()
-        for name in sorted([*folders, *names]):
-            path = os.path.join(folder, name)
-            yield os.path.relpath(path, source).replace(os.sep, "/"), path, os.lstat(path)
+    whole = hashlib.sha256()
+    for item in items:
+        file = _file(item, _hashed(item.path, throttle, item.facts)) if item.is_file else _other(item)
+        whole.update(records.encode({**file.plain(), "mode": None}))
+    return whole.hexdigest()
 
 
 class _Reader:
-    """The chunks of a file, hashed on the way. Vanished when it changes meanwhile."""
+    """The pieces of a file, hashed on the way. Changed when it is not, or not to the end, what it was."""
 
-    def __init__(self, path: str, throttle: Throttle) -> None:
-        self.path, self.throttle = path, throttle
+    def __init__(self, path: str, throttle: Throttle, expected: tuple[int, int, int] | None = None) -> None:
+        self.path, self.throttle, self.expected = path, throttle, expected
         self.size, self.sha256 = 0, ""
 
     def __iter__(self) -> Iterator[bytes]:
@@ -207,8 +223,8 @@ class _Reader:
         hashed, self.size = hashlib.sha256(), 0
         try:
             with open(self.path, "rb", buffering=0) as file:
-                before = os.fstat(file.fileno())
-                while True:
+                before = self.expected or facts(os.fstat(file.fileno()))
+                while facts(os.fstat(file.fileno())) == before:
                     data = file.read(CHUNK)
                     if not data:
                         break
@@ -216,15 +232,32 @@ class _Reader:
                     hashed.update(data)
                     self.size += len(data)
                     yield data
-                after = os.fstat(file.fileno())
+                after = facts(os.fstat(file.fileno()))
         except FileNotFoundError:
             raise Vanished(self.path) from None
-        if (before.st_mtime_ns, before.st_size) != (after.st_mtime_ns, after.st_size) or self.size != after.st_size:
-            raise Vanished(self.path)
+        if before != after or self.size != after[2]:
+            raise Changed(self.path)
         self.sha256 = hashed.hexdigest()
 
 
-def _fetch(store: Store, key: str, file: dict[str, Any], path: str, throttle: Throttle) -> None:
+def _hashed(path: str, throttle: Throttle, expected: tuple[int, int, int] | None = None) -> _Reader:
+    reader = _Reader(path, throttle, expected)
+    for _ in reader:
+        pass
+    return reader
+
+
+def _file(item: Item, reader: _Reader) -> File:
+    return File(path=item.relative, size=reader.size, sha256=reader.sha256, mode=stat.S_IMODE(item.mode))
+
+
+def _other(item: Item) -> File:
+    return (
+        File(path=item.relative, link=item.link) if item.link is not None else File(path=item.relative, directory=True)
+    )
+
+
+def _fetch(store: Store, key: str, file: File, path: str, throttle: Throttle) -> None:
     import hashlib
 
     hashed, count = hashlib.sha256(), 0
@@ -239,6 +272,6 @@ def _fetch(store: Store, key: str, file: dict[str, Any], path: str, throttle: Th
                     view = view[target.write(view) :]
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
-    if count != file["size"] or hashed.hexdigest() != file["sha256"]:
+    if count != file.size or hashed.hexdigest() != file.sha256:
         raise Corrupt(f"{key} has {count} bytes that do not match its manifest")
-    os.chmod(path, file["mode"])
+    os.chmod(path, 0o644 if file.mode is None else file.mode)

@@ -7,7 +7,14 @@ import os
 import select
 import sys
 
-_MOVED_TO = 0x80
+from gpuflow.runtime import fingerprint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MOVED_TO, _DELETE_SELF, _MOVE_SELF = 0x80, 0x400, 0x800
+_OVERFLOW, _IGNORED = 0x4000, 0x8000
 _NONBLOCK_CLOEXEC = 0o2004000
 
 
@@ -15,7 +22,13 @@ class Watch:
     """The names that were renamed into one directory. Without inotify it only waits, and hears nothing."""
 
     def __init__(self, path: str) -> None:
+        self.path = path
         self.handle = -1
+        self.missed = False
+        """Whether the kernel had more to tell than it keeps; cleared by the one who looks for himself."""
+        self._library: Any = None
+        self._number = -1
+        self._watched: tuple[int, int, int] | None = None
         # One byte in this pipe ends a wait early.
         self._listen, self._speak = os.pipe()
         os.set_blocking(self._speak, False)
@@ -23,16 +36,29 @@ class Watch:
         try:
             import ctypes
 
-            library = ctypes.CDLL(None, use_errno=True)
-            handle = library.inotify_init1(_NONBLOCK_CLOEXEC)
-            if handle >= 0 and library.inotify_add_watch(handle, os.fsencode(path), _MOVED_TO) >= 0:
-                self.handle = handle
+            self._library = ctypes.CDLL(None, use_errno=True)
+            self.handle = self._library.inotify_init1(_NONBLOCK_CLOEXEC)
         except (ImportError, OSError, AttributeError):
-            return
+            self.handle = -1
+        self.renew()
 
     @property
     def hears(self) -> bool:
         return self.handle >= 0
+
+    def gone(self) -> bool:
+        """Whether what is watched is no longer what stands at the path: removed, or made anew."""
+        return _place(self.path) != self._watched
+
+    def renew(self) -> bool:
+        """Watch what stands at the path now; False when there is nothing."""
+        self._watched = _place(self.path)
+        if self._watched is None:
+            return False
+        if self.hears and self._add() < 0:
+            os.close(self.handle)
+            self.handle = -1
+        return True
 
     def wake(self) -> None:
         """End a wait of another thread."""
@@ -51,7 +77,14 @@ class Watch:
                 data = os.read(self.handle, 65536)
             except BlockingIOError:
                 break
-            names += _names(data)
+            for watch, mask, name in _events(data):
+                self.missed = self.missed or bool(mask & _OVERFLOW)
+                if watch != self._number:
+                    continue
+                if mask & _IGNORED:
+                    self._watched = None
+                if mask & _MOVED_TO and name:
+                    names.append(os.fsdecode(name))
         return names
 
     def close(self) -> None:
@@ -60,14 +93,26 @@ class Watch:
                 os.close(handle)
         self.handle = self._listen = self._speak = -1
 
+    def _add(self) -> int:
+        # Its own removal is asked for only to be woken by it.
+        wanted = _MOVED_TO | _DELETE_SELF | _MOVE_SELF
+        self._number = self._library.inotify_add_watch(self.handle, os.fsencode(self.path), wanted)
+        return self._number
 
-def _names(data: bytes) -> list[str]:
-    """The names in a block of inotify events: int, three unsigned ints, and a padded name."""
-    names, at = [], 0
+
+def _place(path: str) -> tuple[int, int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, fingerprint.born(path)
+
+
+def _events(data: bytes) -> list[tuple[int, int, bytes]]:
+    """A block of inotify events as (watch, mask, name): int, three unsigned ints, and a padded name each."""
+    events, at = [], 0
     while at + 16 <= len(data):
-        mask, length = (int.from_bytes(data[at + skip : at + skip + 4], sys.byteorder) for skip in (4, 12))
-        name = data[at + 16 : at + 16 + length].rstrip(b"\0")
-        if mask & _MOVED_TO and name:
-            names.append(os.fsdecode(name))
+        watch, mask, length = (int.from_bytes(data[at + skip : at + skip + 4], sys.byteorder) for skip in (0, 4, 12))
+        events.append((watch, mask, data[at + 16 : at + 16 + length].rstrip(b"\0")))
         at += 16 + length
-    return names
+    return events

@@ -55,6 +55,9 @@ def option_words(options: Mapping[str, Any]) -> list[str]:
     for option in table.TABLE:
         if option.name in given:
             value = given[option.name]
+            if option.kind == "flag":
+                words += [f"--{option.name}"] if value else []
+                continue
             values = value if option.kind == "list" else [value]
             words += [f"--{option.name}={_text(option, item)}" for item in values]
     return words

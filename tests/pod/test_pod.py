@@ -238,6 +238,24 @@ def test_images_are_rewritten_by_the_longest_prefix(tmp_path: Path) -> None:
         assert found["imagePullSecrets"] == [{"name": "mirror"}, {"name": "own"}]
 
 
+@pytest.mark.parametrize(
+    ("fields", "own"),
+    [
+        ({"for_each": {"seed": [1, 2]}, "volumes": {"/data": {"claim": "team"}}}, True),
+        ({"for_each": {"seed": [1, 2]}, "volumes": {"/data/c": {"new_claim": "run"}}}, True),
+        ({"for_each": {"seed": [1, 2]}, "volumes": {"/data": {"claim": "team"}, "/data/c": {"memory": "1Gi"}}}, False),
+        ({"for_each": {"seed": [1, 2]}}, False),
+        ({"volumes": {"/data": {"claim": "team"}}}, False),
+    ],
+)
+def test_the_items_of_a_step_on_one_volume_get_a_checkpoint_folder_each(fields: dict[str, Any], own: bool) -> None:
+    step = {"image": "x", "command": ["run"], "checkpoint": {"path": "/data/c", "store": "s3://m/x"}, **fields}
+    pipeline = Pipeline("p", steps={"a": step}, claims={"run": {"size": "1Gi"}})
+    words = pod_for(pipeline, "a", NVIDIA)["spec"]["containers"][0]["command"]
+    assert "--checkpoint-dir=/data/c" in words
+    assert ("--own-folder" in words) is own
+
+
 def test_a_checkpointed_step_gets_its_grace_its_directory_and_the_supervisor() -> None:
     found = pod(
         checkpoint={"path": "/ckpt", "store": "s3://m/x", "grace": "90s", "keep": 3},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.runtime.stage import Stage
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -97,3 +100,12 @@ def _make_bucket(port: int, server: subprocess.Popen[bytes]) -> None:
         except Exception:
             assert time.monotonic() < until, "the bucket cannot be made"
             time.sleep(0.5)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """A place for actors; none of them outlives the test."""
+    made = Stage(tmp_path)
+    yield made
+    for pid in made.alive():
+        os.kill(pid, signal.SIGKILL)

@@ -26,7 +26,7 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_same_bytes_every_time_and_far_below_a_config_maps_limit() -> None:
     assert bundle.single_file() == bundle.single_file()
-    assert sum(len(text.encode()) for text in bundle.config_map()["data"].values()) < 200_000
+    assert sum(len(text.encode()) for text in bundle.config_map()["data"].values()) < 400_000
 
 
 def test_python_3_8_can_read_every_module() -> None:
@@ -38,6 +38,7 @@ def test_python_3_8_can_read_every_module() -> None:
 def test_the_runtime_imports_nothing_of_the_rest_and_no_package() -> None:
     allowed = set(sys.stdlib_module_names) | {"gpuflow"}
     lazy = {"remote": {"fsspec"}, "pytorch": {"torch", "numpy"}, "elastic": {"torch"}}
+    lazy |= {"generators": {"torch", "numpy"}, "staging": {"torch"}}
     lazy |= {"lightning": {"lightning", "pytorch_lightning"}, "huggingface": {"transformers"}}
     for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

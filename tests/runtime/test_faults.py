@@ -21,7 +21,8 @@ from gpuflow.runtime.directory import Directory
 from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.options import parse
-from gpuflow.runtime.store import Folder, StorageError, Store
+from gpuflow.runtime.owner import Occupancy
+from gpuflow.runtime.store import Folder, Limit, StorageError, Store
 from tests.runtime.harness import eventually, run, shell, start
 
 
@@ -81,19 +82,18 @@ class Machine:
     def __init__(self, folder: Path, store: Store, *, keep: int = 2) -> None:
         self.store = store
         self.directory = Directory(str(folder))
-        self.directory.prepare()
         self.ledger = Ledger(store, "p/r/s")
         self.options = parse(["--every", "0s", "--keep", str(keep)], {})
         self.said: list[str] = []
         self.keeper: Keeper | None = None
 
-    def begin(self) -> restoring.Restored:
-        patiently(lambda: self.ledger.claim(patiently(self.ledger.history)))
+    def begin(self, patience: float = 60.0) -> restoring.Restored:
         history = patiently(self.ledger.history)
+        patiently(lambda: self.ledger.claim(history))
+        Occupancy(self.directory, self.ledger, self.said.append).enter()
         self.keeper = Keeper(self.options, self.directory, self.ledger, self.store, self.said.append, lambda: None)
-        until = time.monotonic() + 60
         return restoring.restore(
-            self.directory, self.ledger, history, self.store, until, lambda: True, self.said.append
+            self.directory, self.ledger, history, self.store, Limit(patience), lambda: True, self.said.append
         )
 
     def save(self, name: str, content: bytes) -> None:
@@ -108,6 +108,12 @@ class Machine:
         entry = self.keeper._newest()
         if entry is not None:
             self.keeper._keep(entry, self.store)
+            self.keeper._prune(self.store)
+
+
+def manifests_below(store: Path) -> set[str]:
+    """Folders with a manifest, while others make and remove folders there."""
+    return {folder for folder, _, files in os.walk(store) if "manifest.json" in files}
 
 
 def patiently(action: Callable[[], Any]) -> Any:
@@ -176,7 +182,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) 
     kept = [
         transfer.read_manifest(store, f"{prefix}/manifest.json") for _, prefix in transfer.manifests(store, "p/r/s")
     ]
-    assert [manifest["entry"] for manifest in kept] == ["one", "three"]
+    assert [manifest.entry for manifest in kept] == ["one", "three"]
 
 
 def test_a_damaged_manifest_does_not_exist(tmp_path: Path) -> None:
@@ -233,7 +239,7 @@ def test_storage_that_goes_away_while_training_runs_is_caught_up_with(tmp_path: 
     options = ("--checkpoint-dir", tmp_path / "c", "--store", store, "--run-id", "r", "--every", "0s")
     save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; i=0; while true; do i=$((i+1)); echo $i >.x; mv .x c$i; sleep 0.05; done'
     process = start(*options, "--grace", "8s", *shell(save))
-    eventually(lambda: list(store.rglob("manifest.json")))
+    eventually(lambda: manifests_below(store))
     os.rename(store, away)
     store.write_text("not a directory")
     assert process.stderr is not None
@@ -241,10 +247,18 @@ def test_storage_that_goes_away_while_training_runs_is_caught_up_with(tmp_path: 
     assert process.poll() is None
     store.unlink()
     os.rename(away, store)
-    before = {path.parent.name for path in store.rglob("manifest.json")}
-    eventually(lambda: {path.parent.name for path in store.rglob("manifest.json")} - before)
+    before = manifests_below(store)
+    eventually(lambda: manifests_below(store) - before)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 75
+
+
+def test_a_failing_programs_last_checkpoint_is_uploaded_however_long_that_takes(tmp_path: Path) -> None:
+    options = ("--store", tmp_path / "store", "--run-id", "r", "--bandwidth", "100k", "--storage-timeout", "1s")
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; head -c 300000 /dev/zero >.x; mv .x one; exit 4'
+    assert run("--checkpoint-dir", tmp_path / "c", *options, *shell(save)).returncode == 4
+    again = run("--checkpoint-dir", tmp_path / "d", *options, *shell('basename "$GPUFLOW_RESUME_FROM"'))
+    assert again.stdout == "one\n"
 
 
 def test_clocks_that_disagree_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,5 +337,11 @@ def test_only_the_newest_few_are_kept_and_failed_uploads_leave_nothing(tmp_path:
     for index in range(5):
         machine.save(f"state-{index}", b"x" * index)
         machine.keep()
+    assert len(list((tmp_path / "store").rglob("manifest.json"))) == 2
+    assert litter.exists()  # an older attempt's, and nothing later was resumed from
+    other = Machine(tmp_path / "b", store, keep=2)
+    assert other.begin().name == "state-4"
+    other.save("state-5", b"x")
+    other.keep()
     assert len(list((tmp_path / "store").rglob("manifest.json"))) == 2
     assert len(list((tmp_path / "store").rglob("file"))) == 2

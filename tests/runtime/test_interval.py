@@ -54,6 +54,13 @@ def test_the_program_always_gets_at_least_half_of_the_grace(grace: float, upload
     assert 0 <= interval.upload_reserve(grace, upload) <= grace / 2
 
 
+def test_nothing_is_kept_of_the_grace_for_an_upload_that_would_take_more_than_half_of_it() -> None:
+    assert interval.upload_reserve(20, 3) == 5.5
+    assert interval.upload_reserve(20, 6) == 10
+    assert interval.upload_reserve(20, 7) == 0
+    assert interval.upload_reserve(30, None) == 3
+
+
 def test_notice_save_and_grace_that_cannot_work_together_are_told() -> None:
     assert interval.notice_problem(120, 10, 20, 60) is None
     longer = interval.notice_problem(15, 1, 1, 30)

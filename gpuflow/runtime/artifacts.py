@@ -1,0 +1,248 @@
+"""Files and directories that a step leaves: kept under a folder of the attempt's own, manifest last.
+
+Nothing of one attempt ever meets another's, and a folder without a manifest is no artifact. Where there is a store but
+no URI, the artifact is kept in the store, so that it can be given again when the step does not run any more.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from gpuflow.runtime import records
+from gpuflow.runtime.directory import discard
+from gpuflow.runtime.records import Corrupt, File, Kept, Manifest
+from gpuflow.runtime.store import CHUNK, StorageError, Store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from gpuflow.runtime.ledger import Ledger
+
+
+class NotKept(Exception):
+    """Something in the artifact cannot be kept, and never will be."""
+
+
+class Artifact:
+    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise."""
+
+    def __init__(self, ledger: Ledger, store: Store, prefix: str, source: str, progress: Callable[[], None]) -> None:
+        self.ledger, self.store, self.prefix = ledger, store, prefix
+        self.source, self.progress = source, progress
+        self.kind = "directory" if os.path.isdir(source) else "file"
+        self._put: dict[str, File] = {}
+
+    def keep(self) -> list[File]:
+        """Upload it and write its manifest. Called again after an error, it goes on with what did not arrive."""
+        self.ledger.assert_owner()
+        entries = list(entries_of(self.source))
+        arrived = dict(self.store.names(self.prefix)) if self._put else {}
+        missing = [
+            (relative, path)
+            for relative, path, status in entries
+            if stat.S_ISREG(status.st_mode) and not self._arrived(relative, arrived)
+        ]
+        self.store.put_all(self._item(relative, path) for relative, path in missing)
+        arrived = dict(self.store.names(self.prefix))
+        for relative, path, status in entries:
+            if stat.S_ISREG(status.st_mode) and not self._arrived(relative, arrived):
+                raise StorageError(f"{self.store.url(self._key(relative))} did not arrive whole; it is {path}")
+        files = [self._file(relative, path, status) for relative, path, status in entries]
+        manifest = Manifest(
+            checkpoint=records.artifact_name(self.ledger.number, self.ledger.id),
+            entry=os.path.basename(self.source),
+            kind=self.kind,
+            attempt=self.ledger.number,
+            id=self.ledger.id,
+            files=files,
+        )
+        key, data = f"{self.prefix}/manifest.json", records.pack(manifest)
+        self.ledger.assert_owner()
+        self.store.write(key, data)
+        try:
+            same = self.store.read(key) == data
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StorageError(f"{self.store.url(key)} does not read back as it was written")
+        return files
+
+    def _key(self, relative: str) -> str:
+        return f"{self.prefix}/files/{relative}"
+
+    def _arrived(self, relative: str, arrived: dict[str, int]) -> bool:
+        put = self._put.get(relative)
+        return put is not None and arrived.get(self._key(relative)) == put.size
+
+    def _item(self, relative: str, path: str) -> tuple[str, Iterable[bytes], int]:
+        return self._key(relative), self._read(relative, path), os.path.getsize(path)
+
+    def _read(self, relative: str, path: str) -> Iterator[bytes]:
+        import hashlib
+
+        hashed, size = hashlib.sha256(), 0
+        with open(path, "rb", buffering=0) as file:
+            before = os.fstat(file.fileno())
+            while True:
+                data = file.read(CHUNK)
+                if not data:
+                    break
+                self.progress()
+                hashed.update(data)
+                size += len(data)
+                yield data
+            after = os.fstat(file.fileno())
+        if size != after.st_size or before.st_mtime_ns != after.st_mtime_ns:
+            raise StorageError(f"{path} was changed while it was read")
+        mode = stat.S_IMODE(after.st_mode) & 0o777
+        self._put[relative] = File(path=relative, size=size, sha256=hashed.hexdigest(), mode=mode)
+
+    def _file(self, relative: str, path: str, status: os.stat_result) -> File:
+        if stat.S_ISDIR(status.st_mode):
+            return File(path=relative, directory=True)
+        if stat.S_ISLNK(status.st_mode):
+            return File(path=relative, link=os.readlink(path))
+        return self._put[relative]
+
+
+def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
+    """What there is to keep, parents first. A link to a file is that file; one to a folder inside stays a link."""
+    if not os.path.isdir(source):
+        yield _checked(os.path.basename(source)), source, os.stat(source)
+        return
+    whole = os.path.realpath(source)
+    for folder, folders, names in os.walk(source, onerror=_raise):
+        folders.sort()
+        for name in sorted([*folders, *names]):
+            path = os.path.join(folder, name)
+            relative = _checked(os.path.relpath(path, source).replace(os.sep, "/"))
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                target = os.path.realpath(path)
+                inside = target.startswith(whole + os.sep) and not os.path.isabs(os.readlink(path))
+                if not os.path.isdir(target):
+                    status = _stat(path)
+                elif not inside:
+                    raise NotKept(f"{path} is a link to a folder outside of the output: {target}")
+            if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+                raise NotKept(f"{path} is no file, folder or link")
+            yield relative, path, status
+
+
+def measured(source: str) -> list[File]:
+    """The files of an artifact that is kept nowhere."""
+    files = []
+    for relative, path, status in entries_of(source):
+        if stat.S_ISDIR(status.st_mode):
+            files.append(File(path=relative, directory=True))
+        elif stat.S_ISLNK(status.st_mode):
+            files.append(File(path=relative, link=os.readlink(path)))
+        else:
+            files.append(File(path=relative, size=status.st_size, sha256=_hash(path), mode=status.st_mode))
+    return files
+
+
+def kept(kind: str, files: list[File], uri: str | None, key: str | None) -> Kept:
+    """What the success marker says about an artifact."""
+    import hashlib
+
+    whole = hashlib.sha256()
+    for file in sorted(files, key=lambda file: file.path):
+        what = file.sha256 or (f"-> {file.link}" if file.link is not None else "folder")
+        # A single file has the same digest under any name.
+        whole.update(f"{'' if kind == 'file' else file.path}\0{what}\n".encode())
+    count = sum(file.size or 0 for file in files)
+    return Kept(type=kind, sha256=whole.hexdigest(), bytes=count, uri=uri, key=key, files=files)
+
+
+def is_here(path: str, output: Kept) -> bool:
+    """Whether the artifact lies at a path already, byte for byte."""
+    if os.path.isdir(path) != (output.type == "directory"):
+        return False
+    for file in output.files or []:
+        place = path if output.type == "file" else os.path.join(path, *file.path.split("/"))
+        try:
+            if file.link is not None:
+                if os.readlink(place) != file.link:
+                    return False
+            elif file.directory:
+                if not os.path.isdir(place):
+                    return False
+            else:
+                if _hash(place) != file.sha256:
+                    return False
+        except OSError:
+            return False
+    return True
+
+
+def bring(store: Store, prefix: str, output: Kept, path: str, progress: Callable[[], None]) -> None:
+    """Fetch an artifact to a path, every byte checked; what lay there makes way once all is there."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(4).hex()}")
+    try:
+        if output.type == "directory":
+            os.makedirs(part)
+        for file in output.files or []:
+            place = part if output.type == "file" else os.path.join(part, *file.path.split("/"))
+            os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
+            if file.link is not None:
+                os.symlink(file.link, place)
+            elif file.directory:
+                os.makedirs(place, exist_ok=True)
+            else:
+                _fetch(store, f"{prefix}/files/{file.path}", file, place, progress)
+        discard(path)
+        os.rename(part, path)
+    finally:
+        discard(part)
+
+
+def _fetch(store: Store, key: str, file: File, place: str, progress: Callable[[], None]) -> None:
+    import hashlib
+
+    hashed = hashlib.sha256()
+    try:
+        with open(place, "wb") as target:
+            for data in store.chunks(key):
+                progress()
+                hashed.update(data)
+                target.write(data)
+    except FileNotFoundError:
+        raise Corrupt(f"{store.url(key)} is gone") from None
+    if hashed.hexdigest() != file.sha256:
+        raise Corrupt(f"{store.url(key)} does not match the success marker")
+    os.chmod(place, file.mode if file.mode is not None else 0o644)
+
+
+def _hash(path: str) -> str:
+    import hashlib
+
+    hashed = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while True:
+            data = file.read(CHUNK)
+            if not data:
+                return hashed.hexdigest()
+            hashed.update(data)
+
+
+def _checked(relative: str) -> str:
+    try:
+        relative.encode("utf-8")
+    except UnicodeEncodeError:
+        raise NotKept(f"{relative!r} is not a name that every store can keep; name files in UTF-8") from None
+    return relative
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError:
+        raise NotKept(f"{path} is a link to nothing") from None
+
+
+def _raise(refusal: OSError) -> None:
+    raise NotKept(f"it cannot be read: {refusal}")

@@ -1,0 +1,154 @@
+"""The attempt folder: where the supervisor and the program of one attempt leave each other word.
+
+`GPUFLOW_STOP` names the file `stop` in it, and with that the folder. Nobody but this attempt looks there, so that no
+program ever obeys another's notice.
+
+| file | written by | says |
+|---|---|---|
+| `stop` | supervisor | stop; the program's deadline, as `time.monotonic()` |
+| `interval` | supervisor | seconds between saves |
+| `heartbeat` | both | when there was a sign of life last, as `time.monotonic()` |
+| `listeners/<pid>` | program | this process hears SIGTERM by itself; when the process began |
+| `stopped` | program | it is leaving early because it was told to, whatever its exit code then says |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLE = "GPUFLOW_STOP"
+DESK = "desk"
+"""Stands for the identity and the attempt where there is no supervisor."""
+
+
+def identity_of(base: str) -> str:
+    """The name of a run, step and item among others in one checkpoint directory."""
+    import hashlib
+
+    return hashlib.sha256(base.encode()).hexdigest()[:16]
+
+
+def place(hidden: str, base: str, attempt_id: str) -> str:
+    """The folder of an attempt in `<checkpoint directory>/.gpuflow`."""
+    return os.path.join(hidden, identity_of(base), attempt_id)
+
+
+class AttemptFolder:
+    """One attempt's folder. Reading never fails: what is not there, or not whole, was not said."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.stop = os.path.join(path, "stop")
+        self.interval = os.path.join(path, "interval")
+        self.heartbeat = os.path.join(path, "heartbeat")
+        self.listeners = os.path.join(path, "listeners")
+        self.stopped = os.path.join(path, "stopped")
+
+    def prepare(self) -> None:
+        os.makedirs(self.listeners, exist_ok=True)
+
+    # -- the supervisor's word
+
+    def write_stop(self, deadline: float) -> None:
+        """Tell the program to stop; its deadline is a moment of `time.monotonic()`."""
+        _write(self.stop, f"{deadline:.3f}\n")
+
+    def read_stop(self) -> float | None:
+        """The program's deadline once it is told to stop, else None. A notice that says no time leaves none."""
+        if not os.path.exists(self.stop):
+            return None
+        deadline = _number(self.stop)
+        return 0.0 if deadline is None else deadline
+
+    def write_interval(self, seconds: float) -> None:
+        _write(self.interval, f"{seconds:.3f}\n")
+
+    def read_interval(self) -> float | None:
+        return _number(self.interval)
+
+    # -- signs of life
+
+    def beat(self) -> None:
+        """A sign of life. Not by a clock that can be set: a probe compares it with its own `time.monotonic()`."""
+        with contextlib.suppress(OSError):
+            # In place and always as long as before: a reader never finds it empty.
+            handle = os.open(self.heartbeat, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.write(handle, f"{time.monotonic():017.3f}\n".encode("ascii"))
+            finally:
+                os.close(handle)
+
+    def last_beat(self) -> float | None:
+        return _number(self.heartbeat)
+
+    # -- the program's word
+
+    def listen(self, pid: int | None = None) -> None:
+        """Say that this process hears SIGTERM and will leave in good order; its workers need no signal then."""
+        pid = os.getpid() if pid is None else pid
+        os.makedirs(self.listeners, exist_ok=True)
+        _write(os.path.join(self.listeners, str(pid)), f"{process_began(pid)}\n")
+
+    def unlisten(self, pid: int | None = None) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self.listeners, str(os.getpid() if pid is None else pid)))
+
+    def listening(self) -> set[int]:
+        """The processes that listen and live: a number used again by another process is not one of them."""
+        try:
+            names = os.listdir(self.listeners)
+        except OSError:
+            return set()
+        found = set()
+        for name in names:
+            began = _number(os.path.join(self.listeners, name)) if name.isdigit() else None
+            if began is not None and began == process_began(int(name)):
+                found.add(int(name))
+        return found
+
+    def say_stopped(self) -> None:
+        """Say that the program is leaving early because it was told to."""
+        _write(self.stopped, f"{os.getpid()}\n")
+
+    def said_stopped(self) -> bool:
+        return os.path.exists(self.stopped)
+
+
+def of_program(environ: Mapping[str, str], hidden: str) -> AttemptFolder:
+    """The program's attempt folder: the one it was told, or one at its desk in `<checkpoint directory>/.gpuflow`."""
+    stop = environ.get(VARIABLE)
+    return AttemptFolder(os.path.dirname(stop) if stop else os.path.join(hidden, DESK))
+
+
+def process_began(pid: int) -> int | None:
+    """When a process began, in clock ticks since boot: with its id, that names it for good. None for a dead one."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    # A main thread that has ended while others go on looks dead and is not.
+    dead = len(fields) < 20 or (fields[0] in "ZX" and int(fields[17]) < 2)
+    return None if dead else int(fields[19])
+
+
+def _number(path: str) -> float | None:
+    try:
+        with open(path, encoding="ascii") as file:
+            return float(file.read())
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: str, text: str) -> None:
+    """Whole or not at all."""
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "w", encoding="ascii") as file:
+        file.write(text)
+    os.replace(part, path)

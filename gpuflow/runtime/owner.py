@@ -1,0 +1,233 @@
+"""Who works in a checkpoint directory: one living supervisor, or several attempts of one run.
+
+The supervisor holds a lock on `.gpuflow/lock` for as long as it lives; the kernel gives it back however it ends. A
+directory that a living supervisor of another run, step or item holds is refused: two programs would take each other's
+checkpoints for their own. An older attempt of the same run is no stranger: the book decides between the two.
+
+Where a file system has no locks (some FUSE and SMB mounts), a number in `owner.json` that counts up says that its
+writer lives. That is weaker, and is said: a supervisor that stands still for some seconds looks dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+
+from gpuflow.runtime.attempt_folder import identity_of, process_began
+from gpuflow.runtime.directory import discard, dump, load
+from gpuflow.runtime.options import BadOption
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from gpuflow.runtime.directory import Directory
+    from gpuflow.runtime.ledger import Ledger
+
+_HELD = (errno.EWOULDBLOCK, errno.EACCES)
+_PATIENCE = 2.0
+"""How long a supervisor that is just ending is waited for."""
+BEAT = 1.0
+_BEATS_MISSED = 4.0
+
+
+class Occupancy:
+    """This attempt's hold on a checkpoint directory. `arbitrated`: a book that outlives us says which attempt owns."""
+
+    def __init__(
+        self, directory: Directory, ledger: Ledger, say: Callable[[str], None], *, arbitrated: bool = True
+    ) -> None:
+        self.directory, self.ledger, self.say, self.arbitrated = directory, ledger, say, arbitrated
+        self.held = self.weak = False
+        self._handle = -1
+        self.said: dict[str, Any] = {}
+        self._beat, self._next_beat = 0, 0.0
+
+    def enter(self) -> None:
+        """Take the directory, or BadOption when a living stranger has it."""
+        self.directory.enter(identity_of(self.ledger.base), self.ledger.id)
+        os.makedirs(self.directory.hidden, exist_ok=True)
+        before = owner(self.directory)
+        if self.renew():
+            self._clear(before)
+        elif self.weak:
+            self._watch_stranger(before)
+        else:
+            self._meet_holder()
+        self.directory.prepare()
+        self.directory.occupancy = self
+
+    def renew(self) -> bool:
+        """Try for the lock: the older attempt that had it may be gone, or the directory was made anew."""
+        path = os.path.join(self.directory.hidden, "lock")
+        if self.held and _same_file(self._handle, path):
+            return True
+        self.leave()
+        if self.weak:
+            return False
+        import fcntl
+
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as refusal:
+            os.close(handle)
+            if refusal.errno not in _HELD:
+                self.weak = True
+                self.say(
+                    f"{self.directory.path} is on a file system without locks ({refusal.strerror}): that another "
+                    "run works here is noticed only while its supervisor gives signs of life"
+                )
+            return False
+        self._handle, self.held = handle, True
+        os.ftruncate(handle, 0)
+        os.pwrite(
+            handle, f"{self.directory.identity} {self.ledger.id} {self.ledger.base}\n".encode(errors="replace"), 0
+        )
+        return True
+
+    def beat(self) -> None:
+        """A sign of life, where there is no lock."""
+        if self.weak and time.monotonic() >= self._next_beat:
+            self._next_beat = time.monotonic() + BEAT
+            self._beat += 1
+            mine = owner(self.directory)
+            if mine.get("id") == self.ledger.id:
+                with contextlib.suppress(OSError):
+                    dump(_path(self.directory), {**mine, "beat": self._beat})
+
+    def write_again(self) -> None:
+        """Say once more who works here: the directory was made anew."""
+        if self.said and not owner(self.directory):
+            dump(_path(self.directory), self.said)
+
+    def leave(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle, self.held = -1, False
+
+    def _meet_holder(self) -> None:
+        """Someone holds the lock: go on beside an older attempt of this run, wait a moment for anyone else."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            holder = self._holder()
+            if self.arbitrated and holder[0] == self.directory.identity:
+                self.say(f"an older attempt of this run still works in {self.directory.path}; it will find out")
+                return
+            if time.monotonic() >= until:
+                raise self._refused(holder[2])
+            time.sleep(0.1)
+            if self.renew():
+                self._clear(owner(self.directory))
+                return
+
+    def _watch_stranger(self, before: dict[str, Any]) -> None:
+        if before.get("identity", self.directory.identity) == self.directory.identity and self.arbitrated:
+            return
+        until = time.monotonic() + _BEATS_MISSED * BEAT
+        while "beat" in before and time.monotonic() < until:
+            time.sleep(BEAT / 4)
+            now = owner(self.directory)
+            if (now.get("id"), now.get("beat")) != (before.get("id"), before.get("beat")):
+                raise self._refused(str(now.get("run")))
+
+    def _holder(self) -> tuple[str, str, str]:
+        try:
+            with open(os.path.join(self.directory.hidden, "lock"), encoding="utf-8", errors="replace") as file:
+                words = file.read().rstrip("\n").split(" ", 2)
+        except OSError:
+            words = []
+        identity, attempt, base = [*words, "", "", ""][:3]
+        return identity, attempt, base
+
+    def _refused(self, other: str) -> BadOption:
+        return BadOption(
+            f"{self.directory.path} is in use by {other or 'another run'}, which is alive; {self.ledger.base} cannot "
+            "work there too: give it a --checkpoint-dir of its own, or start both with --own-folder"
+        )
+
+    def _clear(self, before: dict[str, Any]) -> None:
+        """The lock is ours, so every other attempt is dead: remove what they left half done, theirs and ours.
+
+        On another machine's word for it nothing of another run is touched: a mount may keep locks to itself.
+        """
+        here = before.get("boot") == boot()
+        try:
+            folders = sorted(os.listdir(self.directory.hidden))
+        except OSError:
+            return
+        for name in folders:
+            path = os.path.join(self.directory.hidden, name)
+            if not _is_id(name):
+                continue
+            if name != self.directory.identity:
+                if here:
+                    discard(path)
+                continue
+            for attempt in sorted(os.listdir(path)):
+                if _is_id(attempt) and attempt != self.ledger.id:
+                    discard(os.path.join(path, attempt))
+
+
+def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
+    """Who works in the directory now. An attempt that was followed by another writes nothing any more."""
+    before = owner(directory)
+    newer = before.get("attempt")
+    if before.get("identity") == directory.identity and isinstance(newer, int) and newer > ledger.number:
+        return
+    facts: dict[str, Any] = {
+        "identity": directory.identity,
+        "run": ledger.base,
+        "attempt": ledger.number,
+        "id": ledger.id,
+        "boot": boot(),
+        "host": os.uname().nodename,
+    }
+    if child is not None:
+        facts["child"], facts["child_began"] = child, process_began(child)
+    if directory.occupancy is not None:
+        directory.occupancy.said = facts
+    dump(_path(directory), facts)
+
+
+def owner(directory: Directory) -> dict[str, Any]:
+    """Who worked here last, as it was written down; empty when no one did."""
+    return load(_path(directory)) or {}
+
+
+def orphan(directory: Directory) -> int | None:
+    """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
+    before = owner(directory)
+    child = before.get("child")
+    if before.get("boot") == boot() and isinstance(child, int):
+        began = process_began(child)
+        if began is not None and began == before.get("child_began"):
+            return child
+    return None
+
+
+def boot() -> str:
+    """This boot of this machine."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+def _path(directory: Directory) -> str:
+    return os.path.join(directory.hidden, "owner.json")
+
+
+def _same_file(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except OSError:
+        return False
+
+
+def _is_id(name: str) -> bool:
+    return len(name) == 16 and all(letter in "0123456789abcdef" for letter in name)

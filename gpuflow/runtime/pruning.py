@@ -1,0 +1,52 @@
+"""Which checkpoints in the store may go: all but the newest N, and never one that might still be needed.
+
+What an older attempt kept is needed until this attempt has resumed from it or from a later one, or has seen that it is
+damaged: a listing that was late or short must not make this attempt throw away what it did not see.
+"""
+
+from __future__ import annotations
+
+from gpuflow.runtime import transfer
+from gpuflow.runtime.records import attempt_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuflow.runtime.ledger import Ledger
+    from gpuflow.runtime.store import Store
+
+BATCH = 100
+"""Keys that are deleted between two questions whether to go on."""
+
+
+def prune(store: Store, ledger: Ledger, keep: int, newest: str, proceed: Callable[[], bool]) -> bool:
+    """Keep N. A manifest goes before its files; uploads that never got one go too. False when told to stop before."""
+    top = ledger.key("checkpoints")
+    whole = [name for name, _ in transfer.manifests(store, ledger.base, ledger.since) if name not in ledger.damaged]
+    spared = set(whole[-keep:])
+    doomed = []
+    for key, _ in store.names(top):
+        name = key[len(top) + 1 :].partition("/")[0]
+        if name not in spared and name < newest and may_go(name, ledger):
+            doomed.append(key)
+    doomed.sort(key=lambda key: not _is_manifest(key, top))
+    for at in range(0, len(doomed), BATCH):
+        if not proceed():
+            return False
+        store.delete(doomed[at : at + BATCH])
+    return True
+
+
+def may_go(name: str, ledger: Ledger) -> bool:
+    """Whether nobody can need a checkpoint that is not among the newest."""
+    attempt = attempt_of(name)
+    if attempt is None:
+        return False
+    if attempt >= ledger.number or attempt < ledger.since:
+        return True
+    return name in ledger.damaged or (ledger.resumed is not None and name <= ledger.resumed)
+
+
+def _is_manifest(key: str, top: str) -> bool:
+    return key[len(top) + 1 :].partition("/")[2] == "manifest.json"

@@ -1,0 +1,106 @@
+"""The fixes taken back, one by one, in a copy of the package: the explorer must find each.
+
+A text that is no longer in the code is an error: then the mutation must be written anew.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import gpuflow
+
+PACKAGE = Path(gpuflow.__file__).resolve().parent
+
+
+class Mutation:
+    """A fix, how it is taken back, and where the explorer looks for the consequence."""
+
+    def __init__(self, says: str, scenario: str, bounds: dict[str, int], *edits: tuple[str, str, str]) -> None:
+        self.says, self.scenario, self.bounds, self.edits = says, scenario, bounds, edits
+        """`bounds`: so many decisions of these kinds, none of the others: enough to find it, and quick."""
+
+
+ALL: dict[str, Mutation] = {
+    "D1": Mutation(
+        "the stop file belongs to the attempt, and a program that left early says so",
+        "volume",
+        {"start": 1},
+        (
+            "running.py",
+            """            self.directory.folder.prepare()
+            return self.directory.folder
+""",
+            """            folder = AttemptFolder(self.directory.hidden)
+            folder.prepare()
+            if os.path.exists(folder.stop):
+                os.unlink(folder.stop)
+            return folder
+""",
+        ),
+        ("running.py", "if self.folder is not None and self.folder.said_stopped():", "if False:"),
+    ),
+    "D2": Mutation(
+        "a listing that fails is a failure, and what was not seen is not removed",
+        "folder",
+        {"crash": 1, "fault": 1},
+        ("store.py", "os.walk(self._path(prefix), onerror=fail)", "os.walk(self._path(prefix))"),
+        ("ledger.py", "if newest < self._seen:", "if False:"),
+        ("restoring.py", "if not found or found[-1][0] < known:", "if False:"),
+        ("pruning.py", "if attempt >= ledger.number or attempt < ledger.since:", "if True:"),
+    ),
+    "D15": Mutation(
+        "who finds a number taken reads the book again, and success is looked for after the claim",
+        "machines",
+        {"start": 1, "delay": 1},
+        (
+            "supervisor.py",
+            "if self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=d is not None, renew=r)):\n"
+            "                break\n",
+            "while not self._stored(lambda h=history, d=done, r=renew: ledger.claim(h, fresh=bool(d), renew=r)):\n"
+            "                history.last += 1\n"
+            "            break\n",
+        ),
+        ("supervisor.py", "again = self._stored(ledger.success)", "again = None"),
+        ("supervisor.py", "self._stored(lambda: ledger.look_again(history))", "history"),
+        ("ledger.py", "if done is not None and done.id != self.id:", "if False:"),
+    ),
+    "D24": Mutation(
+        "what an earlier attempt left in the outputs' folder is no output of this one",
+        "restarts",
+        {"program": 2},
+        (
+            "outputs.py",
+            "    for output in outputs:\n        if output.path is None:",
+            "    for output in ():\n        if True:",
+        ),
+    ),
+    "D32": Mutation(
+        "numbers never start again: who forgets a run takes the next one",
+        "forgotten",
+        {"start": 1, "switch": 1},
+        ("ledger.py", "while numbers or self.store.names(self.base):", "while False:"),
+        ("ledger.py", "if since is not None and (_attempt_of(key)", "if since is None or (_attempt_of(key)"),
+    ),
+    "marker": Mutation(
+        "each time a run is begun anew it has a success marker of its own",
+        "forgotten",
+        {"delay": 1},
+        (
+            "ledger.py",
+            """self.key(f"success-{since:06d}.json" if since else "success.json")""",
+            """self.key("success.json")""",
+        ),
+    ),
+}
+"""The five of the issue, and what the explorer itself has found."""
+
+
+def apply(mutation: Mutation, into: Path) -> None:
+    """A copy of the package below `into`, without the fix."""
+    shutil.copytree(PACKAGE, into / "gpuflow", ignore=shutil.ignore_patterns("__pycache__"))
+    for file, old, new in mutation.edits:
+        path = into / "gpuflow" / "runtime" / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{file} has changed, write this mutation anew: {old!r}"
+        path.write_text(text.replace(old, new), encoding="utf-8")

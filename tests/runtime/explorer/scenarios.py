@@ -1,0 +1,71 @@
+"""The setups that are explored."""
+
+from __future__ import annotations
+
+from tests.runtime.explorer.scene import Scenario, Start
+
+NODES = ("one", "two", "three")
+ALL = (
+    Scenario(
+        "machines",
+        "every attempt on a machine of its own, an earlier one may still be alive",
+        [Start(node) for node in NODES],
+    ),
+    Scenario(
+        "restarts",
+        "every attempt in the same directory on the same machine; a program may outlive its supervisor",
+        [Start("one") for _ in NODES],
+        orphans=True,
+        overlap=False,
+    ),
+    Scenario(
+        "volume",
+        "attempts on machines of their own that mount the same volume as checkpoint directory",
+        [Start(node, directory="volume") for node in NODES],
+        one_volume=True,
+    ),
+    Scenario(
+        "folder",
+        "the store is a directory, and the operating system fails to list it",
+        [Start(node) for node in NODES],
+        folder=True,
+    ),
+    Scenario(
+        "forget",
+        "the run is forgotten while an attempt may be alive, then started again",
+        [Start("one"), Start("desk", command="forget"), Start("two"), Start("three")],
+        after=(79,),
+    ),
+    Scenario(
+        "items",
+        "two items of a step on machines of their own that mount the same volume, each in a folder of its own",
+        [
+            Start("one", "--own-folder", directory="volume", item="a"),
+            Start("two", "--own-folder", directory="volume", item="b"),
+        ],
+        one_volume=True,
+        together=True,
+    ),
+    Scenario(
+        "strangers",
+        "two items of a step in the same directory of one volume",
+        [Start("one", directory="volume", item="a"), Start("two", directory="volume", item="b")],
+        one_volume=True,
+        together=True,
+    ),
+    Scenario(
+        "again",
+        "a run that succeeded is done again while an older attempt may be alive",
+        [Start("one"), Start("two", "--after-success", "again"), Start("three")],
+        after=(79,),
+    ),
+)
+SHORT = Scenario(
+    "forgotten",
+    "a run of one step is forgotten while its attempt is alive, then started again",
+    [Start("one"), Start("desk", command="forget"), Start("two")],
+    steps=1,
+    after=(79,),
+)
+"""For mutations: small enough to be searched in seconds."""
+BY_NAME = {scenario.name: scenario for scenario in (*ALL, SHORT)}

@@ -1,0 +1,109 @@
+"""The search: every execution within a bound, and by chance what lies beyond it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+
+from tests.runtime.explorer.choices import Bounds, Choices, RandomChoices, all_choices
+from tests.runtime.explorer.fakes import Fakes
+from tests.runtime.explorer.scene import Scenario, Scene
+
+
+class Found:
+    """An execution that violates an invariant."""
+
+    def __init__(self, scenario: str, sentence: str, trace: list[str], path: list[int]) -> None:
+        self.scenario, self.sentence, self.trace, self.path = scenario, sentence, trace, path
+
+    def story(self) -> str:
+        """The trace without what nothing depends on."""
+        quiet = (": poll", ": look at the directory", ": ask whether to stop", ": begin", ": wait for the program")
+        lines = [line for line in self.trace if not line.endswith(quiet)]
+        return "\n".join([f"{self.scenario}: {self.sentence}", *lines])
+
+
+class Report:
+    """How much was explored, and what was found."""
+
+    def __init__(self, scenario: str, bounds: Bounds) -> None:
+        self.scenario, self.bounds = scenario, bounds
+        self.executions = self.moves = self.points = 0
+        self.states: set[int] = set()
+        self.seconds = 0.0
+        self.complete = False
+        self.found: list[Found] = []
+
+    def add(self, other: Report) -> None:
+        self.executions += other.executions
+        self.moves += other.moves
+        self.points += other.points
+        self.states |= other.states
+        self.seconds = max(self.seconds, other.seconds)
+        self.complete = self.complete and other.complete
+        self.found += other.found
+
+
+def explore(
+    scenario: Scenario,
+    bounds: Bounds,
+    until: float | None = None,
+    *,
+    share: tuple[int, int] = (0, 1),
+    stop_at: int = 5,
+) -> Report:
+    """All executions of a scenario within the bounds, unless time is up (`until` on the monotonic clock)."""
+    return _run(scenario, bounds, all_choices(bounds, share), until, stop_at, complete=True)
+
+
+def sample(scenario: Scenario, bounds: Bounds, until: float, seed: str, stop_at: int = 5) -> Report:
+    """Executions by chance, until time is up."""
+    chance = random.Random(seed)
+
+    def choices() -> Iterable[Choices]:
+        while True:
+            yield RandomChoices(chance, bounds, rate=chance.choice((0.01, 0.03, 0.1)))
+
+    return _run(scenario, bounds, choices(), until, stop_at, complete=False)
+
+
+def _run(
+    scenario: Scenario,
+    bounds: Bounds,
+    all_of_them: Iterable[Choices],
+    until: float | None,
+    stop_at: int,
+    *,
+    complete: bool,
+) -> Report:
+    report, began = Report(scenario.name, bounds), time.monotonic()
+    sentences: set[str] = set()
+    with Fakes():
+        for choices in all_of_them:
+            if until is not None and time.monotonic() >= until:
+                break
+            scene = Scene(scenario, choices)
+            scene.world.states = report.states
+            world = scene.run()
+            report.executions += 1
+            report.moves += world.moves
+            report.points += len(choices.taken)
+            for sentence in world.violations[:1]:
+                if sentence not in sentences:
+                    sentences.add(sentence)
+                    report.found.append(Found(scenario.name, sentence, world.trace, choices.path()))
+            if len(report.found) >= stop_at:
+                break
+        else:
+            report.complete = complete
+    report.seconds = time.monotonic() - began
+    return report
+
+
+def replay(scenario: Scenario, bounds: Bounds, path: list[int]) -> Found | None:
+    """One execution again."""
+    with Fakes():
+        choices = Choices(path, bounds)
+        world = Scene(scenario, choices).run()
+    return Found(scenario.name, world.violations[0], world.trace, path) if world.violations else None

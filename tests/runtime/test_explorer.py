@@ -1,0 +1,38 @@
+"""The explorer in short: `make prove-supervisor` is the long one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.runtime.explorer import __main__ as explorer
+from tests.runtime.explorer import mutations
+from tests.runtime.explorer.choices import Bounds
+from tests.runtime.explorer.scenarios import ALL, BY_NAME
+from tests.runtime.explorer.search import explore
+
+SECONDS = 5.0
+"""For each scenario: enough for all executions with one decision on a machine that does nothing else."""
+
+
+@pytest.mark.parametrize("name", [scenario.name for scenario in ALL])
+def test_every_invariant_holds_whatever_goes_wrong_once(name: str) -> None:
+    report = explore(BY_NAME[name], Bounds(1), time.monotonic() + SECONDS)
+    assert not report.found, report.found[0].story()
+    assert report.executions > 50
+    assert len(report.states) > 500
+
+
+@pytest.mark.parametrize("name", sorted(mutations.ALL))
+def test_a_fix_that_is_taken_back_is_found(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert explorer.mutate(name) == 0, capfd.readouterr().out
+    assert "VIOLATED" in capfd.readouterr().out
+
+
+def test_the_same_decisions_lead_to_the_same_end() -> None:
+    traces = []
+    for _ in range(2):
+        report = explore(BY_NAME["machines"], Bounds(1, {"crash": 1, "fault": 0, "delay": 0, "start": 0}))
+        traces.append((report.executions, report.moves, sorted(report.states)))
+    assert traces[0] == traces[1]

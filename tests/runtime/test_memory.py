@@ -1,0 +1,48 @@
+"""How much memory a copy may take: what the container's group leaves, not what the machine has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuflow.runtime import memory
+
+
+@pytest.mark.parametrize(
+    ("files", "left"),
+    [
+        ({"memory.max": "1000", "memory.current": "900", "memory.stat": "anon 600\ninactive_file 300\n"}, 400),
+        ({"memory.max": "1000", "memory.current": "1100", "memory.stat": "inactive_file 0\n"}, 0),
+        (
+            {
+                "memory.limit_in_bytes": "1000",
+                "memory.usage_in_bytes": "900",
+                "memory.stat": "inactive_file 1\ntotal_inactive_file 50\n",
+            },
+            150,
+        ),
+    ],
+    ids=["v2", "over", "v1"],
+)
+def test_the_limit_of_the_group_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], left: int
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(
+        memory, "_memory_files", lambda: [str(tmp_path / "none" / "x"), str(tmp_path / "memory.events")]
+    )
+    assert memory.available() == left
+
+
+def test_without_a_limit_it_is_what_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.max").write_text("max\n")
+    monkeypatch.setattr(memory, "_memory_files", lambda: [str(tmp_path / "memory.events")])
+    assert memory.available() == pytest.approx(memory._free_here(), rel=0.2)
+
+
+def test_what_cannot_be_read_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_memory_files", list)
+    monkeypatch.setattr(memory, "_free_here", lambda: None)
+    assert memory.available() is None
