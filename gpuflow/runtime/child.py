@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["STOPS", "Child", "block_signals", "say", "stop_is_pending", "wake"]
 
 _TAIL = 64 << 10
+_LAUNCHER_ALONE = 1.0
 block_signals = signals.hold
 
 
@@ -42,6 +43,7 @@ class Child:
         self._mark = environ.get(processes.VARIABLE, "").rpartition(",")[2]
         self._told: list[processes.Process] = []
         self._later: list[processes.Process] = []
+        self._alone_since: float | None = None
         self._inherits = processes.inherit_orphans()
         self._pump = Pump()
         file_actions = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in self._pump.ends.items()]
@@ -97,7 +99,11 @@ class Child:
 
     def remind(self, *, last: bool) -> bool:
         """SIGTERM to launchers whose listeners are gone, or if this is the `last` moment. Whether any waits still."""
-        if self._later and (last or not any(process.lives for process in self._told)):
+        if self._later and not any(process.lives for process in self._told):
+            # Without its workers a launcher ends by itself, and in better order than by a signal.
+            self._alone_since = self._alone_since or time.monotonic()
+            last = last or time.monotonic() - self._alone_since >= _LAUNCHER_ALONE
+        if self._later and last:
             late, self._later = self._later, []
             self._told += late
             for process in late:

@@ -27,7 +27,10 @@ WORDS = (
 )
 """Found anywhere in the last words, tried from the top."""
 IMPORT_ERROR = re.compile(r"^(ModuleNotFoundError|ImportError): .*$", re.MULTILINE)
-_NOT_FOUND = re.compile(r"(command not found|: not found|No such file or directory)\s*$")
+_NOT_RUN = re.compile(
+    r"(command not found|: not found|No such file or directory|Permission denied|Exec format error|cannot execute)\s*$"
+)
+"""A shell's words for a command that it could not run."""
 
 
 def diagnose(
@@ -56,8 +59,8 @@ def diagnose(
     ending = last_words.rstrip().rpartition("\n")[2]
     if code == 1 and IMPORT_ERROR.match(ending):
         return Verdict(FINAL, f"the image lacks something: {ending}")
-    if code in (126, 127) and _NOT_FOUND.search(ending):
-        return Verdict(FINAL, f"the command was not found: {ending}")
+    if code in (126, 127) and _NOT_RUN.search(ending):
+        return Verdict(FINAL, f"the command cannot be run: {ending}")
     return verdict
 
 

@@ -36,8 +36,8 @@ MARKER = ".gpuflow-complete"
 class Entry:
     """A finished checkpoint in the directory.
 
-    `stored` names its copy in the store. Without a store: `settled` when it was forced to disk, `sums` what its files
-    hash to.
+    `stored` names its copy in the store. Without a store: `settled` when it was forced to disk, `total` what its
+    files hash to together.
     """
 
     def __init__(self, name: str, path: str, record: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ class Entry:
         self.order: int = record["order"]
         self.key: dict[str, int] = record["key"]
         self.stored: str | None = record.get("stored")
-        self.sums: list[dict[str, Any]] | None = record.get("sums")
+        self.total: str | None = record.get("total")
         self.settled: bool = record.get("settled") is True
         self.stall_seconds: float | None = record.get("stall_seconds")
         self.by_api: bool = record.get("by") == "api"
@@ -122,7 +122,7 @@ class Directory:
         if old is None or not fingerprint.same(old.get("key"), key):
             old = {"key": key, "order": self._next_order()}
         elif fresh:
-            kept = {fact: value for fact, value in old.items() if fact not in ("stored", "sums", "settled", "foreign")}
+            kept = {fact: value for fact, value in old.items() if fact not in ("stored", "total", "settled", "foreign")}
             old = {**kept, "order": self._next_order()}
         elif not facts:
             return
@@ -150,7 +150,7 @@ class Directory:
             try:
                 if item.name.startswith("."):
                     dotted[item.inode()] = fingerprint.born(item.path)
-                elif self._dotted.get(item.inode()) == fingerprint.born(item.path) and item.name not in told:
+                elif item.name not in told and self._was_dotted(item):
                     self.record(item.name, fresh=True)
                     scanned[item.name] = self.key(item.name) or {}
                 elif self._marked(item.name) or (deaf and self._was_renamed(item)):
@@ -252,6 +252,9 @@ class Directory:
 
     def _marked(self, name: str) -> bool:
         return os.path.lexists(os.path.join(self.path, name, self.marker))
+
+    def _was_dotted(self, item: os.DirEntry[str]) -> bool:
+        return item.inode() in self._dotted and self._dotted[item.inode()] == fingerprint.born(item.path)
 
     def _was_renamed(self, item: os.DirEntry[str]) -> bool:
         status = item.stat(follow_symlinks=False)

@@ -198,6 +198,8 @@ class Keeper:
         if time.monotonic() >= self._next_question or (rival and not self._rival):
             self._next_question = time.monotonic() + (1.0 if rival else _ASK_OWNER)
             self._ask_owner()
+            if self.directory.occupancy is not None and not self.directory.occupancy.held and self.lost is None:
+                self.directory.occupancy.renew()  # the older attempt that had the lock may be gone
         self._rival = rival
 
     def _follow_directory(self, watch: Watch) -> None:
@@ -324,11 +326,11 @@ class Keeper:
             for item in items:
                 if item.is_file:
                     _force(item.path)
-            sums = None
+            total = None
             if not (self._told or self._finishing):
-                sums = transfer.sums(items, transfer.Throttle(self._bandwidth, self._unhurried, self._moved))
+                total = transfer.total(items, transfer.Throttle(self._bandwidth, self._unhurried, self._moved))
             if self._is_still(entry):
-                self.directory.record(entry.name, sums=sums and [file.plain() for file in sums], settled=True)
+                self.directory.record(entry.name, total=total, settled=True)
             self._wait = FIRST_WAIT
         except transfer.Refused:
             self._refused[entry.name] = entry.key

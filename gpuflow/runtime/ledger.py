@@ -166,22 +166,29 @@ class Ledger:
         if record.id != self.id:
             raise Lost(f"another attempt {self.number} has taken over")
 
+    def earlier(self) -> list[str]:
+        """The names under which earlier attempts of this run may have left artifacts."""
+        found = []
+        for number in self._numbers():
+            if self.since <= number < self.number:
+                try:
+                    claim = self._read_claim(number)
+                except Corrupt:
+                    continue
+                if claim is not None:
+                    found.append(records.artifact_name(number, claim.id))
+        return found
+
     # -- writing
 
     def probe(self) -> bool:
         """Whether `create` keeps its promise here: of two that create one object, one succeeds. Asked, not assumed."""
-        if self.store.conditional is None:
-            key = self.key("probe", os.urandom(8).hex())
-            self.store.create(key, b"1\n")
-            second = self.store.create(key, b"2\n")
-            self.store.conditional = not second and self.store.read(key) == b"1\n"
-            self.store.delete([key])
-            if not self.store.conditional:
-                self.say(
-                    "this store cannot create an object only where there is none: two attempts that start at the same "
-                    "moment may both believe to be the newest for a while; the one that was overwritten then stops"
-                )
-        return self.store.conditional
+        if self.store.conditional is None and not self.store.probe(self.key("probe", os.urandom(8).hex())):
+            self.say(
+                "this store is not known to create an object only where there is none: two attempts that start at "
+                "the same moment may both believe to be the newest for a while; the one that was overwritten stops"
+            )
+        return bool(self.store.conditional)
 
     def claim(self, history: History, *, fresh: bool = False, renew: bool = False) -> bool:
         """Become the newest attempt; False when another one took the number: read the book again.
@@ -227,9 +234,12 @@ class Ledger:
         keys = [key for key, _ in self.store.names(self.key("attempts"))]
         self.store.delete([key for key in keys if (_attempt_of(key) or self.number) < old])
         self.store.delete([key for key, _ in self.store.names(self.key("probe"))])
-        for place in self._places():
-            for part in ("checkpoints", "artifacts"):
-                place.clear_uploads(self.key(part))
+        try:
+            for place in self._places():
+                for part in ("checkpoints", "artifacts"):
+                    place.clear_uploads(self.key(part))
+        except StorageError as refusal:
+            self.say(f"what killed uploads left cannot be removed here; a lifecycle rule of the bucket can: {refusal}")
 
     def end(self, outcome: str, *, final: bool, exit_code: int, because: str, checkpoint: str | None = None) -> None:
         """Write how the attempt ended."""
@@ -380,7 +390,8 @@ class Ledger:
             self.store.read(key)
             return False
         except FileNotFoundError:
-            self.store.write(key, data)
+            if not self.store.create(key, data):
+                return False
         time.sleep(SETTLE)
         try:
             return self.store.read(key) == data

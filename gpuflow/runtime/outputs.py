@@ -118,7 +118,7 @@ def deliver(marker: Mapping[str, Kept], engine: str, folder: str, places: Mappin
             _write(place, values[name] if name in values else uris[name])
     if engine == "airflow":
         kinds = {name: typed(Output(name, marker[name].type, None), text) for name, text in values.items()}
-        _write(xcom, json.dumps(kinds, sort_keys=True, ensure_ascii=False))
+        _write(xcom, json.dumps({**uris, **kinds}, sort_keys=True, ensure_ascii=False))
 
 
 def typed(output: Output, text: str) -> Any:

@@ -10,6 +10,7 @@ writer lives. That is weaker, and is said: a supervisor that stands still for so
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
@@ -95,7 +96,8 @@ class Occupancy:
             self._beat += 1
             mine = owner(self.directory)
             if mine.get("id") == self.ledger.id:
-                dump(_path(self.directory), {**mine, "beat": self._beat})
+                with contextlib.suppress(OSError):
+                    dump(_path(self.directory), {**mine, "beat": self._beat})
 
     def write_again(self) -> None:
         """Say once more who works here: the directory was made anew."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 from gpuflow.runtime.store import CHUNK, StorageError, Store, is_no_manifest
 
@@ -35,6 +36,7 @@ class Remote(Store):
         self.root = url.partition("://")[2].rstrip("/")
         self.fs = filesystem or _filesystem(scheme)
         self.streams = _MEMORY // (2 * _BLOCK)
+        self._room = Room(_MEMORY)
 
     def read(self, key: str) -> bytes:
         return bytes(self._do(lambda: self.fs.cat_file(self._path(key))))
@@ -56,6 +58,10 @@ class Remote(Store):
     def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
         # Parts must be large enough that the store's limit of 10,000 is not met.
         block = max(_BLOCK, size // _PARTS)
+        with self._room.take(2 * min(block, max(size, 1))):
+            self._put(key, chunks, block)
+
+    def _put(self, key: str, chunks: Iterable[bytes], block: int) -> None:
         file = self._do(lambda: self.fs.open(self._path(key), "wb", block_size=block))
         try:
             for data in chunks:
@@ -168,6 +174,26 @@ class Remote(Store):
         """The error that led here is the one to tell."""
         with contextlib.suppress(Exception):
             action()
+
+
+class Room:
+    """So much memory for all who upload at once. One that needs more than there is goes alone."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.taken = size, 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def take(self, amount: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self.taken == 0 or self.taken + amount <= self.size)
+            self.taken += amount
+        try:
+            yield
+        finally:
+            with self._changed:
+                self.taken -= amount
+                self._changed.notify_all()
 
 
 def _exists_already(refusal: BaseException | None) -> bool:

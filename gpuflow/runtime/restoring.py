@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import time
 
-from gpuflow.runtime import transfer
+from gpuflow.runtime import snapshot, transfer
 from gpuflow.runtime.attempt_folder import process_began
 from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import History, Ledger
 from gpuflow.runtime.owner import boot, orphan, owner, write_owner
-from gpuflow.runtime.records import Corrupt, File, Manifest, attempt_of
+from gpuflow.runtime.records import Corrupt, Manifest, attempt_of
 from gpuflow.runtime.store import Limit, StorageError, Store, persist
 
 TYPE_CHECKING = False
@@ -93,10 +93,10 @@ class _Restoring:
         """Without a store. After the machine went down, what was not forced to disk may be torn."""
         doubtful: list[Entry] = []
         for entry in reversed(here):
-            if same_boot or (entry.sums is None and (entry.settled or entry.by_api)):
+            if same_boot or (entry.total is None and (entry.settled or entry.by_api)):
                 break
-            if entry.sums is not None:
-                if transfer.same(entry.path, [File(**file) for file in entry.sums], self.throttle):
+            if entry.total is not None:
+                if self._total(entry) == entry.total:
                     break
                 self.say(f"{entry.name} is not what it was when it was saved; taking an older one")
                 self.directory.record(entry.name, foreign=True)
@@ -112,6 +112,12 @@ class _Restoring:
             self.say(f"the machine was started anew before {other.name} was forced to disk; taking an older one")
             self.directory.record(other.name, foreign=True)
         return self._from(entry.path, entry.name, "here")
+
+    def _total(self, entry: Entry) -> str | None:
+        try:
+            return transfer.total(snapshot.stock(entry.path), self.throttle)
+        except (OSError, transfer.Vanished, transfer.Refused):
+            return None
 
     def _stored(self, store: Store) -> Restored:
         found: list[tuple[str, str]] = self._persist(lambda: self._listed(store))

@@ -65,10 +65,19 @@ class Running:
 
     def run(self) -> Ending:
         """Start it, keep its checkpoints, and say how it ended."""
-        options = self.options
         if children.stop_is_pending():
             raise Stopped()
         self.folder = self._make_folder()
+        try:
+            return self._run()
+        finally:
+            if self.directory is None and self.folder is not None:
+                from gpuflow.runtime.directory import discard
+
+                discard(self.folder.path)
+
+    def _run(self) -> Ending:
+        options = self.options
         environ = self._variables()
         if self.directory is not None:
             from gpuflow.runtime.keeper import Keeper
@@ -92,11 +101,6 @@ class Running:
             # Whatever went wrong: the program does not outlive it.
             child.end(0.0)
             raise
-        finally:
-            if self.directory is None and self.folder is not None:
-                from gpuflow.runtime.directory import discard
-
-                discard(self.folder.path)
 
     def _follow(self, child: children.Child, kills: int) -> Ending:
         options = self.options
@@ -118,11 +122,11 @@ class Running:
         child.drain()
         self._finish_keeper()
         if self.keeper is not None and self.keeper.lost is not None:
-            return Ending(INTERRUPTED, self.keeper.lost, child.code)
-        if child.code is None:
-            return Ending(INTERRUPTED, "told to stop; the command did not end in time, not even by SIGKILL")
+            return Ending(INTERRUPTED, self.keeper.lost, child.code, until=self.deadline)
         if told:
-            return Ending(INTERRUPTED, f"told to stop; the command ended with {child.code}", child.code)
+            how = f"ended with {child.code}" if child.code is not None else "did not end in time, not even by SIGKILL"
+            return Ending(INTERRUPTED, f"told to stop; the command {how}", child.code, until=self.deadline)
+        assert child.code is not None
         if self.folder is not None and self.folder.said_stopped():
             why = f"the command was told to stop, but not by its supervisor; it left early with {child.code}"
             return Ending(INTERRUPTED, why, child.code)

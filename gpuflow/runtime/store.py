@@ -37,6 +37,8 @@ class Store:
 
     conditional: bool | None = None
     """Whether `create` keeps its promise; None until it was probed."""
+    sure = True
+    """False when a probe proves little: a mount may promise for its own machine what the store does not keep."""
     streams = 1
     """How many puts at once are worth it, and fit in memory."""
 
@@ -67,6 +69,14 @@ class Store:
     def delete(self, keys: Iterable[str]) -> None:
         """Remove objects, manifests before all others; those that are not there are no error."""
         raise NotImplementedError
+
+    def probe(self, key: str) -> bool:
+        """Whether `create` keeps its promise: the same object twice, and the second is refused. Sets `conditional`."""
+        self.create(key, b"1\n")
+        second = self.create(key, b"2\n")
+        self.conditional = not second and self.sure and self.read(key) == b"1\n"
+        self.delete([key])
+        return self.conditional
 
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """Put many large objects, several at once. All of them last when this returns; on an error, some may."""
@@ -127,6 +137,14 @@ class Folder(Store):
             self._sync(path)
         except OSError as refusal:
             raise StorageError(str(refusal)) from refusal
+
+    def probe(self, key: str) -> bool:
+        # What is removed at once need not be forced to disk.
+        lasting, self.lasting = self.lasting, False
+        try:
+            return super().probe(key)
+        finally:
+            self.lasting = lasting
 
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """One flush at the end instead of one for each file."""
@@ -232,6 +250,7 @@ class Folder(Store):
 
     def _create_without_links(self, path: str, data: bytes) -> bool:
         """Where there are no hard links (SMB, some FUSE). A kill in the middle leaves a torn object; they know."""
+        self.sure = False
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         except FileExistsError:

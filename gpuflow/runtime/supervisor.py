@@ -69,6 +69,7 @@ class Attempt:
         self.keeper: Keeper | None = None
         self.outputs_dir = options.outputs_dir or ""
         self._lasting = True
+        self._kept_in: list[tuple[Store, str]] = []
         self._own_code: int | None = None
         self._told_at: float | None = None
 
@@ -80,7 +81,7 @@ class Attempt:
         artifacts = outputs.pairs(options.artifact, "artifact")
         places = outputs.pairs(options.deliver, "deliver")
         self.outputs_dir = options.outputs_dir or os.path.join(
-            self.environ.get("TMPDIR", "/tmp"), f"gpuflow-{os.getpid()}"
+            self.environ.get("TMPDIR", "/tmp"), f"gpuflow-{os.getpid()}-{os.urandom(4).hex()}"
         )
         os.makedirs(self.outputs_dir, exist_ok=True)
         ledger = self._open()
@@ -106,6 +107,9 @@ class Attempt:
         if ending.outcome != SUCCEEDED:
             return self.close(ending)
         self._own_code = ending.own_code
+        if running.deadline is not None:
+            # The notice came during the last upload: the grace has begun, and does not begin again.
+            self._told_at = running.deadline - running.grace[1]
         try:
             kept = outputs.collect(declared, self.outputs_dir, before)
             for output in declared:
@@ -113,6 +117,8 @@ class Attempt:
                     kept[output.name] = self._keep_artifact(ledger, output, artifacts.get(output.name))
             marker: Success = self._stored(lambda: ledger.succeed(kept))
             self._deliver(marker, declared, places)
+            if marker.id == ledger.id and self._kept_in:
+                self._best_effort(lambda: self._remove_earlier(ledger))
         except outputs.BadOutput as refusal:
             return self.close(Ending(RETRYABLE, str(refusal), 0))
         except Lost as loss:
@@ -189,11 +195,19 @@ class Attempt:
             prefix = name if key is None else ledger.key(*key.split("/"))
             artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit))
             files = self._stored(artifact.keep, limit)
+            self._kept_in.append((store, prefix[: -len(name)]))
         except artifacts.NotKept as refusal:
             raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
         self._stored(ledger.assert_owner)
         inside = f"{prefix}/files/{files[0].path}" if output.kind == "file" else f"{prefix}/files"
         return artifacts.kept(output.kind, files, store.url(inside), key)
+
+    def _remove_earlier(self, ledger: Ledger) -> None:
+        """What earlier attempts of this run uploaded before they were lost; not those of other runs at the same URI."""
+        for name in ledger.earlier():
+            for store, top in self._kept_in:
+                store.delete([key for key, _ in store.names(f"{top}{name}")])
+                store.clear_uploads(f"{top}{name}")
 
     def _artifacts_in(self, ledger: Ledger) -> Store:
         """Where artifacts without a URI of their own are kept."""

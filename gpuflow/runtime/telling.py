@@ -25,7 +25,7 @@ AT_ONCE, LATER, NEVER = "at once", "when its listeners are gone", "never"
 WHEN = {
     LISTENER: AT_ONCE,
     PROGRAM: AT_ONCE,
-    # Told at once, mpirun would kill its ranks a second later and torchrun after thirty, in the middle of a save.
+    # Told at once, mpirun would kill its ranks soon after and torchrun in 30 s, perhaps in the middle of a save.
     LAUNCHER: LATER,
     # A shell that is not told would start its next command.
     WRAPPER: AT_ONCE,

@@ -55,6 +55,7 @@ class Throttle:
             self._free = free = max(self._free, now - 0.1) + count / most
         while now < free and self.bandwidth() is not None:
             self.ask()
+            self.progress()  # waiting of our own will is no standstill
             time.sleep(min(0.2, free - now))
             now = time.monotonic()
 
@@ -198,9 +199,15 @@ def same(path: str, files: list[File], throttle: Throttle) -> bool:
     return True
 
 
-def sums(items: Iterable[Item], throttle: Throttle) -> list[File]:
-    """What a manifest would say about files that stay where they are."""
-    return [_file(item, _hashed(item.path, throttle, item.facts)) if item.is_file else _other(item) for item in items]
+def total(items: Iterable[Item], throttle: Throttle) -> str:
+    """One hash over all that a manifest would say about files that stay where they are."""
+    import hashlib
+
+    whole = hashlib.sha256()
+    for item in items:
+        file = _file(item, _hashed(item.path, throttle, item.facts)) if item.is_file else _other(item)
+        whole.update(records.encode({**file.plain(), "mode": None}))
+    return whole.hexdigest()
 
 
 class _Reader:

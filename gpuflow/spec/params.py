@@ -160,7 +160,8 @@ class Output(Model):
     path: MountPath | None = None
     """Where the container writes it; `$GPUFLOW_OUTPUTS/<name>` when not given."""
     uri: TextField = None
-    """Where an artifact is kept, like `{join: [s3://models/, {run: id}]}`; a reference to the output gives this."""
+    """Where an artifact is kept, like `{join: [s3://models/, {run: id}]}`; a reference to the output gives the place
+    below it that belongs to the attempt that succeeded."""
     default: Any = None
     """The value others see when the step was skipped; using an output that may be missing needs one."""
 

@@ -182,6 +182,21 @@ def test_a_directory_that_is_saved_again_under_its_name_is_a_new_checkpoint_what
     watch.close()
 
 
+def test_what_is_moved_away_and_back_is_a_new_checkpoint_for_it_may_have_been_written_meanwhile(
+    directory: Directory, tmp_path: Path
+) -> None:
+    (tmp_path / "last").mkdir()
+    (tmp_path / "last" / "x").write_text("1")
+    directory.look(["last"])
+    directory.record("last", stored="copy")
+    os.rename(tmp_path / "last", tmp_path / ".away")
+    (tmp_path / ".away" / "x").write_text("2")
+    os.rename(tmp_path / ".away", tmp_path / "last")
+    directory.look(["last"])
+    (entry,) = directory.finished()
+    assert entry.stored is None
+
+
 def test_a_rename_that_a_look_saw_itself_is_not_told_a_second_time(directory: Directory, tmp_path: Path) -> None:
     (tmp_path / ".tmp").write_text("whole")
     directory.look()
@@ -196,14 +211,21 @@ def test_a_rename_that_a_look_saw_itself_is_not_told_a_second_time(directory: Di
 def test_a_directory_made_anew_in_place_under_a_finished_name_is_not_finished(
     directory: Directory, tmp_path: Path
 ) -> None:
-    (tmp_path / "last").mkdir()
-    directory.record("last")
-    assert names(directory) == ["last"]
-    (tmp_path / "last").rmdir()
-    time.sleep(0.01)
-    (tmp_path / "last").mkdir()
-    (tmp_path / "last" / "half").write_text("…")
-    assert names(directory) == []
+    hits = 0
+    for index in range(30):
+        name = f"last-{index}"
+        (tmp_path / name).mkdir()
+        directory.record(name)
+        assert names(directory) == [name]
+        inode = (tmp_path / name).stat().st_ino
+        (tmp_path / name).rmdir()
+        time.sleep(0.01)  # the kernel's clock for files ticks in milliseconds
+        (tmp_path / name).mkdir()
+        hits += (tmp_path / name).stat().st_ino == inode
+        (tmp_path / name / "half").write_text("…")
+        assert names(directory) == []
+    if not hits:
+        pytest.skip("this file system does not give inodes away again at once")
 
 
 def test_without_births_a_directory_that_changed_is_no_checkpoint_and_that_is_said(

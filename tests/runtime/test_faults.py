@@ -253,6 +253,14 @@ def test_storage_that_goes_away_while_training_runs_is_caught_up_with(tmp_path: 
     assert process.wait(30) == 75
 
 
+def test_a_failing_programs_last_checkpoint_is_uploaded_however_long_that_takes(tmp_path: Path) -> None:
+    options = ("--store", tmp_path / "store", "--run-id", "r", "--bandwidth", "100k", "--storage-timeout", "1s")
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; head -c 300000 /dev/zero >.x; mv .x one; exit 4'
+    assert run("--checkpoint-dir", tmp_path / "c", *options, *shell(save)).returncode == 4
+    again = run("--checkpoint-dir", tmp_path / "d", *options, *shell('basename "$GPUFLOW_RESUME_FROM"'))
+    assert again.stdout == "one\n"
+
+
 def test_clocks_that_disagree_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Folder(str(tmp_path / "store"))
     for index, skew in enumerate([0.0, -1e9, 5e8, -2e8]):

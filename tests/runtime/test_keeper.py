@@ -18,7 +18,7 @@ from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.records import File
 from gpuflow.runtime.store import Folder, Limit, StorageError, Store
 from gpuflow.runtime.watch import Watch
-from tests.runtime.harness import eventually
+from tests.runtime.harness import eventually, run, shell
 from tests.runtime.test_faults import Machine
 
 
@@ -90,6 +90,7 @@ def marked(made: Machine, name: str, **files: str) -> Path:
 
 
 def restored(tmp_path: Path, store: Hooked, node: str = "next") -> Path | None:
+    store.before = store.after_chunk = lambda key: None
     path = Machine(tmp_path / node, store).begin().path
     return None if path is None else Path(path)
 
@@ -529,6 +530,47 @@ def test_a_newer_attempts_name_in_the_directory_makes_the_older_one_ask(tmp_path
     assert keeper(old).lost == "attempt 2 has taken over from attempt 1"
 
 
+def test_a_listing_that_does_not_reach_what_the_book_knows_of_is_trouble_and_not_an_empty_store(
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = machine(tmp_path, store)
+    for step in ("500", "600"):
+        made.save(step, step.encode())
+        made.keep()
+    made.ledger.end("failed (retryable)", final=False, exit_code=1, because="", checkpoint=keeper(made).kept)
+    real = Hooked.names
+
+    def late(self: Hooked, prefix: str) -> list[tuple[str, int]]:
+        return [(key, size) for key, size in real(self, prefix) if "/checkpoints/000001-000002" not in key]
+
+    monkeypatch.setattr(Hooked, "names", late)
+    with pytest.raises(StorageError, match="knows of the checkpoint 000001-000002"):
+        Machine(tmp_path / "b", store).begin(0.3)
+    monkeypatch.undo()
+    assert restored(tmp_path, store, "c") == tmp_path / "c" / "600"
+
+
+def test_what_was_forgotten_is_neither_resumed_from_in_the_store_nor_here(tmp_path: Path) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r", "--every", "0s")
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; echo 1 >.x; mv .x one; sleep 0.5; exit 4'
+    assert run(*options, *shell(save)).returncode == 4
+    assert run("forget", *options[2:6]).returncode == 0
+    done = run(*options, *shell('echo "${GPUFLOW_RESUME_FROM:-nothing}"'))
+    assert done.stdout == "nothing\n"
+
+
+def test_the_lock_is_taken_once_the_older_attempt_that_had_it_is_gone(tmp_path: Path, store: Hooked) -> None:
+    old, new = machine(tmp_path, store), machine(tmp_path, store)
+    assert old.directory.occupancy is not None
+    assert new.directory.occupancy is not None
+    keeper(new)._mind_others()
+    assert not new.directory.occupancy.held
+    old.directory.occupancy.leave()
+    keeper(new)._next_question = 0.0
+    keeper(new)._mind_others()
+    assert new.directory.occupancy.held
+
+
 # -- the directory itself
 
 
@@ -569,6 +611,31 @@ def test_a_full_disk_in_the_checkpoint_directory_does_not_keep_a_checkpoint_from
     made.save("one", b"1")
     made.keep()
     assert keeper(made).kept is not None
+
+
+def test_without_inotify_the_files_of_another_run_are_not_taken_for_ours(
+    tmp_path: Path, store: Hooked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch, "hears", property(lambda self: False))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / ".x").write_text("theirs")
+    time.sleep(0.02)
+    os.rename(tmp_path / "a" / ".x", tmp_path / "a" / "theirs")
+    made = machine(tmp_path, store)
+    keeper(made).start()
+    time.sleep(0.7)  # some looks
+    assert keeper(made).kept is None
+    (tmp_path / "a" / ".y").write_text("ours")
+    time.sleep(0.02)
+    os.rename(tmp_path / "a" / ".y", tmp_path / "a" / "ours")
+    eventually(lambda: keeper(made).kept)
+    keeper(made).finish()
+    eventually(lambda: not keeper(made).busy)
+    entries = [
+        transfer.read_manifest(store, f"{prefix}/manifest.json").entry
+        for _, prefix in transfer.manifests(store, "p/r/s")
+    ]
+    assert entries == ["ours"]
 
 
 # -- without a store

@@ -9,6 +9,7 @@ import pytest
 
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outputs import BadOutput, Output, collect, deliver, pairs, parse, typed
+from gpuflow.runtime.records import Kept
 
 
 def test_airflow_gets_one_json_object_with_typed_values(tmp_path: Path) -> None:
@@ -20,6 +21,12 @@ def test_airflow_gets_one_json_object_with_typed_values(tmp_path: Path) -> None:
     deliver(marker, "airflow", str(tmp_path), {}, xcom=str(tmp_path / "xcom" / "return.json"))
     seen = json.loads((tmp_path / "xcom" / "return.json").read_text())
     assert seen == {"loss": 0.25, "n": 7, "ok": True, "names": ["ä", "b"], "note": "two\n"}
+
+
+def test_airflow_gets_the_uri_of_an_artifact(tmp_path: Path) -> None:
+    marker = {"m": Kept(type="directory", sha256="0" * 64, bytes=1, uri="s3://b/m/000001-ab/files", files=[])}
+    deliver(marker, "airflow", str(tmp_path), {}, xcom=str(tmp_path / "return.json"))
+    assert json.loads((tmp_path / "return.json").read_text()) == {"m": "s3://b/m/000001-ab/files"}
 
 
 def test_no_engine_means_no_xcom(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from gpuflow.runtime.ledger import Ledger
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.owner import Occupancy
 from gpuflow.runtime.store import Folder
-from tests.runtime.harness import eventually, python, run, shell, start
+from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 
 STEPS = """
 import time
@@ -180,15 +181,15 @@ def test_checkpoints_written_down_by_an_earlier_version_are_resumed_from(tmp_pat
     (folder / "torn").write_text("…")
     (one, two) = (folder / "one").stat(), (folder / "two").stat()
     keys = {
-        "one": [one.st_ino, one.st_mtime_ns, one.st_size],
         "two": [two.st_ino, (folder / "two" / MARKER).stat().st_mtime_ns],
+        "one": [one.st_ino, one.st_mtime_ns, one.st_size],
         "torn": [1, 2, 3],
     }
     for order, (name, key) in enumerate(keys.items()):
         (folder / ".gpuflow" / "finished" / f"{name}.json").write_text(json.dumps({"key": key, "order": order}))
     (folder / ".gpuflow" / "owner.json").write_text(json.dumps({"run": "default/r/default", "boot": "x", "id": "y"}))
     done = run("--checkpoint-dir", folder, "--run-id", "r", *shell('basename "$GPUFLOW_RESUME_FROM"'))
-    assert done.stdout == "two\n"
+    assert done.stdout == "one\n"
 
 
 def test_an_entry_of_another_run_in_the_way_of_a_restore_is_set_aside_and_not_removed(tmp_path: Path) -> None:
@@ -200,3 +201,34 @@ def test_an_entry_of_another_run_in_the_way_of_a_restore_is_set_aside_and_not_re
     assert again.stdout == "a\n"
     assert [path.read_text() for path in (tmp_path / "c").glob(".last.set-aside-*")] == ["b\n"]
     assert "of another run stood in the way" in again.stderr
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or os.system("unshare --pid --fork --mount-proc true 2>/dev/null") != 0,
+    reason="a container's own process numbers need root",
+)
+def test_an_attempt_that_lost_ends_its_own_program_and_not_that_of_the_newer_one(tmp_path: Path) -> None:
+    """Two attempts of one run, as in two containers with one volume: neither sees the other's processes."""
+    options = ["--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r", "--grace", "5s"]
+    alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+
+    def attempt(steps: int) -> subprocess.Popen[str]:
+        command = python(STEPS.replace("range(40)", f"range({steps})"))
+        return subprocess.Popen(
+            [*alone, *words(*options, *command)],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    old = attempt(100_000)
+    eventually(lambda: list((tmp_path / "c").glob("checkpoint-*")))
+    new = attempt(150)
+    out, said = new.communicate(timeout=60)
+    assert (new.returncode, out) == (0, "all\n")
+    assert "an older attempt of this run still works in" in said
+    out, said = old.communicate(timeout=60)
+    assert (old.returncode, out) == (75, "")
+    assert "attempt 2 has taken over from attempt 1; ending the command" in said

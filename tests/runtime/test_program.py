@@ -75,10 +75,29 @@ def test_a_program_that_says_it_stopped_early_is_no_success(tmp_path: Path) -> N
     assert run(*options, *shell("true")).returncode == 0
 
 
-def test_the_folder_of_an_attempt_without_a_directory_is_gone_afterwards() -> None:
-    done = run(*shell('dirname "$GPUFLOW_STOP"; test -d "$(dirname "$GPUFLOW_STOP")/listeners"'))
+def test_the_folder_of_an_attempt_without_a_directory_is_gone_afterwards(tmp_path: Path) -> None:
+    environ = {"TMPDIR": str(tmp_path)}
+    done = run(*shell('dirname "$GPUFLOW_STOP"; test -d "$(dirname "$GPUFLOW_STOP")/listeners"'), environ=environ)
     assert done.returncode == 0
-    assert not os.path.exists(done.stdout.strip())
+    assert done.stdout.startswith(str(tmp_path))
+    assert run("--", "no-such-program-anywhere", environ=environ).returncode == 79
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_lies_in_a_temporary_folder_of_the_same_process_number_is_no_success(tmp_path: Path) -> None:
+    """Process 1 of a container that was restarted finds what process 1 before it has left in /tmp."""
+    environ = {"TMPDIR": str(tmp_path)}
+    command = ("--output", "x", *shell('echo ran; echo 1 >"$GPUFLOW_OUTPUTS/x"'))
+    assert run(*command, environ=environ).stdout == "ran\n"
+    again = 'mv "$TMPDIR"/gpuflow-* "$TMPDIR/gpuflow-$$"; exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", again, "sh", *words(*command)],
+        env=environment(environ),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
 
 
 # -- the grace
@@ -108,9 +127,9 @@ def test_the_grace_a_program_is_told_is_the_grace_it_gets(store: bool, tmp_path:
     assert time.monotonic() - told < 3.5
     first, *rest = output.split("\n")[:-1]
     apart, grace = map(float, first.split())
-    assert abs(apart) < 0.15
+    assert abs(apart) < 0.3
     assert 1 < grace < 3
-    assert -0.3 < float(rest[-1]) < 0.3
+    assert -0.25 < float(rest[-1]) < 0.6
 
 
 def test_a_slow_upload_takes_nothing_from_the_grace_that_was_told(tmp_path: Path) -> None:
@@ -135,6 +154,23 @@ def test_a_slow_upload_takes_nothing_from_the_grace_that_was_told(tmp_path: Path
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=30)[0] == "saved\n"
     assert process.returncode == 75
+
+
+def test_a_notice_during_the_last_upload_gives_one_grace_and_not_two(tmp_path: Path) -> None:
+    """The upload takes all of it, and storage is gone when the success should be written."""
+    save = 'cd "$GPUFLOW_CHECKPOINT_DIR"; head -c 900000 /dev/zero >.x; mv .x one'
+    where = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--state", tmp_path / "b", "--run-id", "r")
+    process = start(*where, "--bandwidth", "50k", "--grace", "3s", *shell(f"{save}; touch {tmp_path}/done"))
+    eventually(lambda: (tmp_path / "done").exists() and list((tmp_path / "s").rglob("checkpoints/*/*")))
+    time.sleep(0.5)
+    told = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    os.rename(tmp_path / "b", tmp_path / "away")
+    (tmp_path / "b").write_text("not a directory")
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 75, errors
+    assert "told to stop after the command had ended with 0" in errors
+    assert time.monotonic() - told < 5
 
 
 # -- a command that cannot be started
@@ -221,10 +257,13 @@ def test_a_command_that_even_sigkill_does_not_end_costs_no_cpu_and_leaves_a_reco
     process = subprocess.Popen(
         [sys.executable, "-c", code], env=environment(stage.environ), stderr=subprocess.PIPE, text=True
     )
-    eventually(lambda: stage.lines())
-    told = time.monotonic()
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=30)
+    try:
+        eventually(lambda: stage.lines())
+        told = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 75, errors
     assert time.monotonic() - told < 4
     assert "did not end in time, not even by SIGKILL" in errors

@@ -96,3 +96,43 @@ def test_killed_at_random_moments_it_ends_as_if_undisturbed(s3: str, tmp_path: P
     assert report.digest == report.expected
     assert report.corrupt == []
     assert report.false_green == []
+
+
+def test_many_objects_go_at_once_and_what_a_killed_upload_left_is_cleared(store: Store) -> None:
+    keys = [f"c/{index}" for index in range(60)] + ["c/odd *[name]?", "c/manifest.json"]
+    store.put_all((key, [b"x"], 1) for key in keys)
+    assert sorted(keys) == [key for key, _ in store.names("c")]
+    store.delete([*keys, "c/never"])
+    assert store.names("c") == []
+    driver, bucket = store.fs, store.root.partition("/")[0]  # type: ignore[attr-defined]  # a remote store
+    for key in ("mine/checkpoints/x", "other/x"):
+        file = driver.open(f"{store.root}/{key}", "wb", block_size=5 << 20)  # type: ignore[attr-defined]  # as above
+        file.write(bytes(12 << 20))
+        file.closed = True  # as if it had been killed
+    store.clear_uploads("mine/checkpoints")
+    left = driver.call_s3("list_multipart_uploads", Bucket=bucket).get("Uploads") or []
+    assert [upload["Key"].rpartition("/")[0].rpartition("/")[2] for upload in left] == ["other"]
+    store.clear_uploads("other")
+
+
+def test_artifacts_and_budgets_are_kept_on_a_real_server(s3: str, tmp_path: Path) -> None:
+    options = (
+        "--state",
+        f"{s3}/artifacts",
+        "--run-id",
+        "r",
+        "--output",
+        "m:directory",
+        "--outputs-dir",
+        tmp_path / "o",
+    )
+    write = 'mkdir "$GPUFLOW_OUTPUTS/m"; echo w >"$GPUFLOW_OUTPUTS/m/w"'
+    assert run(*options, "--failures", "3", *shell(f"{write}; exit 4")).returncode == 4
+    done = run(*options, "--failures", "3", *shell(write))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "o" / "m.uri").read_text().startswith(f"{s3}/artifacts/default/r/default/artifacts/m/000002-")
+    (tmp_path / "o" / "m" / "w").write_text("changed")
+    again = run(*options, *shell("echo ran"))
+    assert (again.returncode, again.stdout) == (0, ""), again.stderr
+    assert (tmp_path / "o" / "m" / "w").read_text() == "w\n"
+    assert "not known to create" not in done.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.runtime import identity
+from gpuflow.runtime import store as storing
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.remote import NoDriver
-from gpuflow.runtime.store import Folder, StorageError, open_store, persist
+from gpuflow.runtime.store import Folder, Limit, StorageError, open_store, persist
 from gpuflow.runtime.supervisor import _open_place
 
 
@@ -106,3 +109,201 @@ def test_an_item_never_lies_inside_the_state_of_its_step(pipeline: str, run: str
     whole = identity.path(pipeline, run, step, None)
     for name in ("attempts", "checkpoints", "success.json"):
         assert not identity.path(pipeline, run, step, name).startswith(f"{whole}/{name}")
+
+
+# -- listings
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Folder(str(tmp_path))
+    store.write("a/b/c", b"x")
+    real = os.scandir
+
+    def broken(path: str) -> object:
+        if str(path).endswith("/b"):
+            raise OSError(5, "Input/output error")
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    with pytest.raises(StorageError, match="Input/output error"):
+        store.names("a")
+
+
+def test_a_prefix_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    store = Folder(str(tmp_path))
+    store.write("file", b"x")
+    assert store.names("never") == []
+    assert store.names("file/below") == []
+
+
+# -- without hard links
+
+
+@pytest.fixture
+def no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_hard_links_one_of_many_still_creates(tmp_path: Path) -> None:
+    assert [Folder(str(tmp_path)).create("k", b"1"), Folder(str(tmp_path)).create("k", b"2")] == [True, False]
+    assert Folder(str(tmp_path)).read("k") == b"1"
+
+
+@pytest.mark.usefixtures("no_links")
+def test_without_hard_links_a_write_that_fails_leaves_no_torn_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+    calls: list[int] = []
+
+    def full(handle: int) -> None:
+        calls.append(handle)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        Folder(str(tmp_path)).create("k", b"1")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_link_that_fails_for_another_reason_is_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale(*_: object, **__: object) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(os, "link", stale)
+    with pytest.raises(StorageError, match="Stale"):
+        Folder(str(tmp_path)).create("k", b"1")
+
+
+# -- many files
+
+
+def test_many_files_are_put_at_once_with_one_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", flushed.append)
+    at_once: list[int] = []
+    most = [0]
+    lock = threading.Lock()
+
+    def chunks(index: int) -> Iterator[bytes]:
+        with lock:
+            at_once.append(index)
+            most[0] = max(most[0], len(at_once))
+        time.sleep(0.005)
+        yield str(index).encode()
+        with lock:
+            at_once.remove(index)
+
+    store = Folder(str(tmp_path))
+    store.put_all((f"d{index % 7}/{index}", chunks(index), 3) for index in range(60))
+    assert 1 < most[0] <= Folder.streams
+    assert len(flushed) < 10
+    assert {key: store.read(key) for key, _ in store.names("")} == {
+        f"d{index % 7}/{index}": str(index).encode() for index in range(60)
+    }
+
+
+def test_where_the_file_system_cannot_be_flushed_each_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(storing, "_sync_file_system", lambda path: False)
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.readlink(f"/proc/self/fd/{handle}")))
+    Folder(str(tmp_path)).put_all((f"{index}", [b"x"], 1) for index in range(6))
+    assert {str(tmp_path / str(index)) for index in range(6)} <= set(flushed)
+
+
+def test_an_error_among_many_is_raised_and_ends_the_rest(tmp_path: Path) -> None:
+    started: list[int] = []
+
+    def items() -> Iterator[tuple[str, Iterator[bytes], int]]:
+        for index in range(1000):
+            started.append(index)
+            yield f"{index}", broken() if index == 3 else iter([b"x"]), 1
+
+    def broken() -> Iterator[bytes]:
+        yield b"x"
+        raise OSError("the disk is full")
+
+    with pytest.raises(StorageError, match="the disk is full"):
+        Folder(str(tmp_path), lasting=False).put_all(items())
+    assert len(started) < 500
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".part-")]
+
+
+def test_what_killed_writers_left_is_cleared_below_a_prefix_only(tmp_path: Path) -> None:
+    store = Folder(str(tmp_path))
+    for name in ("a/x/.part-1-ab", "b/.part-2-cd", "a/kept"):
+        store.write(name, b"half")
+    store.clear_uploads("a")
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
+        "a/kept",
+        "b/.part-2-cd",
+    ]
+
+
+def test_manifests_are_deleted_before_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Folder(str(tmp_path))
+    gone: list[str] = []
+    monkeypatch.setattr(os, "unlink", lambda path: gone.append(os.path.basename(path)))
+    store.delete(["c/files/a", "c/manifest.json", "c/files/b"])
+    assert gone == ["manifest.json", "a", "b"]
+
+
+# -- how long storage may fail
+
+
+class Clock:
+    """Time that passes only when someone sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_transfer_that_moves_may_take_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    limit, tries = Limit(60), [0]
+
+    def slow() -> str:
+        tries[0] += 1
+        for _ in range(10):
+            clock.sleep(30)
+            limit.progress()
+        if tries[0] == 1:
+            raise StorageError("connection reset after 300 s")
+        return "done"
+
+    assert persist(slow, limit) == "done"
+
+
+def test_without_progress_the_limit_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    def dead() -> None:
+        raise StorageError("no answer")
+
+    with pytest.raises(StorageError):
+        persist(dead, Limit(60))
+    assert 1050 < clock.now <= 1060
+
+
+def test_a_wait_ends_soon_when_it_is_not_wanted_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+
+    def dead() -> None:
+        raise StorageError("no answer")
+
+    with pytest.raises(StorageError):
+        persist(dead, Limit(600), lambda: clock.now > 1021, longest_wait=60)
+    assert clock.now < 1022

@@ -14,6 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import farewell
+from gpuflow.runtime import options as table
+from gpuflow.runtime.ledger import History, Ledger
+from gpuflow.runtime.records import Kept
+from gpuflow.runtime.store import open_store
+from gpuflow.runtime.supervisor import Attempt
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 
 PAUSE = "print('up', flush=True)\nsignal.pause()"
@@ -488,3 +493,77 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return ""
+
+
+# -- what an earlier attempt left
+
+
+def test_an_output_that_an_earlier_attempt_left_is_no_output_of_this_one(
+    state: tuple[str, ...], tmp_path: Path
+) -> None:
+    options = (*state, "--output", "x", "--output", f"y={tmp_path}/y")
+    write = f'echo old >"$GPUFLOW_OUTPUTS/x"; echo old >{tmp_path}/y'
+    assert run(*options, *shell(f"{write}; exit 4")).returncode == 4
+    done = run(*options, *shell(f"echo new >{tmp_path}/y"))
+    assert done.returncode == 1
+    assert 'the output "x" was not written' in done.stderr
+    done = run(*options, *shell('echo new >"$GPUFLOW_OUTPUTS/x"'))
+    assert done.returncode == 1
+    assert 'the output "y" was not written' in done.stderr
+    assert "as it was before the command started" in done.stderr
+    assert run(*options, *shell(write)).returncode == 0
+
+
+def test_an_end_that_storage_takes_late_is_still_counted_as_what_it_was(tmp_path: Path, state: tuple[str, ...]) -> None:
+    away = f"mv {tmp_path}/state {tmp_path}/away; echo x >{tmp_path}/state; exit 5"
+    process = start(*state, "--storage-timeout", "20s", *shell(away))
+    eventually(lambda: (tmp_path / "state").is_file())
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(6.5)
+    (tmp_path / "state").unlink()
+    os.rename(tmp_path / "away", tmp_path / "state")
+    assert process.wait(20) == 5
+    assert run(*state, "--failures", "1", *shell("exit 5")).returncode == 79
+
+
+def test_a_book_whose_listing_fails_starts_nothing(tmp_path: Path, state: tuple[str, ...]) -> None:
+    """A mount that hangs on to its name but cannot be read: nothing is known, so nothing is started or removed."""
+    assert run(*state, "--failures", "5", *shell("exit 5")).returncode == 5
+    listing = (
+        "import os, sys\n"
+        "from gpuflow.runtime.main import main\n"
+        "def stale(path='.'):\n    raise OSError(116, 'Stale file handle')\n"
+        "os.scandir = stale\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    words = [sys.executable, "-c", listing, *state, "--storage-timeout", "500ms", "--", "echo", "ran"]
+    done = subprocess.run(words, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "Stale file handle" in done.stderr
+
+
+@pytest.mark.parametrize("how", ["succeeds", "is final"])
+def test_what_another_attempt_does_between_look_and_claim_is_found(
+    how: str, tmp_path: Path, state: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = table.parse([*state, "--output", "x", "--", "touch", str(tmp_path / "ran")], {})
+    other = Ledger(open_store(str(tmp_path / "state")), "default/r/default")
+    assert other.claim(other.history())
+    real = Ledger.claim
+
+    def claim(self: Ledger, history: History, **named: bool) -> bool:
+        monkeypatch.setattr(Ledger, "claim", real)
+        if how == "succeeds":
+            other.succeed({"x": Kept(type="string", value="first", sha256="0" * 64)})
+        else:
+            other.end("failed (final)", final=True, exit_code=79, because="it was the data")
+        return real(self, history, **named)
+
+    monkeypatch.setattr(Ledger, "claim", claim)
+    code = Attempt(options, {}).run()
+    assert not (tmp_path / "ran").exists()
+    if how == "succeeds":
+        assert (code, (tmp_path / "out" / "x").read_text()) == (0, "first")
+    else:
+        assert code == 79
+        assert run(*state, *shell("echo ran")).returncode == 79

@@ -131,10 +131,21 @@ RANKS = [{"name": f"rank{n}", "kind": "listens", "save": 1.0, "session": True} f
 
 @pytest.mark.parametrize("patience", [30, 0.2])
 def test_a_launcher_is_told_after_its_listeners_have_left(patience: float, stage: Stage) -> None:
-    """torchrun kills its workers half a minute after it is told, mpirun a second after: not in the middle of a save."""
+    """torchrun kills its workers half a minute after it is told, mpirun sooner: not in the middle of a save."""
     launcher = {"name": "launcher", "kind": "forwards", "patience": patience, "children": RANKS}
     stopped(stage.start("launcher rank0 rank1", "--", *stage.words(launcher)), stage)
     assert stage.what("rank0") == stage.what("rank1") == ["told", "saved"]
+    assert stage.what("launcher") == []  # it ends by itself, without its ranks
+
+
+def test_a_launcher_that_stays_without_its_listeners_is_told(stage: Stage) -> None:
+    other = {"name": "other", "kind": "handles"}
+    launcher = {"name": "launcher", "kind": "forwards", "children": [RANKS[0], other]}
+    began = time.monotonic()
+    stopped(stage.start("launcher rank0 other", "--grace", "60s", "--", *stage.words(launcher)), stage)
+    assert time.monotonic() - began < 20
+    assert stage.what("launcher") == ["told"]
+    assert stage.what("other") == ["told", "saved"]
 
 
 def test_a_launcher_that_waits_for_ever_is_told_before_the_time_is_over(stage: Stage) -> None:

@@ -148,7 +148,7 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if request.namespace is not None:
         named["namespace"] = request.namespace
     named["template"] = Call("Pod", (pod["metadata"],), {"spec": pod["spec"]})
-    values = {name: output.type for name, output in step.outputs.items() if not output.is_artifact}
+    values = {name: "string" if output.is_artifact else output.type for name, output in step.outputs.items()}
     if values:
         named["outputs"] = values
         sidecar = site.engines.airflow.output_containers.get("airflow-xcom-sidecar")

@@ -132,9 +132,8 @@ class Scope:
                 hint="let a step inside gather them, or pass the folder that holds them all",
                 where=where,
             )
-        if declared.is_artifact:
-            return self.text(declared.uri)
-        kind = () if declared.type == "string" else (declared.type,)
+        # An artifact's value is where the attempt that succeeded has kept it.
+        kind = () if declared.type == "string" or declared.is_artifact else (declared.type,)
         named: dict[str, Any] = {} if declared.default is None else {"default": declared.default}
         if several:
             named["each"] = True

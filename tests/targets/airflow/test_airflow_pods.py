@@ -14,7 +14,7 @@ from kubernetes.client import ApiClient
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, to_dag
-from gpuflow.pod import Engine, pod_for, spelled
+from gpuflow.pod import Engine, pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import text_of
@@ -36,7 +36,7 @@ VALUE = "…"
 
 
 class Dots:
-    """References as dots. That an artifact is its location, and what a sub-pipeline was given, is known before."""
+    """References as dots. What a sub-pipeline was given is known before."""
 
     def __init__(self, pipeline: Pipeline, around: Dots | None = None, given: Mapping[str, Any] | None = None) -> None:
         self.pipeline, self.around, self.given = pipeline, around or self, given or {}
@@ -48,9 +48,7 @@ class Dots:
         given = self.given.get(ref.name) if isinstance(ref, ParamRef) else None
         if given is not None:
             return self.around.reference(given) if isinstance(given, REFERENCES) else text_of(given)
-        step = self.pipeline.steps[ref.step] if isinstance(ref, OutputRef) else None
-        output = step.outputs.get(ref.name) if step is not None else None
-        return spelled(output.uri, self) if output is not None and output.is_artifact else VALUE
+        return VALUE
 
 
 def steps_of(

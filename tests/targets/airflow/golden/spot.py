@@ -109,7 +109,7 @@ with DAG(
                 ],
             },
         ),
-        outputs={"loss": "float"},
+        outputs={"loss": "float", "model": "string"},
         supervised=True,
         failures=1,
         interruptions=20,
@@ -158,7 +158,7 @@ with DAG(
                     {
                         "name": "main",
                         "image": "registry.example.com/train:1",
-                        "command": ["serve", join("s3://models/", run_id()), output("train", "loss", "float")],
+                        "command": ["serve", output("train", "model"), output("train", "loss", "float")],
                         "resources": {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
                         "securityContext": CONTAINER_SECURITY,
                     },

@@ -1,0 +1,248 @@
+"""Files and directories that a step leaves: whole, of one attempt only, tried again, given again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from gpuflow.runtime import artifacts, records
+from gpuflow.runtime.artifacts import Artifact, NotKept
+from gpuflow.runtime.ledger import Ledger, Lost
+from gpuflow.runtime.store import Folder, StorageError
+from tests.runtime.harness import eventually, run, shell, start
+
+WRITE = 'mkdir -p "$GPUFLOW_OUTPUTS/m"; echo "$GPUFLOW_ATTEMPT" >"$GPUFLOW_OUTPUTS/m/w"'
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> tuple[str, ...]:
+    return ("--state", str(tmp_path / "state"), "--run-id", "r", "--output", "m:directory")
+
+
+def marker(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "default" / "r" / "default" / "success.json"
+
+
+def kept(tmp_path: Path) -> dict[str, str]:
+    """Every file that is kept, without the attempts' ids."""
+    return {
+        str(path.relative_to(tmp_path / "kept")).partition("/")[0][:6] + "/" + path.name: path.read_text()
+        for path in (tmp_path / "kept").rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+# -- one owner
+
+
+def test_an_older_attempt_that_ends_late_changes_nothing_that_is_kept(tmp_path: Path, state: tuple[str, ...]) -> None:
+    options = (*state, "--artifact", f"m={tmp_path}/kept")
+    wait = f'; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; touch "$GPUFLOW_OUTPUTS/m/only-1"'
+    old = start(*options, "--outputs-dir", tmp_path / "a", *shell(f"{WRITE}; echo up{wait}"))
+    assert old.stdout is not None
+    old.stdout.readline()
+    new = run(*options, "--outputs-dir", tmp_path / "b", *shell(WRITE))
+    assert new.returncode == 0, new.stderr
+    before = kept(tmp_path)
+    (tmp_path / "go").touch()
+    assert old.wait(30) == 75
+    assert kept(tmp_path) == before == {"000002/w": "2\n"}
+
+
+def test_whoever_loses_while_it_uploads_writes_no_manifest(tmp_path: Path) -> None:
+    store, book = Folder(str(tmp_path / "kept")), Folder(str(tmp_path / "book"))
+    ledger = Ledger(book, "p/r/s")
+    ledger.claim(ledger.history())
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "w").write_text("1")
+
+    def overtaken() -> None:
+        other = Ledger(book, "p/r/s")
+        if other.history().last == 1:
+            other.claim(other.history())
+
+    with pytest.raises(Lost):
+        Artifact(ledger, store, "one", str(tmp_path / "m"), overtaken).keep()
+    assert not list((tmp_path / "kept").rglob("manifest.json"))
+
+
+def test_the_outputs_of_whoever_succeeded_first_are_delivered(tmp_path: Path) -> None:
+    options = ("--state", tmp_path / "state", "--run-id", "r", "--output", "x:int", "--outputs-dir", tmp_path / "out")
+    assert run(*options, *shell('echo 1 >"$GPUFLOW_OUTPUTS/x"')).returncode == 0
+    os.rename(marker(tmp_path), tmp_path / "aside")
+    meanwhile = f'mv {tmp_path}/aside {marker(tmp_path)}; echo 2 >"$GPUFLOW_OUTPUTS/x"'
+    done = run(*options, *shell(meanwhile))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out" / "x").read_text() == "1"
+
+
+# -- whole
+
+
+class Lossy(Folder):
+    """Takes one file and does not keep it, once; or keeps half of it."""
+
+    def __init__(self, root: str, lost: str, *, half: bool = False) -> None:
+        super().__init__(root, lasting=False)
+        self.lost, self.half, self.puts = lost, half, list[str]()
+
+    def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
+        for key, chunks, size in items:
+            self.puts.append(key.rpartition("/")[2])
+            if key.endswith(self.lost) and self.puts.count(self.lost) == 1:
+                whole = b"".join(chunks)
+                if self.half:
+                    self.put(key, [whole[: len(whole) // 2]], size)
+                continue
+            self.put(key, chunks, size)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_file_that_did_not_arrive_is_noticed_and_only_that_one_is_sent_again(half: bool, tmp_path: Path) -> None:
+    ledger = Ledger(Folder(str(tmp_path / "book")), "p/r/s")
+    ledger.claim(ledger.history())
+    source = tmp_path / "m"
+    source.mkdir()
+    for name in "abc":
+        (source / name).write_text(name * 10)
+    store = Lossy(str(tmp_path / "kept"), "b", half=half)
+    artifact = Artifact(ledger, store, "one", str(source), lambda: None)
+    with pytest.raises(StorageError, match="did not arrive whole"):
+        artifact.keep()
+    assert not (tmp_path / "kept" / "one" / "manifest.json").exists()
+    files = artifact.keep()
+    assert [file.path for file in files] == ["a", "b", "c"]
+    assert store.puts == ["a", "b", "c", "b"]
+    assert store.read("one/files/b") == b"b" * 10
+
+
+def test_the_marker_names_every_file_with_its_digest(tmp_path: Path, state: tuple[str, ...]) -> None:
+    write = shell(f'{WRITE}; cd "$GPUFLOW_OUTPUTS/m"; mkdir empty; ln -s w to-file; mkdir d; ln -s d to-folder')
+    assert run(*state, "--artifact", f"m={tmp_path}/kept", *write).returncode == 0
+    output = json.loads(marker(tmp_path).read_text())["outputs"]["m"]
+    (manifest,) = (tmp_path / "kept").glob("000001-*/manifest.json")
+    record = records.unpack(records.Manifest, manifest.read_bytes(), "manifest.json")
+    assert output["files"] == [file.plain() for file in record.files]
+    assert output["uri"] == str(manifest.parent / "files")
+    assert {file.path: file.link or file.size or file.directory for file in record.files} == {
+        "d": True,
+        "empty": True,
+        "to-file": 2,
+        "to-folder": "d",
+        "w": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "because"),
+    [
+        ("ln -s /etc outside", "a link to a folder outside"),
+        ("ln -s nothing broken", "a link to nothing"),
+        ("mkfifo pipe", "no file, folder or link"),
+        ("touch \"$(printf 'a\\377')\"", "UTF-8"),
+    ],
+)
+def test_what_cannot_be_kept_is_a_failure_that_names_it(
+    made: str, because: str, tmp_path: Path, state: tuple[str, ...]
+) -> None:
+    done = run(*state, "--artifact", f"m={tmp_path}/kept", *shell(f'{WRITE}; cd "$GPUFLOW_OUTPUTS/m"; {made}'))
+    assert done.returncode == 1, done.stderr
+    assert 'the output "m" cannot be kept' in done.stderr
+    assert because in done.stderr
+    assert not marker(tmp_path).exists()
+
+
+def test_a_link_out_of_the_artifact_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "up").symlink_to("..")
+    with pytest.raises(NotKept):
+        list(artifacts.entries_of(str(tmp_path / "m")))
+
+
+def test_what_a_lost_attempt_uploaded_goes_once_another_has_succeeded(tmp_path: Path, state: tuple[str, ...]) -> None:
+    options = (*state, "--artifact", f"m={tmp_path}/kept")
+    assert run(*options, *shell(WRITE)).returncode == 0
+    marker(tmp_path).unlink()  # as if it had been killed before the marker was written
+    other = tmp_path / "kept" / "000001-of0other" / "files"
+    other.mkdir(parents=True)
+    (other / "w").write_text("another run's\n")
+    done = run(*options, *shell(WRITE))
+    assert done.returncode == 0, done.stderr
+    assert kept(tmp_path) == {"000001/w": "another run's\n", "000002/w": "2\n"}
+
+
+# -- tried again
+
+
+def unblock_after(seconds: float, path: Path) -> threading.Timer:
+    timer = threading.Timer(seconds, path.unlink)
+    timer.start()
+    return timer
+
+
+def test_storage_that_fails_for_a_while_after_the_command_loses_nothing(tmp_path: Path, state: tuple[str, ...]) -> None:
+    (tmp_path / "kept").write_text("not a directory")
+    timer = unblock_after(1.5, tmp_path / "kept")
+    done = run(*state, "--artifact", f"m={tmp_path}/kept", "--storage-timeout", "30s", *shell(WRITE))
+    timer.join()
+    assert done.returncode == 0, done.stderr
+    assert kept(tmp_path) == {"000001/w": "1\n"}
+
+
+@pytest.mark.parametrize("heals", [True, False])
+def test_told_to_stop_after_the_command_it_tries_until_the_grace_is_over(
+    heals: bool, tmp_path: Path, state: tuple[str, ...]
+) -> None:
+    (tmp_path / "kept").write_text("not a directory")
+    options = ("--artifact", f"m={tmp_path}/kept", "--grace", "4s", "--storage-timeout", "30s")
+    process = start(*state, *options, *shell(f"{WRITE}; touch {tmp_path}/ended"))
+    eventually(lambda: (tmp_path / "ended").exists())
+    time.sleep(0.5)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    timer = unblock_after(1.0, tmp_path / "kept") if heals else None
+    code = process.wait(30)
+    took = time.monotonic() - began
+    assert process.stderr is not None
+    if timer is not None:
+        timer.join()
+        assert code == 0, process.stderr.read()
+        assert marker(tmp_path).exists()
+    else:
+        assert code == 75
+        assert 2.5 < took < 4.0
+        assert "told to stop after the command had ended with 0" in process.stderr.read()
+
+
+# -- given again
+
+
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_an_artifact_without_a_uri_is_given_again_from_the_store(kind: str, tmp_path: Path) -> None:
+    options = ("--state", tmp_path / "state", "--run-id", "r", "--output", f"m:{kind}", "--outputs-dir", tmp_path / "o")
+    write = WRITE if kind == "directory" else 'echo 1 >"$GPUFLOW_OUTPUTS/m"'
+    assert run(*options, *shell(write)).returncode == 0
+    shutil.rmtree(tmp_path / "o")
+    done = run(*options, *shell("echo ran"))
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "o" / "m" / ("w" if kind == "directory" else "")).read_text() == "1\n"
+
+
+def test_an_artifact_that_is_damaged_in_the_store_is_not_given_again(tmp_path: Path) -> None:
+    options = ("--state", tmp_path / "state", "--run-id", "r", "--output", "m:file", "--outputs-dir", tmp_path / "o")
+    assert run(*options, *shell('echo 1 >"$GPUFLOW_OUTPUTS/m"')).returncode == 0
+    shutil.rmtree(tmp_path / "o")
+    (file,) = (tmp_path / "state").rglob("files/m")
+    file.write_text("2\n")
+    done = run(*options, "--storage-timeout", "1s", *shell("echo ran"))
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "does not match the success marker" in done.stderr
+    assert not (tmp_path / "o" / "m").exists()

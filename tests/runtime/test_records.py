@@ -1,0 +1,163 @@
+"""Records of the store: what is not exactly what it should be is corrupt, never a traceback and never a guess."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuflow.runtime import records
+from gpuflow.runtime.records import (
+    Claim,
+    Corrupt,
+    End,
+    File,
+    Judgment,
+    Kept,
+    Manifest,
+    Previous,
+    Success,
+    UnknownFormat,
+)
+from tests.runtime.harness import run, shell
+
+SHA = "0" * 64
+VERSION_1 = Path(__file__).parent / "stores" / "version-1"
+
+
+def examples() -> list[records.Record]:
+    files = [
+        File(path="d", directory=True),
+        File(path="d/l", link="../w"),
+        File(path="w", size=3, sha256=SHA, mode=0o644),
+    ]
+    previous = Previous(attempt=6, id="aa", outcome="interrupted", assumed=True)
+    return [
+        Claim(attempt=7, id="ab", since=2, failures=1, interruptions=2, seconds=3.5, previous=previous),
+        End(outcome="failed (final)", final=True, exit_code=3, because="ä\n", seconds=1.0, time="now"),
+        Judgment(outcome="out of memory", cause={"kind": "x"}, evidence=["y"], by="argo"),
+        Manifest(checkpoint="000007-000001-ab", entry="one", kind="directory", attempt=7, id="ab", files=files),
+        Success(
+            attempt=7,
+            id="ab",
+            time="now",
+            outputs={
+                "n": Kept(type="int", value="7", sha256=SHA),
+                "m": Kept(type="directory", sha256=SHA, bytes=3, uri="s3://b/m", files=files),
+            },
+        ),
+    ]
+
+
+@pytest.mark.parametrize("record", examples(), ids=lambda record: type(record).__name__)
+def test_a_record_reads_back_as_it_was_written(record: records.Record) -> None:
+    data = records.pack(record)
+    value = json.loads(data)
+    assert value["format"] == 2
+    assert value["signature"] is None
+    assert records.unpack(type(record), data, "k") == record
+
+
+@pytest.mark.parametrize("record", examples(), ids=lambda record: type(record).__name__)
+def test_an_unknown_format_is_named_and_not_guessed_at(record: records.Record) -> None:
+    value = {**json.loads(records.pack(record)), "format": 3}
+    with pytest.raises(UnknownFormat, match="is of format 3"):
+        records.unpack(type(record), records.encode({**value, "hash": records.digest(value)}), "k")
+
+
+def test_a_signature_lies_over_the_hash_and_does_not_change_it() -> None:
+    record = examples()[0]
+    plain, signed = json.loads(records.pack(record)), json.loads(records.pack(record, "secret"))
+    assert signed["hash"] == plain["hash"]
+    assert records.unpack(Claim, records.pack(record, "secret"), "k") == record
+
+
+def sealed(value: dict[str, Any]) -> bytes:
+    return records.encode({**value, "hash": records.digest(value)})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        [{"path": "../w", "size": 1, "sha256": SHA, "mode": 0}],
+        [{"path": "/etc/x", "size": 1, "sha256": SHA, "mode": 0}],
+        [{"path": "a//b", "size": 1, "sha256": SHA, "mode": 0}],
+        [{"path": "l", "link": "/etc"}, {"path": "l/x", "size": 1, "sha256": SHA, "mode": 0}],
+        [{"path": "w", "size": 1, "sha256": SHA, "mode": 0}] * 2,
+        [{"path": "w", "size": -1, "sha256": SHA, "mode": 0}],
+        [{"path": "w", "size": 1, "sha256": "x", "mode": 0}],
+        [{"path": "w", "sha256": SHA}],
+        [{"path": "w"}],
+        ["w"],
+        "w",
+        None,
+    ],
+)
+def test_a_manifest_that_names_what_it_must_not_is_corrupt(files: object) -> None:
+    value = {**json.loads(records.pack(examples()[3])), "files": files}
+    with pytest.raises(Corrupt):
+        records.unpack(Manifest, sealed(value), "k")
+
+
+def test_an_id_bit_never_comes_from_a_store() -> None:
+    assert File(path="w", size=1, sha256=SHA, mode=0o104755).mode == 0o755
+
+
+def test_mutated_records_are_corrupt_or_harmless_and_never_a_traceback() -> None:
+    """The hash is made right again, as an attacker or a bug would: only the types stand in the way."""
+    chance = random.Random(7)
+    odd: list[Any] = [None, True, -1, 10**30, 1.5, "", "x", "../x", [], {}, [[]], {"a": 1}, "\ud800", float("inf")]
+    refused = 0
+    for _ in range(5000):
+        record = chance.choice(examples())
+        value = json.loads(records.pack(record))
+        target: Any = value
+        while True:
+            name = chance.choice(list(target) if isinstance(target, dict) else list(range(len(target))))
+            if isinstance(target[name], (dict, list)) and target[name] and chance.random() < 0.7:
+                target = target[name]
+                continue
+            target[name] = chance.choice(odd)
+            break
+        try:
+            data = sealed(value) if chance.random() < 0.8 else records.encode(value)[: chance.randrange(200)]
+            records.unpack(type(record), data, "k")
+        except (Corrupt, UnknownFormat):
+            refused += 1
+    assert refused > 2500
+
+
+# -- version 1, written by the release before
+
+
+def test_a_store_of_version_1_is_resumed_with_its_budgets(tmp_path: Path) -> None:
+    shutil.copytree(VERSION_1, tmp_path / "s")
+    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r")
+    show = shell('cat "$GPUFLOW_RESUME_FROM"; echo "$GPUFLOW_ATTEMPT $GPUFLOW_INTERRUPTIONS"; exit 5')
+    assert run(*options, "--failures", "1", *show).stdout == "two\n3 1\n"
+    claim = json.loads((tmp_path / "s/default/r/default/attempts/000003.json").read_text())
+    assert (claim["format"], claim["failures"], claim["interruptions"]) == (2, 1, 1)
+    assert run(*options, "--failures", "1", *show).returncode == 79
+
+
+def test_a_success_of_version_1_is_given_again(tmp_path: Path) -> None:
+    shutil.copytree(VERSION_1, tmp_path / "s")
+    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r", "--step", "done")
+    done = run(*options, "--outputs-dir", tmp_path / "o", "--output", "n:int", *shell("echo ran"))
+    assert (done.returncode, done.stdout, (tmp_path / "o" / "n").read_text()) == (0, "", "7")
+
+
+@pytest.mark.parametrize("name", ["attempts/000002.json", "checkpoints/000002-000001-d9e2b56f/manifest.json"])
+def test_a_store_of_an_unknown_version_is_refused_with_one_sentence(name: str, tmp_path: Path) -> None:
+    shutil.copytree(VERSION_1, tmp_path / "s")
+    path = tmp_path / "s/default/r/default" / name
+    value = {**json.loads(path.read_text()), "format": 9}
+    path.write_bytes(sealed(value))
+    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r")
+    done = run(*options, *shell("echo ran"))
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "is of format 9, and this gpuflow-run knows 1 and 2" in done.stderr
