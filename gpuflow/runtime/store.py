@@ -75,8 +75,11 @@ class Store:
         self.create(key, b"1\n")
         second = self.create(key, b"2\n")
         self.conditional = not second and self.sure and self.read(key) == b"1\n"
-        self.delete([key])
+        self._unprobe(key)
         return self.conditional
+
+    def _unprobe(self, key: str) -> None:
+        self.delete([key])
 
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """Put many large objects, several at once. All of them last when this returns; on an error, some may."""
@@ -145,6 +148,13 @@ class Folder(Store):
             return super().probe(key)
         finally:
             self.lasting = lasting
+
+    def _unprobe(self, key: str) -> None:
+        # The folders above stay: others may be about to write there.
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+            os.rmdir(os.path.dirname(path))
 
     def put_all(self, items: Iterable[tuple[str, Iterable[bytes], int]]) -> None:
         """One flush at the end instead of one for each file."""

@@ -270,12 +270,14 @@ def test_whoever_was_overwritten_in_a_careless_store_finds_out(tmp_path: Path, m
     two.assert_owner()
 
 
-def test_a_store_that_keeps_its_promise_is_asked_once(store: Folder) -> None:
+def test_a_store_that_keeps_its_promise_is_asked_once_and_nothing_stays(store: Folder, tmp_path: Path) -> None:
     said: list[str] = []
     ledger = Ledger(store, BASE, say=said.append)
     assert ledger.probe()
     assert store.conditional
     assert said == []
+    # The folder itself stays: another attempt may be about to write there.
+    assert [path.name for path in (tmp_path / "store").rglob("*")] == ["p", "r", "s"]
 
 
 def test_a_mount_without_hard_links_is_not_believed_on_its_word(store: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
