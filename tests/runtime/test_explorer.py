@@ -40,6 +40,15 @@ def test_the_same_decisions_lead_to_the_same_end() -> None:
     assert traces[0] == traces[1]
 
 
+def test_shared_among_processes_the_search_is_the_same() -> None:
+    bounds = Bounds(1, {"crash": 1, "fault": 0, "delay": 0, "start": 0})
+    whole = explore(BY_NAME["restarts"], bounds)
+    parts = [explore(BY_NAME["restarts"], bounds, share=(index, 3)) for index in range(3)]
+    # Each part begins with the execution in which nothing is decided.
+    assert sum(part.executions for part in parts) == whole.executions + 2
+    assert set.union(*(part.states for part in parts)) == whole.states
+
+
 def test_every_test_that_the_table_of_findings_names_is_there() -> None:
     page = (ROOT / "docs" / "design" / "supervisor-findings.md").read_text(encoding="utf-8")
     known = "\n".join(
