@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from tests.runtime.explorer.choices import Bounds
 from tests.runtime.explorer.scenarios import ALL, BY_NAME
 from tests.runtime.explorer.search import explore
 
+ROOT = explorer.ROOT
 SECONDS = 5.0
 """For each scenario: enough for all executions with one decision on a machine that does nothing else."""
 
@@ -36,3 +38,24 @@ def test_the_same_decisions_lead_to_the_same_end() -> None:
         report = explore(BY_NAME["machines"], Bounds(1, {"crash": 1, "fault": 0, "delay": 0, "start": 0}))
         traces.append((report.executions, report.moves, sorted(report.states)))
     assert traces[0] == traces[1]
+
+
+def test_shared_among_processes_the_search_is_the_same() -> None:
+    bounds = Bounds(1, {"crash": 1, "fault": 0, "delay": 0, "start": 0})
+    whole = explore(BY_NAME["restarts"], bounds)
+    parts = [explore(BY_NAME["restarts"], bounds, share=(index, 3)) for index in range(3)]
+    # Each part begins with the execution in which nothing is decided.
+    assert sum(part.executions for part in parts) == whole.executions + 2
+    assert set.union(*(part.states for part in parts)) == whole.states
+
+
+def test_every_test_that_the_table_of_findings_names_is_there() -> None:
+    page = (ROOT / "docs" / "design" / "supervisor-findings.md").read_text(encoding="utf-8")
+    known = "\n".join(
+        path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests" / "runtime").glob("test_*.py"))
+    )
+    rows = [line for line in page.splitlines() if line.startswith("| D")]
+    assert [row.split("|")[1].strip() for row in rows] == [f"D{number}" for number in range(1, 36)]
+    names = re.findall(r"[a-z0-9]+(?:_[a-z0-9]+){3,}", page)
+    assert len(names) > 60
+    assert [name for name in names if f"def test_{name}" not in known] == []

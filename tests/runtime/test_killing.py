@@ -12,7 +12,7 @@ from tests.runtime.killing import SHAPES, torture
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
 def test_killed_at_random_moments_a_training_ends_as_if_undisturbed(tmp_path: Path, shape: str) -> None:
-    kills = int(os.environ.get("KILLS", "20" if shape == "plain" else "6"))
+    kills = int(os.environ.get("KILLS", "10" if shape == "plain" else "4"))
     report = torture(tmp_path, str(tmp_path / "store"), kills=kills, steps=30 * kills, seed=11, shape=shape)
     assert report.kills >= kills // 2 * 2
     assert report.digest == report.expected

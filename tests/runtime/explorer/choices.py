@@ -28,15 +28,17 @@ class Choices:
     def __init__(self, given: Sequence[int], bounds: Bounds, share: tuple[int, int] = (0, 1)) -> None:
         self.given, self.bounds, self.share = given, bounds, share
         self.taken: list[tuple[int, int]] = []
+        self.asked = 0
         self.spent: Counter[str] = Counter()
 
     def affordable(self, kind: str) -> bool:
-        if not self.spent and len(self.taken) % self.share[1] != self.share[0]:
+        if not self.spent and self.asked % self.share[1] != self.share[0]:
             return False  # another process explores what begins to differ here
         return self.spent.total() < self.bounds.total and self.spent[kind] < self.bounds.each[kind]
 
     def choose(self, costs: Sequence[str]) -> int:
         """0 for the plain next step, or 1 + the place in `costs` of what happens instead."""
+        self.asked += 1
         open_to = [index for index, kind in enumerate(costs) if self.affordable(kind)]
         if not open_to:
             return 0

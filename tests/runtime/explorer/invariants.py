@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.runtime.explorer.scene import Scene
 
 HELD = (
+    "an artifact that a marker names is there, is what that program wrote, and stays as it is",
     "no success without the program's own end: its attempt's program reached its end, left with 0, wrote the output",
     "one owner commits: one success marker that stays; who exits with 0 delivered what the marker says",
     "a restored checkpoint is whole, of this run, and the newest of those its listing showed",
@@ -65,7 +66,7 @@ class Invariants:
     def _split(self, key: str) -> tuple[str, str, str]:
         """base, folder, rest"""
         inside = key.partition("store/")[2]
-        for folder in ("attempts", "checkpoints"):
+        for folder in ("attempts", "checkpoints", "artifacts"):
             head, found, rest = inside.partition(f"/{folder}/")
             if found:
                 return head, folder, rest
@@ -91,6 +92,8 @@ class Invariants:
             self._attempt_changed(process, base, rest, after)
         elif folder == "success":
             self._success_changed(process, base, before, after)
+        elif folder == "artifacts":
+            self._artifact_changed(process, base, key, before, after)
         elif folder == "checkpoints" and after is None:
             self._removed(process, base, rest.partition("/")[0], key, before)
 
@@ -185,6 +188,23 @@ class Invariants:
                 f"FALSE SUCCESS: {process.name} says result {marker['outputs']['result']['value']!r}, "
                 f"its program wrote {program.output!r}"
             )
+
+        kept = marker["outputs"].get("model")
+        if kept is not None:
+            there = self.scene.storage.data.get(f"store/{base}/{kept['key']}/files/model")
+            if there is None or program is None or there.decode() != program.output:
+                self.world.violated(f"{process.name} says that {kept['key']} is kept, and there is {there!r}")
+
+    def _artifact_changed(
+        self, process: Process, base: str, key: str, before: bytes | None, after: bytes | None
+    ) -> None:
+        book = self.book(base)
+        if book.marker is None or self._obsolete(book, book.marker) or before == after:
+            return
+        kept = json.loads(book.marker)["outputs"].get("model")
+        if kept is not None and key.startswith(f"store/{base}/{kept['key']}/"):
+            what = "removed" if after is None else "changed"
+            self.world.violated(f"{process.name} {what} {key}, which the success marker names")
 
     def _obsolete(self, book: Book, marker: bytes) -> bool:
         value = json.loads(marker)
@@ -318,6 +338,15 @@ class Invariants:
             delivered = str(refusal)
         if delivered not in said:
             self.world.violated(f"{process.name} exits with 0 and delivered {delivered!r}; the marker says {said}")
+        if any(word.startswith("model") for word in process.options.output):
+            try:
+                with open(os.path.join(process.options.outputs_dir, "model"), encoding="utf-8") as file:
+                    model = file.read()
+            except OSError as refusal:
+                model = str(refusal)
+            # After another's success it is that one's file, brought from the store.
+            if model not in said:
+                self.world.violated(f"{process.name} exits with 0 and its file says {model!r}; the marker says {said}")
 
     def forgot(self, base: str) -> None:
         book = self.book(base)

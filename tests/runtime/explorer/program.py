@@ -123,8 +123,9 @@ class Program(Mover):
 
     def _write_output(self) -> None:
         self.output = f"{self.process.attempt_id}"
-        with open(os.path.join(self.environ["GPUFLOW_OUTPUTS"], "result"), "w", encoding="utf-8") as file:
-            file.write(self.output)
+        for name in ("result", "model"):
+            with open(os.path.join(self.environ["GPUFLOW_OUTPUTS"], name), "w", encoding="utf-8") as file:
+                file.write(self.output)
 
     def _save(self) -> None:
         """A file and a directory in turn, under a dotted name first."""

@@ -54,6 +54,13 @@ ALL = (
         together=True,
     ),
     Scenario(
+        "artifacts",
+        "machines of their own; the program also leaves a file, kept in the store; starts after success too",
+        [Start(node, "--output", "model:file") for node in NODES],
+        steps=1,
+        after=(79,),
+    ),
+    Scenario(
         "again",
         "a run that succeeded is done again while an older attempt may be alive",
         [Start("one"), Start("two", "--after-success", "again"), Start("three")],
