@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
             assert path is not None
             _place(files, path, artifact, pipeline, [*args.files, args.site])
     if refusals:
+        if args.format == "json":
+            _document([], {}, [], refusals)
         raise GpuflowError(refusals)
     for artifact in target.beside(Batch(tuple(artifacts), options, namespace, folder, partial(_present, folder))):
         notes += artifact.findings
@@ -104,15 +106,19 @@ def _report(artifacts: list[Artifact], notes: list[Finding], files: dict[Path, s
     diffs = stale(files) if check else []
     if not check:
         write_files(files)
+    _document(artifacts, files, diffs, notes)
+    return 1 if diffs else 0
+
+
+def _document(artifacts: list[Artifact], files: dict[Path, str], diffs: list[str], findings: list[Finding]) -> None:
     show_json(
         {
             "artifacts": [{"name": artifact.name, "text": artifact.text} for artifact in artifacts],
             "files": [str(path) for path in files],
             "stale": diffs,
-            "findings": [note.document() for note in notes],
+            "findings": [finding.document() for finding in findings],
         }
     )
-    return 1 if diffs else 0
 
 
 def _refuse_misuse(args: argparse.Namespace) -> None:

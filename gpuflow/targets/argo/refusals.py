@@ -28,9 +28,6 @@ SPELLED = {"command", "args", "env", "script", "for_each", "when", "pipeline", "
 """Fields of a step whose text Argo never sees as it is written."""
 
 
-TAGS = ("{{", "}}")
-
-
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Argo."""
     return map(refused, _findings(request))
@@ -43,7 +40,7 @@ def _findings(request: Request) -> Iterator[Finding]:
         yield outdated
     yield from _open_tags(pipeline)
     yield from _unattended(request)
-    yield from _inside(pipeline, site, _holds(site, TAGS), nested=False)
+    yield from _inside(pipeline, site, _holds_tags(site), nested=False)
 
 
 def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
@@ -98,7 +95,8 @@ def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool 
 def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:
     """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
     step = pipeline.effective(name)
-    if not tags_in_site and not _holds({key: step.__dict__[key] for key in step.__dict__.keys() - SPELLED}, TAGS):
+    written = (value for field, value in step.__dict__.items() if value and field not in SPELLED)
+    if not tags_in_site and not any(map(_holds_tags, written)):
         return
     try:
         pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
@@ -151,12 +149,12 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
             )
 
 
-def _holds(value: Any, tags: tuple[str, ...]) -> bool:
-    """Whether any text in a value, or in a model's fields, holds one of the tags."""
+def _holds_tags(value: Any) -> bool:
+    """Whether any text in a value, or in a model's fields, opens or closes a tag."""
     if isinstance(value, str):
-        return any(tag in value for tag in tags)
+        return "{{" in value or "}}" in value
     if isinstance(value, Model):
-        return any(_holds(each, tags) for each in value.__dict__.values())
+        return any(_holds_tags(each) for each in value.__dict__.values() if each)
     if isinstance(value, dict):
-        return any(_holds(each, tags) for pair in value.items() for each in pair)
-    return isinstance(value, list | tuple) and any(_holds(each, tags) for each in value)
+        return any(_holds_tags(each) for pair in value.items() for each in pair)
+    return isinstance(value, list | tuple) and any(map(_holds_tags, value))
