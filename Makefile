@@ -61,7 +61,8 @@ test-core: .venvs/core/.ready
 
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
-	@.venvs/$*/bin/python -m pytest tests/targets/$* $(TESTS_$*) -m "not go and not cluster"
+	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py $(TESTS_$*) \
+	  -m "not go and not cluster"
 
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"

@@ -7,7 +7,7 @@
 | GF300s | targets: what an engine cannot say                |
 | GF400s | manifests of a cluster                            |
 | GF500s | what the cluster will say to a pipeline           |
-| GF900s | the command line and its surroundings             |
+| GF900s | the command line and its environment              |
 
 A code keeps its meaning forever; a retired code is not used again.
 """
@@ -201,7 +201,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF574", "Workloads are missing", "A ClusterQueue says that it has admitted more workloads, or has more that wait, than the snapshot shows, so who holds quota, or may get it first, is not known.", "Add the Workloads and LocalQueues of all namespaces to the snapshot."),
     ("GF575", "Cohorts in a circle", "Cohorts that are each other's parents have no root. Kueue then admits nothing in the ClusterQueues below them.", "Remove one of the parents."),
     ("GF576", "A quota that is being changed", "The quota's status is not what its spec says. Kubernetes enforces the status, and brings it in line within seconds.", "Take the snapshot again."),
-    # Surroundings.
+    # Environment.
     ("GF901", "A package is missing", "Each engine's SDK is an extra, because they exclude each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),
     ("GF903", "An option that cannot be used so", "The option's value, or the combination, makes no sense.", "See the command's --help."),

@@ -61,7 +61,7 @@ class EngineFacts:
 
 
 class Engine(Protocol):
-    """What a target tells the rooms below it."""
+    """What a target tells the packages below it."""
 
     @property
     def facts(self) -> EngineFacts: ...

@@ -89,7 +89,7 @@ class GpuflowError(Exception):
         super().__init__("\n".join(finding.render() for finding in self.findings))
 
 
-class SurroundingsError(GpuflowError):
+class EnvironmentFailure(GpuflowError):
     """The environment failed, not the input: a missing extra, no permission, no network. Exit code 3."""
 
     exit_code = 3

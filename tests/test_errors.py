@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where, did_you_mean, fail
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, did_you_mean, fail
 from tests.conftest import ROOT
 
 
@@ -71,7 +71,7 @@ def test_an_error_carries_all_its_findings_and_the_exit_code() -> None:
     error = GpuflowError([Finding("GF101", "one"), Finding("GF102", "two")])
     assert (len(error.findings), error.exit_code) == (2, 2)
     assert str(error) == "<input>: GF101 one\n<input>: GF102 two"
-    assert SurroundingsError(Finding("GF901", "no")).exit_code == 3
+    assert EnvironmentFailure(Finding("GF901", "no")).exit_code == 3
     assert fail("GF101", "m", hint="h").findings == (Finding("GF101", "m", Where(), "h"),)
 
 

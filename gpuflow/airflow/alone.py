@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
 
-from gpuflow.airflow.dags import beside, made
+from gpuflow.airflow.dags import made, next_to
 from gpuflow.airflow.references import Value, copy, given
 from gpuflow.errors import Finding, GpuflowError, did_you_mean, fail
 from gpuflow.pod.supervision import keeps_state
@@ -63,7 +63,7 @@ def task(
     more = dict(airflow or {})
     name = task_id or more.get("task_id") or "step"
     if not isinstance(site, Site):
-        site = Site.load(str(beside(site, Path(sys._getframe(1).f_globals.get("__file__", ".")).parent)))
+        site = Site.load(str(next_to(site, Path(sys._getframe(1).f_globals.get("__file__", ".")).parent)))
     alone = Pipeline.model_construct(name=pipeline, steps={name: step})
     missing = [loss for loss in construct_losses(alone, CAPABILITIES, FACTS.name) if loss.construct != "params"]
     if missing:

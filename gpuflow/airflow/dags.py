@@ -44,8 +44,8 @@ def to_dag(
     """
     folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
     if not isinstance(pipeline, Pipeline):
-        pipeline = load(beside(pipeline, folder))
-    site = site if isinstance(site, Site) else Site.load(str(beside(site, folder)))
+        pipeline = load(next_to(pipeline, folder))
+    site = site if isinstance(site, Site) else Site.load(str(next_to(site, folder)))
     file = pipeline.source.file
     shown = Path(file).name if file else pipeline.name
     request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
@@ -53,10 +53,10 @@ def to_dag(
     return _live_dag(dag_of(replace(request, losses=missing)))
 
 
-def beside(path: str | Path, folder: Path) -> Path | str:
-    """A path as a DAG file means it: beside itself, where there is such a file."""
-    beside = folder / path
-    return beside if beside.exists() else path
+def next_to(path: str | Path, folder: Path) -> Path | str:
+    """A path as a DAG file means it: next to itself, where there is such a file."""
+    found = folder / path
+    return found if found.exists() else path
 
 
 def _live_dag(plan: Dag) -> Any:

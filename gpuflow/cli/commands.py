@@ -12,7 +12,7 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, Entry] = {
     "init": Entry("Write a small working pipeline, a site and a CI snippet", "gpuflow.cli.init"),
-    "validate": Entry("Load and judge pipelines, nothing else", "gpuflow.cli.validate"),
+    "validate": Entry("Load and validate pipelines, nothing else", "gpuflow.cli.validate"),
     "show": Entry("Show a pipeline as gpuflow understands it", "gpuflow.cli.show"),
     "demand": Entry("Say what a pipeline asks of the cluster at its worst moment", "gpuflow.cli.demand"),
     "check": Entry(

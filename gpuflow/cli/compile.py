@@ -12,7 +12,7 @@ from gpuflow.cli.inputs import add_common, read_pipelines, read_site
 from gpuflow.cli.output import shown_source, stale, write_files
 from gpuflow.cli.target_options import add_target_options, target_options
 from gpuflow.cli.terminal import paint, show_findings, show_json
-from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where, fail
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.frame import Artifact, Batch, Request, compile_with, findings_of
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         request = Request(pipeline, site, namespace, source, (), options, remarks)
         try:
             compiled = compile_with(target, request, allow_lossy=args.allow_lossy)
-        except SurroundingsError:
+        except EnvironmentFailure:
             raise
         except GpuflowError as refusal:
             refusals += refusal.findings

@@ -14,7 +14,7 @@ from gpuflow.site import Site, presets
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.spec.rules import judge
+from gpuflow.spec.rules import broken_rules
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, files: bool = True) -> None:
@@ -73,7 +73,7 @@ def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
-    """The pipeline with other defaults for its parameters, judged again: a fan-out may run over one of them."""
+    """The pipeline with other defaults for its parameters, checked again: a fan-out may run over one of them."""
     if not given:
         return pipeline
     params = dict(pipeline.params)
@@ -91,7 +91,7 @@ def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
             )
         params[name] = _with_default(params[name], name, text, file)
     changed = pipeline.model_copy(update={"params": params})
-    refusals = [finding for finding in judge(changed) if finding.severity == "error"]
+    refusals = [finding for finding in broken_rules(changed) if finding.severity == "error"]
     if refusals:
         raise GpuflowError(refusals)
     return changed

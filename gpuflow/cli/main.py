@@ -64,7 +64,7 @@ def usage() -> str:
         "and know before submitting whether the cluster will admit it.\n\n"
         f"usage: gpuflow COMMAND …\n\ncommands:\n{rows}\n\n"
         "`gpuflow COMMAND --help` shows options and an example.\n"
-        "Exit codes: 0 fine, 1 findings, 2 bad input, 3 surroundings.\n"
+        "Exit codes: 0 fine, 1 findings, 2 bad input, 3 environment.\n"
     )
 
 

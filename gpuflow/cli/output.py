@@ -8,7 +8,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from gpuflow.errors import Finding, SurroundingsError, Where
+from gpuflow.errors import EnvironmentFailure, Finding, Where
 
 
 def write_files(files: dict[Path, str]) -> None:
@@ -55,12 +55,12 @@ def _mode(path: Path) -> int:
     return 0o666 & ~mask
 
 
-def _cannot(path: Path, refusal: OSError) -> SurroundingsError:
+def _cannot(path: Path, refusal: OSError) -> EnvironmentFailure:
     reason = refusal.strerror
     if isinstance(refusal, FileExistsError | NotADirectoryError):
         file = next((folder for folder in path.parents if folder.is_file()), path.parent)
         reason = f"{file} is a file, not a folder"
-    return SurroundingsError(
+    return EnvironmentFailure(
         Finding("GF906", f"{path} cannot be written: {reason}", Where(str(path)), "name another place")
     )
 

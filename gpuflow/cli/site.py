@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     show.add_argument("--format", choices=("yaml", "json"), default="yaml")
     actions.add_parser("presets", help="list the sites that come with gpuflow")
     runtime = actions.add_parser(
-        "runtime", help="print the ConfigMap that brings the supervisor into stranger's images"
+        "runtime", help="print the ConfigMap that adds the supervisor to images that others built"
     )
     runtime.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     add_namespace(runtime)

@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    judged = {file: _judge(file, site, args.param) for file in args.files}
-    findings = [finding for _, found in judged.values() for finding in found]
+    results = {file: _validate(file, site, args.param) for file in args.files}
+    findings = [finding for _, found in results.values() for finding in found]
     if args.format == "json":
         show_json(
             [
@@ -32,19 +32,19 @@ def run(args: argparse.Namespace) -> int:
                     "pipeline": pipeline.name if pipeline else None,
                     "findings": [finding.document() for finding in found],
                 }
-                for file, (pipeline, found) in judged.items()
+                for file, (pipeline, found) in results.items()
             ]
         )
     else:
         show_findings(findings)
-        for file, (pipeline, found) in judged.items():
+        for file, (pipeline, found) in results.items():
             if pipeline is not None and not found:
                 steps = len(pipeline.steps) + len(pipeline.exit)
                 sys.stdout.write(f"{file}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps} steps\n")
     return 2 if findings else 0
 
 
-def _judge(file: str, site: Site, params: list[str]) -> tuple[Pipeline | None, list[Finding]]:
+def _validate(file: str, site: Site, params: list[str]) -> tuple[Pipeline | None, list[Finding]]:
     """The pipeline, and what is wrong with it: by itself, and on this site."""
     try:
         pipeline = with_params(load(file), params)

@@ -12,7 +12,7 @@ from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
 from gpuflow.cluster.tidy import tidied
-from gpuflow.errors import Finding, GpuflowError, SurroundingsError, Where
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
 
 PAGE = 500
 TIMEOUT = 60
@@ -35,7 +35,7 @@ class Reader:
             from kubernetes import client, config
         except ModuleNotFoundError:
             message = "reading a live cluster needs the package kubernetes"
-            raise _surroundings("GF901", message, 'python -m pip install "gpuflow[cluster]"') from None
+            raise _environment_failure("GF901", message, 'python -m pip install "gpuflow[cluster]"') from None
         settings = client.Configuration()
         settings.retries = 0
         inside = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
@@ -46,7 +46,9 @@ class Reader:
                 config.load_kube_config(kubeconfig, context, client_configuration=settings)
         except Exception as refusal:  # the client raises many kinds of errors for a missing or broken kubeconfig
             hint = "set KUBECONFIG, or name a file with --kubeconfig and a context with --context"
-            raise _surroundings("GF411", f"the kubeconfig cannot be used: {_first_line(refusal)}", hint) from None
+            raise _environment_failure(
+                "GF411", f"the kubeconfig cannot be used: {_first_line(refusal)}", hint
+            ) from None
         self._client: Any = client.ApiClient(settings)
         self._refused: type[Exception] = client.exceptions.ApiException
         self._timeout = timeout
@@ -70,7 +72,7 @@ class Reader:
             return Answer(status, {}, f"{status} {getattr(refusal, 'reason', '')}".strip())
         except Exception as refusal:  # no connection, a bad certificate, a timeout, half an answer
             hint = "check the network and the context; --timeout gives it longer"
-            raise _surroundings("GF412", f"the cluster does not answer: {_first_line(refusal)}", hint) from None
+            raise _environment_failure("GF412", f"the cluster does not answer: {_first_line(refusal)}", hint) from None
 
 
 def read_live(
@@ -94,12 +96,12 @@ def read_live(
             objects += _manifests(answer.body["items"], wanted, version)
         elif answer.status == 401:
             message = "the cluster does not accept the credentials of the kubeconfig: 401 Unauthorized"
-            raise _surroundings("GF411", message, "log in again, or name another context with --context")
+            raise _environment_failure("GF411", message, "log in again, or name another context with --context")
         elif answer.status != 404:  # 404: this cluster does not have the kind
             unread[wanted.kind] = answer.reason
             refused += [_unreadable(wanted, answer.reason)] if wanted.needed else []
     if refused:
-        raise SurroundingsError(refused)
+        raise EnvironmentFailure(refused)
     if KUEUE in served or any(wanted.kind in unread for wanted in SOURCES if wanted.group == KUEUE):
         settings = _kueue_settings(source, unread)
         objects += [settings] if settings else []
@@ -168,8 +170,8 @@ def _manifests(items: list[Mapping[str, Any]], source: Source, version: str) -> 
         yield Manifest(source.kind, source.group, metadata.get("name", ""), metadata.get("namespace"), body, LIVE)
 
 
-def _surroundings(code: str, message: str, hint: str) -> SurroundingsError:
-    return SurroundingsError(Finding(code, message, LIVE, hint))
+def _environment_failure(code: str, message: str, hint: str) -> EnvironmentFailure:
+    return EnvironmentFailure(Finding(code, message, LIVE, hint))
 
 
 def _first_line(refusal: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Step + site = one plain pod. The only place where a pod is made; targets carry it, the checker judges it."""
+"""Step + site = one plain pod. The only place where a pod is made; targets carry it, the checker checks it."""
 
 from __future__ import annotations
 

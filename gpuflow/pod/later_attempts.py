@@ -2,7 +2,7 @@
 
 The only place where such a pod is made. Airflow's operator asks for it when it starts the next pod; Argo's expressions
 are written from the same amounts and fields, because Argo makes the pod itself; a demand holds the pods of the last
-attempts, which the checker judges.
+attempts, which the checker counts.
 """
 
 from __future__ import annotations

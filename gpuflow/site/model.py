@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
@@ -174,6 +174,11 @@ def _known_engine(name: str) -> str:
     return name
 
 
+def _engine_keys(schema: dict[str, Any]) -> None:
+    """For editors: the names there are."""
+    schema["propertyNames"] = {"enum": list(engine_names())}
+
+
 EngineName = Annotated[Str, AfterValidator(_known_engine)]
 
 
@@ -208,7 +213,7 @@ class Site(Model):
     """Where images come from."""
     runtime: Runtime = Runtime()
     """How the supervisor reaches a container."""
-    engines: dict[EngineName, Engine] = {}
+    engines: dict[EngineName, Engine] = Field({}, json_schema_extra=_engine_keys)
     """What runs the pipelines, by its name, and what it adds to pods."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod."""

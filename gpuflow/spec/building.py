@@ -15,7 +15,7 @@ from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.params import type_name
 from gpuflow.spec.problems import problems
-from gpuflow.spec.rules import judge
+from gpuflow.spec.rules import broken_rules
 from gpuflow.spec.salvage import further_findings
 from gpuflow.spec.source import Path, Source
 from gpuflow.spec.text import OutputRef, ParamRef
@@ -165,7 +165,7 @@ def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
         ]
         raise GpuflowError(_ordered([*findings, *further_findings(cls, data, error, source)])) from None
     pipeline._source = source
-    findings = list(judge(pipeline))
+    findings = list(broken_rules(pipeline))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
         raise GpuflowError(_ordered(errors))

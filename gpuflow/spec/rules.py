@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Report = Callable[..., Finding]
 
 
-def judge(pipeline: Pipeline) -> Iterator[Finding]:
+def broken_rules(pipeline: Pipeline) -> Iterator[Finding]:
     """Every finding about a pipeline of the right shape."""
     yield from _document(pipeline)
     sound = True
@@ -269,7 +269,7 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
         inner._source = Source(
             pipeline.source.file, None, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
         )
-    for finding in judge(inner):
+    for finding in broken_rules(inner):
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')
 
 

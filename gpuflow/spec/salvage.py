@@ -1,4 +1,4 @@
-"""What else is wrong with a document that has the wrong shape somewhere: the sound rest of it is judged too.
+"""What else is wrong with a document that has the wrong shape somewhere: the sound rest of it is checked too.
 
 The parts with errors are taken out until the rest has the right shape. What is then found in it counts only where
 nothing was taken away: a name that leads nowhere because its declaration was the error is no second error.
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gpuflow.errors import Finding
 from gpuflow.spec.problems import Path, problems
-from gpuflow.spec.rules import judge
+from gpuflow.spec.rules import broken_rules
 from gpuflow.spec.source import Source
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def further_findings(cls: type[Pipeline], data: Any, error: ValidationError, sou
             error = again
         else:
             pipeline._source = source
-            yield from _that_count(judge(pipeline), taken)
+            yield from _that_count(broken_rules(pipeline), taken)
             return
 
 

@@ -87,7 +87,7 @@ class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has n
     """Makes `Step("train", command=[…])` in user code give our errors, with codes, instead of pydantic's."""
 
     def __call__(cls, name: str | None = None, /, **fields: Any) -> Any:
-        from gpuflow.spec.building import checked_step  # building judges whole pipelines, which hold steps
+        from gpuflow.spec.building import checked_step  # building checks whole pipelines, which hold steps
 
         return checked_step(cls, name, fields)
 

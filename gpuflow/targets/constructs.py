@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef, parts_of
 
@@ -58,6 +60,12 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
 
 _ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
 Present = Callable[[Step], Any]
+
+
+def _hatch(field: str, step: Step) -> Any:
+    return step.kubernetes and getattr(step.kubernetes, field)
+
+
 _IN_POD: dict[str, Present] = {
     "env_from": lambda s: s.env_from,
     "shm": lambda s: s.shm,
@@ -89,14 +97,7 @@ _IN_POD: dict[str, Present] = {
     "security.read_only_root": lambda s: s.security and s.security.read_only_root,
     "security.add_capabilities": lambda s: s.security and s.security.add_capabilities,
     "security.privileged": lambda s: s.security and s.security.privileged,
-    "kubernetes.resources": lambda s: s.kubernetes and s.kubernetes.resources,
-    "kubernetes.node_selector": lambda s: s.kubernetes and s.kubernetes.node_selector,
-    "kubernetes.tolerations": lambda s: s.kubernetes and s.kubernetes.tolerations,
-    "kubernetes.affinity": lambda s: s.kubernetes and s.kubernetes.affinity,
-    "kubernetes.scheduler": lambda s: s.kubernetes and s.kubernetes.scheduler,
-    "kubernetes.runtime_class": lambda s: s.kubernetes and s.kubernetes.runtime_class,
-    "kubernetes.host_ipc": lambda s: s.kubernetes and s.kubernetes.host_ipc,
-    "kubernetes.host_network": lambda s: s.kubernetes and s.kubernetes.host_network,
+    **{f"kubernetes.{field}": partial(_hatch, field) for field in Kubernetes.model_fields},
 }
 """Constructs that say something about the step's pod and nothing else: `pod_for` makes it, and a target takes it."""
 _OF_STEP: dict[str, Present] = {

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
-from gpuflow.errors import Finding, GpuflowError, SurroundingsError
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
@@ -157,7 +157,7 @@ def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Comp
     try:
         with needed_sdk(target.name):
             return Compiled(target.compile(replace(request, losses=missing)), missing)
-    except SurroundingsError:
+    except EnvironmentFailure:
         raise
     except GpuflowError as refusal:
         # A target stops at the first pod that cannot be made.
@@ -194,7 +194,7 @@ def needed_sdk(engine: str) -> Iterator[None]:
             raise
         message = f"compiling for {engine} needs the package {missing.name}, which is not installed"
         hint = f'python -m pip install "gpuflow[{engine}]"'
-        raise SurroundingsError(Finding("GF901", message, hint=hint)) from None
+        raise EnvironmentFailure(Finding("GF901", message, hint=hint)) from None
 
 
 def site_notes(plan: Plan) -> list[Finding]:

@@ -23,7 +23,7 @@ def test_alone_and_with_help_it_lists_every_command(gpuflow: Gpuflow) -> None:
         answer = gpuflow(*words)
         assert answer.code == 0
         assert [name for name in COMMANDS if f"\n  {name} " not in answer.out] == []
-        assert "Exit codes: 0 fine, 1 findings, 2 bad input, 3 surroundings" in answer.out
+        assert "Exit codes: 0 fine, 1 findings, 2 bad input, 3 environment" in answer.out
 
 
 def test_the_version_is_one_line(gpuflow: Gpuflow) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from gpuflow.cluster.live import Reader, read_live
-from gpuflow.errors import SurroundingsError
+from gpuflow.errors import EnvironmentFailure
 
 
 class Server(HTTPServer):
@@ -85,9 +85,9 @@ def test_lists_are_read_page_by_page_with_the_token_of_the_kubeconfig(server: Se
 def test_half_an_answer_and_no_answer_are_named(server: Server, tmp_path: Path) -> None:
     server.answers_half = True
     address = f"http://127.0.0.1:{server.server_port}"
-    with pytest.raises(SurroundingsError, match="GF412"):
+    with pytest.raises(EnvironmentFailure, match="GF412"):
         read_live("ns", kubeconfig=kubeconfig(tmp_path, address))
-    with pytest.raises(SurroundingsError, match="GF412"):
+    with pytest.raises(EnvironmentFailure, match="GF412"):
         read_live("ns", kubeconfig=kubeconfig(tmp_path, "http://127.0.0.1:1"), timeout=2)
 
 
@@ -95,7 +95,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("clusters: 5\n")
     for file, context in ((str(broken), None), (str(tmp_path / "none"), None)):
-        with pytest.raises(SurroundingsError, match="GF411"):
+        with pytest.raises(EnvironmentFailure, match="GF411"):
             Reader(context, file)
-    with pytest.raises(SurroundingsError, match="GF411"):
+    with pytest.raises(EnvironmentFailure, match="GF411"):
         Reader("nowhere", kubeconfig(tmp_path, "http://127.0.0.1:1"))

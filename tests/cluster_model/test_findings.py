@@ -133,7 +133,9 @@ def test_a_kind_that_was_listed_and_is_not_there_does_not_exist(check: Check, tm
     vip = PIPELINE.replace("command: [x]", "command: [x], priority: vip")
     unlooked = check(written(tmp_path, QUOTA), pipeline=vip)
     assert unlooked.data["verdict"] == "always"
-    assert found(unlooked, "GF573")[0]["message"] == "the snapshot has no PriorityClass objects: vip is assumed to exist"
+    assert (
+        found(unlooked, "GF573")[0]["message"] == "the snapshot has no PriorityClass objects: vip is assumed to exist"
+    )
     answer = check(written(tmp_path, RECORD % ("ns", "PriorityClass", ""), QUOTA), pipeline=vip)
     assert (answer.data["verdict"], bool(found(answer, "GF505"))) == ("never", True)
 

@@ -101,8 +101,8 @@ FOREIGN = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_a_kind_that_is_not_modelled_is_named_and_makes_unknown(name: str, check: Check, tmp_path: Path) -> None:
     version, kind = FOREIGN[name]
-    stranger = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n"
-    answer = check(written(tmp_path, QUOTA, stranger))
+    unmodelled = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n"
+    answer = check(written(tmp_path, QUOTA, unmodelled))
     assert (answer.code, answer.data["verdict"]) == (1, "unknown")
     (found,) = [row for row in answer.data["findings"] if row["code"] == "GF531"]
     assert f"{kind} ({version})" in found["message"]

@@ -15,7 +15,7 @@ from gpuflow.cluster.live import Answer, Reader, read_live
 from gpuflow.cluster.model import Cluster
 from gpuflow.cluster.sources import KUEUE_SETTINGS, SOURCES, rbac
 from gpuflow.cluster.tidy import tidied
-from gpuflow.errors import SurroundingsError
+from gpuflow.errors import EnvironmentFailure
 
 SECRET = "s3cr3t"
 
@@ -84,7 +84,7 @@ def test_a_kind_that_the_cluster_does_not_have_is_none_and_one_that_is_closed_is
 
 
 def test_no_quotas_no_verdict() -> None:
-    with pytest.raises(SurroundingsError) as refused:
+    with pytest.raises(EnvironmentFailure) as refused:
         read_live("ns", reader=Played(CORE, {"resourcequotas": 403, "limitranges": 403, "nodes": 403}))
     assert refused.value.exit_code == 3
     messages = [finding.message for finding in refused.value.findings]
@@ -92,7 +92,7 @@ def test_no_quotas_no_verdict() -> None:
 
 
 def test_credentials_that_are_not_accepted_end_at_once() -> None:
-    with pytest.raises(SurroundingsError, match="401 Unauthorized"):
+    with pytest.raises(EnvironmentFailure, match="401 Unauthorized"):
         read_live("ns", reader=Played(CORE, {"resourcequotas": 401}))
 
 

@@ -51,14 +51,16 @@ POLICY = HOOK % ("policies", "{}")
 VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: policies}\n"
 
 
-@pytest.mark.parametrize("stranger", [POLICY, VOLCANO])
-def test_the_way_out_that_is_named_for_an_unjudged_object_works(stranger: str, check: Check, tmp_path: Path) -> None:
-    before = check(written(tmp_path, QUOTA, NAMESPACE, stranger))
+@pytest.mark.parametrize("unmodelled", [POLICY, VOLCANO])
+def test_the_way_out_that_is_named_for_an_unmodelled_object_works(
+    unmodelled: str, check: Check, tmp_path: Path
+) -> None:
+    before = check(written(tmp_path, QUOTA, NAMESPACE, unmodelled))
     assert before.data["verdict"] == "unknown"
     (row,) = [each for each in before.data["findings"] if each["code"] == "GF531"]
     annotation = 'gpuflow.dev/lets-pods-pass: "true"'
     assert annotation in row["hint"]
-    told = stranger.replace("name: policies", f"name: policies, annotations: {{{annotation}}}")
+    told = unmodelled.replace("name: policies", f"name: policies, annotations: {{{annotation}}}")
     assert check(written(tmp_path, QUOTA, NAMESPACE, told)).data["verdict"] == "always"
 
 

@@ -36,12 +36,8 @@ NATIVE = (
     "tolerations",
 )
 """Fields that stand in a template as they stand in a pod."""
-PATCHED = (
-    "hostIPC", "hostNetwork", "imagePullSecrets", "resourceClaims", "runtimeClassName", "terminationGracePeriodSeconds",
-    "topologySpreadConstraints",
-)  # fmt: skip
-"""Fields that a template does not have; Argo merges them into the pod."""
 SET_BY_ARGO = ("restartPolicy",)
+"""All other fields of a pod stand in `podSpecPatch`, which Argo merges into the pod."""
 
 
 def step_template(
@@ -136,12 +132,7 @@ def _strings(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[st
 
 
 def _patch(rest: dict[str, Any], later: dict[str, str]) -> str | None:
-    for field in SET_BY_ARGO:
-        rest.pop(field, None)
-    patch = {field: rest.pop(field) for field in PATCHED if field in rest}
-    if rest:
-        raise AssertionError(f"pod fields without a place in an Argo template: {sorted(rest)}")
-    return pod_patch(patch, later)
+    return pod_patch({field: value for field, value in rest.items() if field not in SET_BY_ARGO}, later)
 
 
 def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:

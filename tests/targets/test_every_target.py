@@ -1,0 +1,134 @@
+"""One table of pipelines through every target: the same pod, the same refusals, and losses said alike.
+
+Runs in each environment for the targets whose SDK is there; Airflow's needs none. What a target does not carry is
+marked as its table marks it (not yet, upstream, never), and a mark that no longer holds is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuflow.errors import GpuflowError
+from gpuflow.pod import Engine, pod_for
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets import TARGETS, load_target
+from gpuflow.targets.capabilities import Cannot, Weaker
+from gpuflow.targets.constructs import POD, VOCABULARY, uses
+from gpuflow.targets.frame import Request, compile_with, findings_of
+from tests.cli.commands import Gpuflow
+from tests.targets.every_construct import HEAD, PIPELINES, SITE
+
+SDKS = {"argo": "hera", "kubeflow": "kfp"}
+HERE = [name for name in TARGETS if name not in SDKS or importlib.util.find_spec(SDKS[name])]
+"""The targets that this environment can compile for."""
+
+
+def pipeline_of(construct: str) -> Pipeline:
+    return loads(HEAD + PIPELINES[construct], "p.yaml")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    path = tmp_path_factory.mktemp("site") / "site.yaml"
+    path.write_text(SITE)
+    return Site.load(str(path))
+
+
+def cases(constructs: tuple[str, ...]) -> Iterator[Any]:
+    """Target × construct; a gap is marked with its reason, strictly."""
+    for target in HERE:
+        table = load_target(target).capabilities
+        for construct in (each for each in constructs if each in PIPELINES):
+            gap = next((table[each] for each in used(construct) if isinstance(table[each], Cannot)), None)
+            marks = [] if gap is None else [_gap(gap)]
+            yield pytest.param(target, construct, marks=marks, id=f"{target}-{construct}")
+
+
+def _gap(why: Cannot) -> pytest.MarkDecorator:
+    return pytest.mark.xfail(strict=True, raises=(GpuflowError, AssertionError), reason=f"{why.gap}: {why.reason}")
+
+
+def used(construct: str) -> list[str]:
+    """The constructs of a pipeline of the table, its own first."""
+    return sorted({use.construct for use in uses(pipeline_of(construct))}, key=lambda name: (name != construct, name))
+
+
+def test_the_environment_has_the_sdk_that_it_is_for() -> None:
+    wanted = os.environ.get("GPUFLOW_TEST_TARGET")  # set by make
+    assert wanted is None or wanted in HERE
+
+
+def test_every_construct_has_a_pipeline_that_uses_it() -> None:
+    assert sorted(PIPELINES) == sorted(VOCABULARY)
+    assert [name for name in PIPELINES if name not in used(name)] == []
+
+
+@pytest.mark.parametrize(("target", "construct"), list(cases(VOCABULARY)))
+def test_a_construct_is_compiled_as_it_is(target: str, construct: str, site: Site) -> None:
+    request = Request(pipeline_of(construct), site, "team-a", "p.yaml")
+    compiled = compile_with(load_target(target), request, allow_lossy=False)
+    assert "LOST: " not in compiled.artifact.text
+
+
+@pytest.mark.parametrize(("target", "construct"), list(cases(POD)))
+def test_the_pod_is_the_same_everywhere(target: str, construct: str, site: Site) -> None:
+    reader = importlib.import_module(f"tests.targets.{target}.pods")
+    pipeline, facts = pipeline_of(construct), load_target(target).facts
+    text = compile_with(
+        load_target(target), Request(pipeline, site, "team-a", "p.yaml"), allow_lossy=True
+    ).artifact.text
+    own = pod_for(pipeline, "a", site, engine=Engine(facts.supervisor, facts.outputs_dir))
+    assert plain(reader.read_pods(text)["a"]) == plain(reader.comparable(own))
+
+
+def plain(pod: Any) -> Any:
+    return json.loads(json.dumps(pod, default=str))
+
+
+@pytest.mark.parametrize("construct", PIPELINES)
+@pytest.mark.parametrize("target", HERE)
+def test_a_loss_is_said_by_name_everywhere(target: str, construct: str, site: Site) -> None:
+    chosen = load_target(target)
+    request = Request(pipeline_of(construct), site, "team-a", "p.yaml")
+    lost = [name for name in VOCABULARY if name in used(construct) and isinstance(chosen.capabilities[name], Cannot)]
+    if lost:
+        with pytest.raises(GpuflowError) as refusal:
+            compile_with(chosen, request, allow_lossy=False)
+        messages = [finding.message for finding in refusal.value.findings if finding.code == "GF301"]
+        assert [f"{target} does not carry {name}" in text for name, text in zip(lost, messages, strict=True)]
+    try:
+        compiled = compile_with(chosen, request, allow_lossy=True)
+    except GpuflowError as refusal:
+        raise AssertionError(f"{construct} stops {target} although losses are allowed") from refusal
+    assert [loss.construct for loss in compiled.losses] == lost
+    header = [line for line in compiled.artifact.text.splitlines() if "LOST: " in line]
+    said = [finding for finding in findings_of(chosen, request, compiled) if finding.code == "GF303"]
+    assert len(header) == len(said) == len(lost)
+    weaker = [name for name in used(construct) if isinstance(chosen.capabilities[name], Weaker)]
+    notes = [finding.message for finding in findings_of(chosen, request, compiled) if finding.code == "GF305"]
+    assert all(any(note.startswith(f"{name}: ") for note in notes) for name in weaker)
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_partial_losses_are_said_alike_on_the_console_in_json_and_in_the_file(
+    target: str, gpuflow: Gpuflow, tmp_path: Path
+) -> None:
+    """Kubeflow has losses inside a construct that may be left out; the others refuse theirs whatever is allowed."""
+    path = tmp_path / "p.yaml"
+    path.write_text(HEAD + "steps: {a: {command: [x], security: {user: 5, fs_group: 7}, gang: 2}}")
+    words = ("compile", path, "--target", target, "--allow-lossy")
+    console, data = gpuflow(*words), gpuflow(*words, "--format", "json").data
+    header = [line.partition("LOST: ")[2] for line in console.out.splitlines() if "LOST: " in line]
+    assert len(header) == (2 if target == "kubeflow" else 1)
+    assert [finding["message"] for finding in data["findings"] if finding["code"] == "GF303"] == header
+    assert all(f"GF303 {line}" in console.err for line in header)
