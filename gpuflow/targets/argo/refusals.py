@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.flow import may_be_skipped
@@ -43,7 +44,7 @@ def _findings(request: Request) -> Iterator[Finding]:
         yield outdated
     yield from _open_tags(pipeline)
     yield from _unattended(request)
-    yield from _inside(pipeline, site, _holds(site, TAGS), nested=False)
+    yield from _steps(plan_of(pipeline, site))
 
 
 def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
@@ -75,18 +76,17 @@ def _unattended(request: Request) -> Iterator[Finding]:
             )
 
 
-def _inside(pipeline: Pipeline, site: Site, tags_in_site: bool, *, nested: bool) -> Iterator[Finding]:
-    if nested:
-        yield from _missing_outputs(pipeline)
-    for name in (*pipeline.steps, *pipeline.exit):
-        step = pipeline.effective(name)
-        yield from item_findings(pipeline, name, step)
+def _steps(plan: Plan) -> Iterator[Finding]:
+    tags_in_site = _holds(plan.site, TAGS)
+    for each in plan.steps:
+        step = each.step
+        yield from item_findings(each.pipeline, each.own_name, step)
         if step.pipeline is not None:
-            yield from _inside(step.pipeline, site, tags_in_site, nested=True)
+            yield from _missing_outputs(step.pipeline)
         elif step.approval is not None:
-            yield from _approval_tags(pipeline, name, step.approval.message)
+            yield from _approval_tags(each.pipeline, each.own_name, step.approval.message)
         else:
-            yield from step_findings(pipeline, name, site, tags_in_site)
+            yield from step_findings(each.pipeline, each.own_name, plan.site, tags_in_site)
 
 
 def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
