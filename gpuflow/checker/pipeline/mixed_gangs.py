@@ -64,7 +64,7 @@ def _workload(name: str, members: Sequence[PodGroup], setup: Setup, queue: str) 
 def _never_placed(
     demand: Demand, name: str, members: Sequence[PodGroup], setup: Setup | None, node_pools: NodePools | None
 ) -> Iterator[Finding]:
-    """A leader and its workers on the nodes, when nothing else runs there. Larger gangs are judged part by part."""
+    """A leader and its workers on the nodes, when nothing else runs there. Larger gangs are checked part by part."""
     if node_pools is None or len(members) != 2 or min(group.pods for group in members) != 1:
         return
     if setup is not None and any(setup.queue_of(group) for group in members):
@@ -77,7 +77,7 @@ def _never_placed(
         holds = found.empty + found.new
         yield Finding(
             "GF506",
-            f'step "{name}" fits on no set of nodes: beside one pod of {leader.steps[0]} they hold {holds} of the '
+            f'step "{name}" fits on no set of nodes: with one pod of {leader.steps[0]} they hold {holds} of the '
             f"{workers.pods} pods of {workers.steps[0]}",
             where_of(demand, demand.gangs[name][0].name),
             "ask for less in it, or have nodes added",

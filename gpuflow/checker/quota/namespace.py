@@ -113,7 +113,7 @@ def _read(item: Manifest) -> Quota:
     try:
         return read_quota(item.body)
     except ValueError as refusal:
-        raise GpuflowError(Finding("GF403", str(refusal), item.spoken_of(str(refusal)), "fix the manifest")) from None
+        raise GpuflowError(Finding("GF403", str(refusal), item.at_fault(refusal), "fix the manifest")) from None
 
 
 def emptied(quota: Quota) -> Quota:
