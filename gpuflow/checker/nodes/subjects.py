@@ -59,14 +59,14 @@ class UnboundPod(NamedTuple):
     placement: Placement
     tolerations: Tolerations
     requests: Amounts
-    """Only what is asked for in earnest: no zeros."""
+    """Without zeros."""
     ports: tuple[HostPort, ...]
     affinity: Affinity
     constraints: tuple[Constraint, ...]
     disks: tuple[Disk, ...]
     features: frozenset[str]
     unknown: tuple[str, ...]
-    """What the scheduler will weigh and the manifest alone cannot tell."""
+    """What the scheduler will consider and the manifest alone does not say."""
 
 
 def read_node(manifest: object) -> Node:

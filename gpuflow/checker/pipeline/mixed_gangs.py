@@ -34,14 +34,14 @@ def mixed_gang_outcome(
 
 
 def _never_queued(demand: Demand, name: str, members: Sequence[PodGroup], setup: Setup | None) -> Iterator[Finding]:
-    """Kueue makes one Workload of the gang, with one pod set for each kind of pod, and admits it whole."""
+    """Kueue makes one Workload of the gang, with one pod set for each part, and admits it whole."""
     queues = {None if setup is None else setup.queue_of(group) for group in members}
     queue = queues.pop()
     if setup is None or queues or not queue:
         return
     alone = [setup.kueue.assign(setup.workload(group, queue)).verdict for group in members]
     if "never" in alone or "blocked" in alone:
-        return  # said of that part already
+        return  # reported for that part already
     found = setup.kueue.assign(_workload(name, members, setup, queue))
     if found.verdict in ("never", "blocked"):
         yield Finding(
@@ -71,7 +71,7 @@ def _never_placed(
         return  # the flavors of a queue decide on which nodes
     leader, workers = sorted(members, key=lambda group: group.pods)
     if any(room(node_pools, read_pending(group.pod), group.pods).verdict == "never" for group in members):
-        return  # said of that part already
+        return  # reported for that part already
     found = led_room(node_pools, read_pending(leader.pod), read_pending(workers.pod), workers.pods)
     if found.verdict == "never":
         holds = found.empty + found.new
