@@ -98,7 +98,9 @@ def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool 
 def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:
     """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
     step = pipeline.effective(name)
-    if not tags_in_site and not _holds({key: step.__dict__[key] for key in step.__dict__.keys() - SPELLED}, TAGS):
+    if not tags_in_site and not _holds(
+        [each for key, each in step.__dict__.items() if each and key not in SPELLED], TAGS
+    ):
         return
     try:
         pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
@@ -107,7 +109,7 @@ def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool)
         if not found:
             later_fields(pipeline, name, site, pod["spec"])
     except GpuflowError as refusal:
-        where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+        where = pipeline.where_step(name)
         # A pod that cannot be made at all is said by whoever makes it.
         yield from (_placed(finding, name, where) for finding in refusal.findings if finding.code == "GF306")
 
@@ -151,12 +153,19 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
             )
 
 
-def _holds(value: Any, tags: tuple[str, ...]) -> bool:
+def _holds(value: Any, tags: tuple[str, str]) -> bool:
     """Whether any text in a value, or in a model's fields, holds one of the tags."""
-    if isinstance(value, str):
-        return any(tag in value for tag in tags)
-    if isinstance(value, Model):
-        return any(_holds(each, tags) for each in value.__dict__.values())
-    if isinstance(value, dict):
-        return any(_holds(each, tags) for pair in value.items() for each in pair)
-    return isinstance(value, list | tuple) and any(_holds(each, tags) for each in value)
+    left = [value]
+    while left:  # of every step of a pipeline, so without a call for each part
+        part = left.pop()
+        if isinstance(part, str):
+            if tags[0] in part or tags[1] in part:
+                return True
+        elif isinstance(part, dict):
+            left += part
+            left += part.values()
+        elif isinstance(part, list | tuple):
+            left += part
+        elif isinstance(part, Model):
+            left += filter(None, part.__dict__.values())
+    return False
