@@ -46,7 +46,7 @@ def _never_queued(demand: Demand, name: str, members: Sequence[PodGroup], setup:
     if found.verdict in ("never", "blocked"):
         yield Finding(
             "GF507",
-            f'step "{name}" waits forever in queue {queue}: its pods fit one by one, but not all together',
+            f'step "{name}" waits in queue {queue} forever: its pods fit one by one, but not all together',
             where_of(demand, demand.gangs[name][0].name),
             "ask for less in it, or ask the owner of the queue",
             kubernetes=found.message,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.flow import may_be_skipped
@@ -40,7 +41,11 @@ def _findings(request: Request) -> Iterator[Finding]:
         yield outdated
     yield from _open_tags(pipeline)
     yield from _unattended(request)
+<<<<<<< HEAD
     yield from _inside(pipeline, site, _holds_tags(site), nested=False)
+=======
+    yield from _steps(plan_of(pipeline, site))
+>>>>>>> b
 
 
 def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
@@ -72,18 +77,17 @@ def _unattended(request: Request) -> Iterator[Finding]:
             )
 
 
-def _inside(pipeline: Pipeline, site: Site, tags_in_site: bool, *, nested: bool) -> Iterator[Finding]:
-    if nested:
-        yield from _missing_outputs(pipeline)
-    for name in (*pipeline.steps, *pipeline.exit):
-        step = pipeline.effective(name)
-        yield from item_findings(pipeline, name, step)
+def _steps(plan: Plan) -> Iterator[Finding]:
+    tags_in_site = _holds(plan.site, TAGS)
+    for each in plan.steps:
+        step = each.step
+        yield from item_findings(each.pipeline, each.own_name, step)
         if step.pipeline is not None:
-            yield from _inside(step.pipeline, site, tags_in_site, nested=True)
+            yield from _missing_outputs(step.pipeline)
         elif step.approval is not None:
-            yield from _approval_tags(pipeline, name, step.approval.message)
+            yield from _approval_tags(each.pipeline, each.own_name, step.approval.message)
         else:
-            yield from step_findings(pipeline, name, site, tags_in_site)
+            yield from step_findings(each.pipeline, each.own_name, plan.site, tags_in_site)
 
 
 def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
@@ -95,8 +99,14 @@ def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool 
 def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:
     """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
     step = pipeline.effective(name)
+<<<<<<< HEAD
     written = (value for field, value in step.__dict__.items() if value and field not in SPELLED)
     if not tags_in_site and not any(map(_holds_tags, written)):
+=======
+    if not tags_in_site and not _holds(
+        [each for key, each in step.__dict__.items() if each and key not in SPELLED], TAGS
+    ):
+>>>>>>> b
         return
     try:
         pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
@@ -105,7 +115,7 @@ def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool)
         if not found:
             later_fields(pipeline, name, site, pod["spec"])
     except GpuflowError as refusal:
-        where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+        where = pipeline.where_step(name)
         # A pod that cannot be made at all is said by whoever makes it.
         yield from (_placed(finding, name, where) for finding in refusal.findings if finding.code == "GF306")
 
@@ -149,6 +159,7 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
             )
 
 
+<<<<<<< HEAD
 def _holds_tags(value: Any) -> bool:
     """Whether any text in a value, or in a model's fields, opens or closes a tag."""
     if isinstance(value, str):
@@ -158,3 +169,21 @@ def _holds_tags(value: Any) -> bool:
     if isinstance(value, dict):
         return any(_holds_tags(each) for pair in value.items() for each in pair)
     return isinstance(value, list | tuple) and any(map(_holds_tags, value))
+=======
+def _holds(value: Any, tags: tuple[str, str]) -> bool:
+    """Whether any text in a value, or in a model's fields, holds one of the tags."""
+    left = [value]
+    while left:  # of every step of a pipeline, so without a call for each part
+        part = left.pop()
+        if isinstance(part, str):
+            if tags[0] in part or tags[1] in part:
+                return True
+        elif isinstance(part, dict):
+            left += part
+            left += part.values()
+        elif isinstance(part, list | tuple):
+            left += part
+        elif isinstance(part, Model):
+            left += filter(None, part.__dict__.values())
+    return False
+>>>>>>> b
