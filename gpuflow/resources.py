@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from gpuflow.quantity import Quantity
 
 __all__ = [
+    "BadField",
     "ResourceList",
     "aggregate",
     "combine_limits",
@@ -31,6 +32,18 @@ __all__ = [
 ]
 
 ResourceList = Mapping[str, Quantity]
+
+
+class BadField(ValueError):
+    """A value of a manifest that cannot be read, or that Kubernetes would refuse: its path, and what is wrong."""
+
+    def __init__(self, path: str, fault: str) -> None:
+        super().__init__(f"{path}: {fault}")
+        self.owner, _, self.field = path.rpartition(": ")
+        """The object where the path begins with it, and the path within it: `LimitRange l: spec.limits[0].max[cpu]`."""
+        if not self.owner and " " in self.field.partition(".")[0].partition("[")[0]:  # `LimitRange metadata.name`
+            self.owner, _, self.field = self.field.partition(" ")
+
 
 HUGEPAGES = "hugepages-"
 
@@ -58,11 +71,11 @@ def read_resource_list(raw: object, where: str = "resources") -> dict[str, Quant
     result: dict[str, Quantity] = {}
     for name, value in read_map(raw, where).items():
         if not isinstance(name, str):
-            raise ValueError(f"{where}: resource name {name!r} must be a string")
+            raise BadField(where, f"resource name {name!r} must be a string")
         try:
             result[name] = _read_text(value) if type(value) is str else read_quantity(value)
         except ValueError as error:
-            raise ValueError(f"{where}[{name}]: {value!r}: {error}") from None
+            raise BadField(f"{where}[{name}]", f"{value!r}: {error}") from None
     return result
 
 
@@ -87,7 +100,7 @@ def read_map(value: object, where: str) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{where}: must be a map, not {value!r}")
+        raise BadField(where, f"must be a map, not {value!r}")
     return value
 
 
@@ -106,13 +119,13 @@ def read_texts(value: object, where: str) -> list[str]:
     texts = [] if value is None else _read_list(value, where)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ValueError(f"{where}[{index}]: must be a string, not {text!r}")
+            raise BadField(f"{where}[{index}]", f"must be a string, not {text!r}")
     return list(texts)
 
 
 def _read_list(value: object, where: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise ValueError(f"{where}: must be a list, not {value!r}")
+        raise BadField(where, f"must be a list, not {value!r}")
     return value
 
 

@@ -9,14 +9,10 @@ from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.placement import placement_outcome
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
+from gpuflow.checker.quota.findings import quota_findings
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
-from gpuflow.checker.quota.namespace import (
-    NamespacePolicy,
-    StepAdmission,
-    limit_lines,
-    namespace_policy,
-    quota_findings,
-)
+from gpuflow.checker.quota.lines import limit_lines
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
 from gpuflow.checker.report import LimitLine, Report, safe_parallelism, worst

@@ -7,7 +7,7 @@ import sys
 
 from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site
 from gpuflow.emit import emit
-from gpuflow.targets import load_target
+from gpuflow.targets.argo.semaphores import config_map, shares, sizes_of
 
 EXAMPLE = """gpuflow argo semaphores pipelines/*.yaml --name gpus --available nvidia.com/gpu=8 | kubectl apply -f -
 gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --semaphores gpus"""
@@ -28,9 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    load_target("argo")  # says what to install when it is missing
-    from gpuflow.targets.argo.semaphores import config_map, shares, sizes_of
-
     site = read_site(args)
     available = available_amounts(args.available, "gpuflow argo semaphores")
     limits = shares(sizes_of(read_pipelines(args), site), available)

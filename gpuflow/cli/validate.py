@@ -8,6 +8,7 @@ import sys
 from gpuflow.cli.inputs import add_common, read_site, with_params
 from gpuflow.cli.terminal import paint, show_findings, show_json
 from gpuflow.errors import Finding, GpuflowError
+from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
@@ -56,12 +57,9 @@ def _validate(file: str, site: Site, params: list[str]) -> tuple[Pipeline | None
 def site_findings(pipeline: Pipeline, site: Site) -> list[Finding]:
     """What the site has no word for, over all steps."""
     findings: list[Finding] = []
-    for name, step in (*pipeline.steps.items(), *pipeline.exit.items()):
-        if step.pipeline is not None:
-            findings += site_findings(step.pipeline, site)
-        elif step.runs_container:
-            try:
-                pod_for(pipeline, name, site)
-            except GpuflowError as refusal:
-                findings += refusal.findings
+    for each in plan_of(pipeline, site).containers:
+        try:
+            pod_for(each.pipeline, each.own_name, site)
+        except GpuflowError as refusal:
+            findings += refusal.findings
     return findings

@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from gpuflow.cluster.kinds import NAMESPACED, is_at_home, title
-from gpuflow.cluster.places import place, spoken, with_entry
+from gpuflow.cluster.places import parts_of, place, with_entry
 from gpuflow.errors import Where
+from gpuflow.resources import BadField
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,13 @@ class Manifest:
         """Where a value of it (or its key) stands; the nearest thing above when it is not there."""
         return place(self.body, self.where, path, key=key)
 
-    def spoken_of(self, sentence: str) -> Where:
-        """The place that a sentence about it names by a path such as `spec.limits[0].max`."""
-        return self.at(*spoken(self.body, sentence))
+    def at_field(self, field: str) -> Where:
+        """The place of a field by its path, such as `spec.limits[0].max`."""
+        return self.at(*parts_of(self.body, field))
+
+    def at_fault(self, refusal: ValueError) -> Where:
+        """The place that a reader refused; the object as a whole where the refusal names no field."""
+        return self.at_field(refusal.field) if isinstance(refusal, BadField) else self.where
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Where in a manifest a value stands, by its path or by a sentence that names the path."""
+"""Where in a manifest a value stands, by its path."""
 
 from __future__ import annotations
 
@@ -43,12 +43,10 @@ def with_entry(tree: Mapping[str, Any], key: str, value: Any) -> Mapping[str, An
     return copy
 
 
-def spoken(body: Mapping[str, Any], sentence: str) -> Path:
-    """The path that a sentence such as `LimitRange l: spec.limits[0].max[cpu]: ...` begins with, as far as it leads."""
-    for match in re.finditer(r"[A-Za-z][A-Za-z]*", sentence):
-        if match.group() in body and _ENDS.match(sentence, match.end()):
-            return (match.group(), *_rest(body[match.group()], sentence[match.end() :]))
-    return ()
+def parts_of(body: Mapping[str, Any], field: str) -> Path:
+    """The parts of a path such as `spec.limits[0].max[cpu]`, as far as it leads in the manifest."""
+    first = _ENDS.split(field, maxsplit=1)[0]
+    return (first, *_rest(body[first], field[len(first) :])) if first in body else ()
 
 
 def _rest(tree: Any, text: str) -> Path:

@@ -16,12 +16,12 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from gpuflow.catalog import Offer
+from gpuflow.demands.amounts import Amounts, amounts_of
 from gpuflow.demands.peaks import Bound, Usage, peaks_of
 from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
-from gpuflow.kubernetes.admission.usage import compute_usage, usage_of_claim
+from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.quantity import Quantity
-from gpuflow.resources import pod_limits, pod_requests
 
 Pod = Mapping[str, Any]
 """A pod's `metadata` and `spec`, as a manifest says them."""
@@ -41,24 +41,9 @@ class PodSet:
             raise ValueError(f"pod set {self.name!r} has {self.count} pods; it has at least 1")
 
     @cached_property
-    def _sums(self) -> tuple[dict[str, Quantity], dict[str, Quantity]]:
-        stored = _defaulted(self.pod)
-        return pod_requests(stored), pod_limits(stored)
-
-    @property
-    def requests(self) -> dict[str, Quantity]:
-        """What one pod requests."""
-        return self._sums[0]
-
-    @property
-    def limits(self) -> dict[str, Quantity]:
-        """The limits of one pod."""
-        return self._sums[1]
-
-    @cached_property
-    def usage(self) -> dict[str, Quantity]:
-        """What one pod costs, by quota key."""
-        return compute_usage(*self._sums)
+    def amounts(self) -> Amounts:
+        """What one pod requests, its limits, and what it costs by quota key."""
+        return amounts_of(self.pod)
 
 
 @dataclass(frozen=True)
@@ -104,17 +89,17 @@ class StepDemand:
     @cached_property
     def usage(self) -> Usage:
         """What one copy costs, all its pods together, by quota key."""
-        return summed((each.usage, each.count) for each in self.pod_sets)
+        return summed((each.amounts.usage, each.count) for each in self.pod_sets)
 
     @property
     def requests(self) -> Usage:
         """What one pod requests; of pods that differ, the most of each."""
-        return largest(each.requests for each in self.pod_sets)
+        return largest(each.amounts.requests for each in self.pod_sets)
 
     @property
     def limits(self) -> Usage:
         """The limits of one pod; of pods that differ, the most of each."""
-        return largest(each.limits for each in self.pod_sets)
+        return largest(each.amounts.limits for each in self.pod_sets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +246,7 @@ class Demand:
         usages: dict[str, Usage] = {step.name: step.usage for step in self.steps}
         if self.driver is not None:
             # The driver ends before the step's own pods start: the larger of the two counts.
-            usages = {name: largest((usage, self.driver.usage)) for name, usage in usages.items()}
+            usages = {name: largest((usage, self.driver.amounts.usage)) for name, usage in usages.items()}
         claimed = {key: Bound("exact", amount) for key, amount in self._claimed.items()}
         return {**peaks_of(self.graph, usages, self.conditional), **claimed}
 
@@ -356,20 +341,3 @@ def largest(parts: Iterable[Usage]) -> Usage:
 
 def _strings(amounts: Usage) -> dict[str, str]:
     return {key: str(value) for key, value in sorted(amounts.items())}
-
-
-def _defaulted(pod: Pod) -> dict[str, Any]:
-    """The pod with requests filled in from limits, as the API server does before anything is counted."""
-
-    def filled(container: Mapping[str, Any]) -> Mapping[str, Any]:
-        resources = container.get("resources", {})
-        limits = resources.get("limits", {})
-        if not limits.keys() - resources.get("requests", {}).keys():
-            return container
-        return {**container, "resources": {**resources, "requests": {**limits, **resources.get("requests", {})}}}
-
-    spec = pod["spec"]
-    lists = {
-        key: [filled(container) for container in spec[key]] for key in ("initContainers", "containers") if key in spec
-    }
-    return {**pod, "spec": {**spec, **lists}}

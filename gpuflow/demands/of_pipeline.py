@@ -73,7 +73,7 @@ def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None
         return demand
     own = StepDemand(planned.name, _pod_sets(gang, bare)).usage
     # The driver ends before the step's own pods start: the larger of the two counts.
-    usage = demand.usage if driver is None else largest((demand.usage, driver.usage))
+    usage = demand.usage if driver is None else largest((demand.usage, driver.amounts.usage))
     added = {key: amount - own.get(key, Quantity.zero) for key, amount in usage.items()}
     return replace(demand, overhead={key: amount for key, amount in added.items() if amount > Quantity.zero})
 

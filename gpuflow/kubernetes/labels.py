@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpuflow.kubernetes.admission.names import label_value_faults, qualified_name_faults
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.quantity import MAX_INT64
-from gpuflow.resources import read_map, read_maps, read_texts
+from gpuflow.resources import BadField, read_map, read_maps, read_texts
 
 Labels = Mapping[str, str]
 
@@ -88,7 +88,7 @@ def read_labels(value: object, where: str) -> dict[str, str]:
     labels = read_map(value, where)
     for key, text in labels.items():
         if not isinstance(key, str) or not isinstance(text, str):
-            raise ValueError(f"{where}[{key}]: a label is a string, not {text!r}")
+            raise BadField(f"{where}[{key}]", f"a label is a string, not {text!r}")
     return labels if type(labels) is dict else dict(labels)
 
 
@@ -115,9 +115,9 @@ def read_selector(value: object, where: str) -> Selector | None:
     for index, each in enumerate(expressions):
         if each.operator not in POD_OPERATORS:
             known = ", ".join(POD_OPERATORS)
-            raise ValueError(f"{where}.matchExpressions[{index}]: operator {each.operator!r} is not one of {known}")
+            raise BadField(f"{where}.matchExpressions[{index}]", f"operator {each.operator!r} is not one of {known}")
     equal = tuple(Requirement(key, "In", (text,)) for key, text in labels.items())
     for each in (*equal, *expressions):
         if each.fault:
-            raise ValueError(f"{where}: {each.fault}")
+            raise BadField(where, each.fault)
     return Selector(equal + expressions)

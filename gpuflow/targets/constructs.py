@@ -132,19 +132,34 @@ _OF_STEP: dict[str, Present] = {
     "retry.other_node": lambda s: s.retry and s.retry.other_node,
 }
 """The other constructs of a step that are there or not."""
-_PRESENT = _IN_POD | _OF_STEP
 _PLACES: dict[str, Place] = {
     "for_each.parallel": ("parallel",),
     "pipeline.timeout": ("timeout",),
     "pipeline.deadline": ("pipeline", "deadline"),
 }
 """Where a construct stands, when its name does not say."""
+_FIELDS = {"for_each.parallel": ("parallel",), "termination_grace": ("termination_grace", "checkpoint")}
+"""The fields of a step that a construct may stand in, when its name does not say."""
+
+
+def _by_field() -> dict[str, list[tuple[str, Place, Present]]]:
+    """The constructs by field: a step sets few of its fields, and only those are asked about."""
+    found: dict[str, list[tuple[str, Place, Present]]] = {}
+    for construct, present in (_IN_POD | _OF_STEP).items():
+        first = construct.split(".")[0]
+        for field in _FIELDS.get(construct, (first,)):
+            found.setdefault(field, []).append((construct, _PLACES.get(construct, (first,)), present))
+    return found
+
+
+_BY_FIELD = _by_field()
 
 
 def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
-    for construct, present in _PRESENT.items():
-        if present(step):
-            yield construct, _PLACES.get(construct) or (construct.split(".")[0],)
+    values = step.__dict__
+    for field, constructs in _BY_FIELD.items():
+        if values[field]:
+            yield from ((construct, place) for construct, place, present in constructs if present(step))
     for name, source in (step.for_each or {}).items():
         kind = {ParamRef: "param", OutputRef: "output", Range: "range"}.get(type(source), "list")
         yield f"for_each.{kind}", ("for_each", name)

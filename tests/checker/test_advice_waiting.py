@@ -38,7 +38,7 @@ def test_finished_pods_in_the_way_are_not_called_waiting() -> None:
 def test_a_deadline_over_a_queue_is_noted_and_a_timeout_is_not() -> None:
     finding = only(told("deadline: 2h\n" + QUEUED), "GF552")
     assert finding.severity == "note"
-    assert 'the deadline of 2h runs on while step "a" may wait in a queue' in finding.message
+    assert 'the deadline of 2h keeps running while step "a" may wait in a queue' in finding.message
     assert (finding.where.file, finding.where.line) == ("p.yaml", 5)
     assert of(told(QUEUED.replace("command: [x]", "command: [x], timeout: 2h")), "GF552") == []
     assert of(told("deadline: 2h\n" + QUEUED.replace("queue: research, ", "")), "GF552") == []
@@ -54,7 +54,7 @@ def test_queued_pods_that_use_up_a_quota_while_they_wait_are_pointed_out_once() 
     report = told(FAN, quota({GPUS: "3", "requests.cpu": "3"}) + queue({**ROOMY, "nvidia.com/gpu": "2"}))
     finding = only(report, "GF554")
     assert "wait in queue research" in finding.message
-    assert "a quota of 5 holds all that may wait, or parallel: 3" in (finding.hint or "")
+    assert "a quota of 5 is enough for all pods that may wait, or parallel: 3" in (finding.hint or "")
 
 
 def test_a_quota_as_large_as_what_may_wait_is_not_pointed_out() -> None:
@@ -97,7 +97,7 @@ GPU_ONLY = "steps: {a: {command: [x], gpu: a100-80gb}, b: {command: [x], gpu: a1
 
 def test_gpu_pods_without_cpu_and_memory_are_said_to_be_best_effort_once() -> None:
     finding = only(told(GPU_ONLY, defaults=BARE), "GF551")
-    assert finding.message.startswith("steps a, b: GPUs, but neither cpu nor memory: their pods are BestEffort")
+    assert finding.message.startswith("steps a, b ask for GPUs but not for cpu or memory: their pods are BestEffort")
     assert finding.severity == "warning"
 
 

@@ -155,8 +155,7 @@ def test_a_leader_and_workers_that_the_nodes_never_hold_together(tmp_path: Path)
     found = report(demand(gang(2, 3, leader_gpus=2)), tmp_path, *nodes)
     assert found.verdict == "never"
     assert [each.message for each in found.findings if each.code == "GF506"] == [
-        'step "train" fits on no set of nodes: beside one pod of train/leader they hold 1 of the 2 pods of '
-        "train/workers"
+        'step "train" fits on no set of nodes: with one pod of train/leader they hold 1 of the 2 pods of train/workers'
     ]
 
 

@@ -35,8 +35,10 @@ def test_the_demo_pipeline_is_always_admitted_in_the_demo_cluster(gpuflow: Gpufl
 
 def test_json_has_the_contracts_shape(gpuflow: Gpuflow) -> None:
     data = check(gpuflow, "--format", "json").data
-    assert {"verdict", "as_of", "scopes", "findings"} <= set(data)
+    assert {"file", "pipeline", "namespace", "engine", "verdict", "as_of", "scopes", "findings"} <= set(data)
     assert data["verdict"] == "always"
+    assert (data["pipeline"], data["namespace"], data["engine"]) == ("nightly", "team-a", "argo")
+    assert data["file"].endswith("nightly.yaml")
     for scope in data["scopes"]:
         assert {"kind", "name", "resource", "verdict", "used", "hard", "peak", "witness", "safe_parallelism"} <= set(
             scope

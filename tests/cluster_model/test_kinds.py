@@ -12,7 +12,8 @@ from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.fields import ELSEWHEN, FIELDS, strays
 from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, MODELLED
-from gpuflow.cluster.places import spoken
+from gpuflow.cluster.places import parts_of
+from gpuflow.resources import BadField
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import CLUSTER_QUEUE, NAMESPACE, NODE, QUEUED, QUEUES, QUOTA, written
 
@@ -197,22 +198,36 @@ def test_a_manifest_that_names_no_namespace_is_put_where_the_pipeline_runs(check
 
 
 @pytest.mark.parametrize(
-    ("sentence", "path"),
+    ("field", "path"),
     [
-        ("ResourceQuota q: spec.hard[requests.nvidia.com/gpu]: x", ("spec", "hard", "requests.nvidia.com/gpu")),
-        ("spec.hard.requests.nvidia.com/gpu: x", ("spec", "hard", "requests.nvidia.com/gpu")),
-        ("spec.list[1].name: x", ("spec", "list", 1, "name")),
-        ("spec.list[b].name: x", ("spec", "list", 1, "name")),
-        ("spec.list[7].name: x", ("spec", "list")),
-        ("spec.none.name: x", ("spec",)),
-        ("nothing of the kind", ()),
+        ("spec.hard[requests.nvidia.com/gpu]", ("spec", "hard", "requests.nvidia.com/gpu")),
+        ("spec.hard.requests.nvidia.com/gpu", ("spec", "hard", "requests.nvidia.com/gpu")),
+        ("spec.list[1].name", ("spec", "list", 1, "name")),
+        ("spec.list[b].name", ("spec", "list", 1, "name")),
+        ("spec.list[7].name", ("spec", "list")),
+        ("spec.none.name", ("spec",)),
+        ("nothing", ()),
     ],
 )
-def test_a_sentence_leads_to_what_it_speaks_of(sentence: str, path: tuple[str | int, ...]) -> None:
+def test_a_field_leads_to_its_place_as_far_as_it_exists(field: str, path: tuple[str | int, ...]) -> None:
     body = yaml_tree.parse(
         "spec: {hard: {requests.nvidia.com/gpu: 1, requests: 2}, list: [{name: a}, {name: b}]}\n", "x.yaml"
     )
-    assert spoken(body, sentence) == path
+    assert parts_of(body, field) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "owner", "field"),
+    [
+        ("ResourceQuota q: spec.hard[cpu]", "ResourceQuota q", "spec.hard[cpu]"),
+        ("LimitRange metadata.name", "LimitRange", "metadata.name"),
+        ("metadata.annotations[a b]", "", "metadata.annotations[a b]"),
+        ("spec", "", "spec"),
+    ],
+)
+def test_a_bad_field_knows_its_object_and_its_path(path: str, owner: str, field: str) -> None:
+    bad = BadField(path, "must be a map")
+    assert (str(bad), bad.owner, bad.field) == (f"{path}: must be a map", owner, field)
 
 
 def test_a_field_that_does_not_exist_is_named_with_the_one_that_was_meant(check: Check, tmp_path: Path) -> None:

@@ -107,6 +107,9 @@ def test_all_refusals_of_a_compile_come_in_one_go(refused: tuple[str, Path, list
     found = lines(answer.err)
     assert (answer.code, len(found)) == (2, len(words)), answer.err
     assert [line for line in words if not any(line in each for each in found)] == []
+    document = gpuflow("compile", path, "--target", target, "--format", "json")
+    messages = [f"{finding['code']} {finding['message']}" for finding in document.data["findings"]]
+    assert (document.code, messages, document.data["artifacts"]) == (2, found, [])
 
 
 def test_what_cannot_be_left_out_is_refused_in_one_go_when_losses_are_allowed(

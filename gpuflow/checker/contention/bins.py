@@ -2,7 +2,7 @@
 
 A bin is a node or a flavor with what is free of each resource. It refuses a pod when, for some resource, the load on
 it leaves less than the pod asks. The question is whether *every* bin can refuse at once, when all that lies there is
-whole pods of known kinds that together weigh no more than a budget per resource: the worst moment of the pipeline.
+whole pods with known requests that together weigh no more than a budget per resource: the peak of the pipeline.
 
 The answer "no" is proved, never guessed. Give every pod a weight, any mix of its resources. To close one bin costs at
 least the lightest load that closes it; if the sum over the bins is above what can be alive at once, they cannot all be
@@ -20,7 +20,7 @@ from itertools import combinations
 from math import gcd, inf
 
 LARGEST_TABLE = 4096
-"""Loads are tabulated up to so many steps of their common divisor times kinds of pods; beyond, the best ratio bounds
+"""Loads are tabulated up to so many steps of their common divisor times distinct pods; beyond, the best ratio bounds
 them."""
 MOST_MIXED = 5
 """Mixes are made of at most so many resources."""
@@ -41,7 +41,7 @@ class Question:
     """A pod before its bins."""
 
     asked: Amounts
-    """What the pod asks for in earnest: every amount is above zero."""
+    """What the pod asks for; every amount is above zero."""
     bins: Sequence[Bin]
     others: Others
     """What may lie in the bins."""
@@ -135,7 +135,7 @@ def _weightings(question: Question, *, mixed: bool) -> Iterator[tuple[Amounts, i
 
 
 class Others:
-    """One pod of each kind that may lie in bins. Keys that nobody asks for may be among them, to count pods by."""
+    """Each distinct pod that may be in the bins, by its amounts. A key may be added to count pods."""
 
     def __init__(self, distinct: Iterable[Amounts]) -> None:
         self.distinct = tuple(distinct)

@@ -13,11 +13,11 @@ from gpuflow.checker.contention.pending import PendingRequests
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """Pods of some steps that may lie in the same bins."""
+    """Pods of some steps that may be in the same bins."""
 
     steps: tuple[str, ...]
     amounts: Amounts
-    """What one of them weighs."""
+    """What one of them asks for."""
     pods: int = 1
     """How many one copy of a step has."""
 
@@ -40,7 +40,7 @@ class Competitors:
         return Others(each.amounts for each in self.members)
 
     def others_with(self, pending: PendingRequests) -> Others:
-        """The same, with those who may take places first."""
+        """The same, with pending pods or workloads."""
         if pending not in self._others:
             self._others[pending] = Others((*self.others.distinct, *pending.distinct))
         return self._others[pending]

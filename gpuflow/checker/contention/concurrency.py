@@ -23,7 +23,7 @@ MOST_ASKED = 32
 MANY_STEPS = 1000
 """With more steps than that, a cap is checked against a bound that is quick to find."""
 MOST_PODS = 2**20
-"""The largest cap that is thought of."""
+"""The largest cap that is tried."""
 
 
 class PeakLoad(NamedTuple):

@@ -17,14 +17,14 @@ MOST_NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """One who waits, and what it will take."""
+    """A pending pod or workload, and what it will take."""
 
     name: str
     amounts: Amounts
 
 
 class PendingRequests:
-    """All who may take places in the same bins; there is one at least."""
+    """The pending pods or workloads that may take places in the same bins; at least one."""
 
     def __init__(self, members: Iterable[PendingRequest]) -> None:
         self.members = tuple(members)

@@ -1,4 +1,4 @@
-"""One kind of pod among all that may take its place: is there always room for it?"""
+"""Whether there is always room for a pod group, whatever its competitors take."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpuflow.checker.report import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Contention:
-    """A pod of one kind, its bins, and everything that may lie in them, its own kind included."""
+    """One pod of a group, its bins, and all pods that may be in them, those of its own group included."""
 
     steps: tuple[str, ...]
     asked: Amounts
     bins: Sequence[Bin]
     competitors: Competitors
     count: str
-    """The key under which every pod weighs one."""
+    """The key under which every pod counts one."""
     ceilings: Mapping[str, int] = field(default_factory=dict)
     """The most of a key that is ever alive in the bins, whatever the pipeline asks for: what a queue lets through."""
     pending: PendingRequests | None = None
-    """Others who may take places in the bins first."""
+    """Pending pods or workloads of others that may take places in the bins first."""
     avoided: int = 0
     """How many of the bins a later attempt keeps away from, because an earlier one failed there."""
 
@@ -40,14 +40,14 @@ class Decision:
     because: str | None = None
     """Why it is not known."""
     pending: tuple[PendingRequest, ...] = ()
-    """Others who may take its place first, where without them there would always be room."""
+    """Pending pods or workloads of others that may take its place first; without them there would always be room."""
     avoided: int = 0
     """How many bins a later attempt keeps away from, where with them there would always be room."""
 
 
 def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> Decision:
-    """Decide with ever sharper bounds on what else is alive: everything at once, the worst moment, and the worst
-    moment of the steps that may run at the same time as this pod group."""
+    """Decide with tighter and tighter bounds on what else runs: everything at once, the peak, and the
+    peak of the steps that may run at the same time as this pod group."""
     last = Decision("may-queue")
     for competitors, bounds, because in _rounds(contention, concurrency, runs):
         budgets = {**bounds, **_under(contention, bounds)}
@@ -63,12 +63,12 @@ def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> D
 def decide_with_pending(
     pending: PendingRequests | None, contention: Contention, concurrency: Concurrency, runs: int = 1
 ) -> Decision:
-    """Decide for a first attempt; where there is always room, whether those who wait too can take it; and where there
-    still is, whether a later attempt finds room elsewhere."""
+    """Decide for a first attempt. Where there is always room, decide whether pending pods or workloads can take it;
+    where there still is, whether a later attempt finds room on other nodes."""
     decision = decide(replace(contention, avoided=0), concurrency, runs)
     if pending is not None and decision.verdict == "always":
-        beaten = decide(replace(contention, pending=pending, avoided=0), concurrency, runs)
-        decision = decision if beaten.verdict == "always" else blocked_by(pending, beaten, contention.asked)
+        with_pending = decide(replace(contention, pending=pending, avoided=0), concurrency, runs)
+        decision = decision if with_pending.verdict == "always" else blocked_by(pending, with_pending, contention.asked)
     if contention.avoided and decision.verdict == "always":
         kept_off = decide(replace(contention, pending=pending), concurrency, runs)
         if kept_off.verdict != "always":
@@ -76,9 +76,9 @@ def decide_with_pending(
     return decision
 
 
-def blocked_by(pending: PendingRequests, beaten: Decision, asked: Amounts) -> Decision:
-    """There is always room but for those who wait too."""
-    return Decision("may-queue", beaten.resources, pending=pending.asking(beaten.resources or asked))
+def blocked_by(pending: PendingRequests, with_pending: Decision, asked: Amounts) -> Decision:
+    """There is always room, except for pending pods or workloads."""
+    return Decision("may-queue", with_pending.resources, pending=pending.asking(with_pending.resources or asked))
 
 
 def _question(contention: Contention, competitors: Competitors, budgets: Mapping[str, int | None]) -> Question:
@@ -106,11 +106,11 @@ def _rounds(
     if near.issuperset(concurrency.pods):
         return
     concurrent_with = contention.competitors.concurrent_with(near)
-    sharper, own_reasons = _moments(concurrent_with, keys, concurrency)
+    tighter, own_reasons = _moments(concurrent_with, keys, concurrency)
     if runs == 1:
-        yield concurrent_with, _less(sharper, whole, own, runs), "; ".join(own_reasons) or None
+        yield concurrent_with, _less(tighter, whole, own, runs), "; ".join(own_reasons) or None
     else:  # other runs go at their own pace: of them anything may be alive
-        yield contention.competitors, _less(sharper, whole, own, runs), "; ".join(reasons) or None
+        yield contention.competitors, _less(tighter, whole, own, runs), "; ".join(reasons) or None
 
 
 def _under(contention: Contention, bounds: Mapping[str, int | None]) -> dict[str, int]:

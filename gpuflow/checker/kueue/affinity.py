@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gpuflow.kubernetes.labels import Labels, Requirement, read_labels, read_requirements
-from gpuflow.resources import read_map, read_maps
+from gpuflow.resources import BadField, read_map, read_maps
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -30,14 +30,16 @@ class NodeAffinity(NamedTuple):
         return not terms or not all(terms) or self._any_matches(terms, labels)
 
     def _any_matches(self, terms: Iterable[tuple[Requirement, ...]], labels: Labels) -> bool:
-        faults = []
+        faults: list[BadField] = []
         for index, term in enumerate(terms):
-            faulty = [f"{self.where}[{index}]: {each.fault}" for each in term if each.fault]
+            faulty = [BadField(f"{self.where}[{index}]", each.fault) for each in term if each.fault]
             if not faulty and all(each.matches(labels) for each in term):
                 return True
             faults += faulty
+        if len(faults) == 1:
+            raise faults[0]
         if faults:
-            raise ValueError("; ".join(faults))
+            raise ValueError("; ".join(map(str, faults)))
         return False
 
 

@@ -50,7 +50,7 @@ def quota_amount(resource: str, quantity: Quantity) -> int:
 
 
 def request_amount(resource: str, quantity: Quantity) -> int:
-    """A quantity somebody asks for, rounded up."""
+    """A request, rounded up."""
     return clamp(quantity.milli if resource == "cpu" else quantity.value)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuflow.checker.kueue.queues import read_choice
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
-from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list, read_texts
+from gpuflow.resources import BadField, ResourceList, read_map, read_maps, read_resource_list, read_texts
 
 IGNORE_UNDECLARED = "IgnoreUndeclared"
 STRATEGIES = ("BlockUndeclared", IGNORE_UNDECLARED)
@@ -73,7 +73,7 @@ def _read_transformations(value: object, where: str) -> dict[str, Transformation
         at = f"{where}[{index}]"
         name = read_text(item, "input", at) or ""
         if name in found:
-            raise ValueError(f"{at}: a second transformation of {name}")
+            raise BadField(at, f"a second transformation of {name}")
         found[name] = Transformation(
             read_choice(item, "strategy", at, INPUT_STRATEGIES) != "Replace",
             read_text(item, "multiplyBy", at) or "",

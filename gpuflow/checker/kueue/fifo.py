@@ -21,7 +21,7 @@ EVER: Final = datetime.min.replace(tzinfo=NOT_YET.tzinfo)
 
 
 class Ahead(NamedTuple):
-    """A workload that stands before another one and is not admitted."""
+    """A workload that is ahead of another one and is not admitted."""
 
     namespace: str
     name: str

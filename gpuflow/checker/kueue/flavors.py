@@ -15,7 +15,7 @@ from gpuflow.checker.kueue.reasons import AffinityMismatch, UntoleratedTaint
 from gpuflow.kubernetes.admission.pod import Body, read_object, read_text
 from gpuflow.kubernetes.labels import read_labels
 from gpuflow.quantity import MAX_INT64
-from gpuflow.resources import read_map, read_maps
+from gpuflow.resources import BadField, read_map, read_maps
 
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 DECIMAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
@@ -117,7 +117,7 @@ def read_time(value: object, where: str) -> datetime | None:
             return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         pass
-    raise ValueError(f"{where}: {value!r} is not a time such as 2026-01-01T00:00:00Z")
+    raise BadField(where, f"{value!r} is not a time such as 2026-01-01T00:00:00Z")
 
 
 def _read_taint(taint: Body, where: str) -> FlavorTaint:

@@ -9,7 +9,7 @@ from gpuflow.checker.kueue.amounts import FlavorResource, quota_amount
 from gpuflow.checker.kueue.flavors import read_name
 from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
 from gpuflow.kubernetes.labels import Selector, read_selector
-from gpuflow.resources import read_map, read_maps, read_quantity, read_texts
+from gpuflow.resources import BadField, read_map, read_maps, read_quantity, read_texts
 
 NEVER = "Never"
 TRY_NEXT = "TryNextFlavor"
@@ -177,9 +177,9 @@ def _read_amount(item: Body, field: str, resource: str, where: str) -> int:
     try:
         quantity = read_quantity(item.get(field))
     except ValueError as error:
-        raise ValueError(f"{where}.{field}: {item.get(field)!r}: {error}") from None
+        raise BadField(f"{where}.{field}", f"{item.get(field)!r}: {error}") from None
     if quantity.nano < 0:
-        raise ValueError(f"{where}.{field}: {quantity} is negative; quota is zero or more")
+        raise BadField(f"{where}.{field}", f"{quantity} is negative; quota is zero or more")
     return quota_amount(resource, quantity)
 
 
@@ -225,5 +225,5 @@ def read_choice(spec: Body, field: str, where: str, choices: tuple[str, ...]) ->
     """One of the words that a field takes, or nothing."""
     value = read_text(spec, field, where) or ""
     if value and value not in choices:
-        raise ValueError(f"{where}.{field}: {value!r} is not one of {', '.join(choices)}")
+        raise BadField(f"{where}.{field}", f"{value!r} is not one of {', '.join(choices)}")
     return value

@@ -45,7 +45,7 @@ class Search:
         self.progress = progress
         self.ignores_undeclared = ignores_undeclared
         self.lacked_quota = False
-        """Whether anything did not fit into unused quota, so that preemption was thought of."""
+        """Whether anything did not fit into unused quota, so that preemption was considered."""
 
     @cached_property
     def topologies(self) -> dict[str, str]:

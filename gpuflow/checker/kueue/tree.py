@@ -30,7 +30,7 @@ class QuotaNode:
         self.usage: dict[FlavorResource, int] = {}
 
     def local(self, key: FlavorResource) -> int:
-        """Quota that the lending limit keeps from everybody else."""
+        """Quota that the lending limit keeps from all others."""
         lending = self.quotas.get(key, NO_QUOTA).lending
         return 0 if lending is None else max(0, minus(self.subtree.get(key, 0), lending))
 
@@ -59,7 +59,7 @@ class QuotaNode:
         return left
 
     def potential(self, key: FlavorResource) -> int:
-        """The most this node could ever have, if nobody used anything."""
+        """The most this node could ever have, if nothing was in use."""
         *below, root = self.path()
         most = root.subtree.get(key, 0)
         for node in reversed(below):

@@ -14,7 +14,7 @@ from gpuflow.checker.kueue.flavors import FlavorConstraints, read_constraints, r
 from gpuflow.checker.kueue.requests import PodTemplate, read_template
 from gpuflow.kubernetes.admission.pod import Body, read_integer, read_object, read_text
 from gpuflow.kubernetes.labels import read_labels
-from gpuflow.resources import read_map, read_maps, read_resource_list
+from gpuflow.resources import BadField, read_map, read_maps, read_resource_list
 
 MOST_PODS = 2**31 - 1
 EVICTION_THAT_REORDERS = "AdmissionCheck"
@@ -137,7 +137,7 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
     admission = read_map(read_map(manifest.get("status"), "status").get("admission"), where)
     cluster_queue = read_text(admission, "clusterQueue", where)
     if not cluster_queue:
-        raise ValueError(f"{where}: quota is reserved, but no ClusterQueue is named")
+        raise BadField(where, "quota is reserved, but no ClusterQueue is named")
     counts = _read_counts(manifest, f"Workload {workload.name}: spec")
     usage: dict[FlavorResource, int] = {}
     uses: set[FlavorResource] = set()
@@ -192,10 +192,10 @@ def _read_pod_sets(value: object, where: str) -> tuple[PodSet, ...]:
     for index, item in enumerate(read_maps(value, f"{where}: spec.podSets")):
         pod_set = _read_pod_set(item, f"{where}: spec.podSets[{index}]")
         if pod_set.name in pod_sets:
-            raise ValueError(f"{where}: two pod sets are called {pod_set.name}")
+            raise BadField(where, f"two pod sets are called {pod_set.name}")
         pod_sets[pod_set.name] = pod_set
     if not pod_sets:
-        raise ValueError(f"{where}: spec.podSets: one pod set at least is needed")
+        raise BadField(f"{where}: spec.podSets", "one pod set at least is needed")
     return tuple(pod_sets.values())
 
 
@@ -206,7 +206,7 @@ def _read_pod_set(item: Body, where: str) -> PodSet:
     pods = 1 if pods is None else pods
     fewest = pods if fewest is None else fewest
     if not 0 <= fewest <= pods <= MOST_PODS:
-        raise ValueError(f"{where}: count {pods} and minCount {fewest}, not 0 <= minCount <= count <= {MOST_PODS}")
+        raise BadField(where, f"count {pods} and minCount {fewest}, not 0 <= minCount <= count <= {MOST_PODS}")
     topology = read_map(item.get("topologyRequest"), f"{where}.topologyRequest")
     return PodSet(
         read_text(item, "name", where) or "main",
@@ -229,7 +229,7 @@ def _claims(spec: Mapping[str, Any], where: str) -> frozenset[str]:
 def _is_active(spec: Body, where: str) -> bool:
     active = spec.get("active")
     if active is not None and not isinstance(active, bool):
-        raise ValueError(f"{where}.active: must be true or false, not {active!r}")
+        raise BadField(f"{where}.active", f"must be true or false, not {active!r}")
     return active is not False
 
 

@@ -48,7 +48,7 @@ def amounts(resources: ResourceList) -> Amounts:
 
 
 def positive(resources: ResourceList) -> Amounts:
-    """What is asked for in earnest: a request of nothing is never short."""
+    """The amounts above zero: a request of zero is never short."""
     return {name: amount for name, amount in amounts(resources).items() if amount > 0}
 
 

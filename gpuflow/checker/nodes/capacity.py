@@ -2,7 +2,7 @@
 
 Exact for copies of one pod and for a leader with identical workers, by labels, taints, resources, pod slots, ports
 and disks. What copies ask of each other (affinity, spreading) only makes less room: *never* stands, and the answer
-says that it was not weighed. An empty node still carries the pods that belong to it, those of DaemonSets and static
+says that it was not modeled. An empty node still carries the pods that belong to it, those of DaemonSets and static
 ones.
 """
 
@@ -52,7 +52,7 @@ class Room:
     new: int
     """How many more fit on nodes that node groups may add."""
     unknown: tuple[str, ...]
-    """What the scheduler also weighs and this count could not."""
+    """What the scheduler also considers and this count does not."""
 
 
 class LargestOffer(NamedTuple):

@@ -23,7 +23,7 @@ class NodeFit:
     message: str | None
     """What the scheduler says of a pod that fits nowhere; `None` when it fits somewhere."""
     unknown: list[str]
-    """What the scheduler also weighs and this answer could not, such as claims; empty: nothing."""
+    """What the scheduler also considers and this answer does not, such as claims; empty: nothing."""
 
 
 def fit_nodes(

@@ -45,7 +45,7 @@ class NodeList(NamedTuple):
     """Whether a bound pod keeps apart from pods of namespaces with certain labels."""
 
     def unknown(self, pod: UnboundPod) -> tuple[str, ...]:
-        """What the scheduler will weigh of a pod and the manifests at hand cannot tell."""
+        """What the scheduler will consider of a pod and the manifests at hand do not say."""
         terms = (*pod.affinity.together, *pod.affinity.apart)
         asked = self.asks_for_namespaces or any(term.asks_for_namespaces for term in terms)
         if self.knows_namespaces or not asked:

@@ -91,7 +91,7 @@ class Table:
 
 
 class NodePool:
-    """The nodes that are for a kind of pod: `now`, `ever` (once their passing troubles are over), and templates."""
+    """The nodes that are eligible for a pod: `now`, `ever` (once temporary taints are gone), and templates."""
 
     def __init__(
         self, node_pools: NodePools, now: tuple[int, ...], ever: tuple[int, ...], templates: tuple[Node, ...]

@@ -16,7 +16,7 @@ from gpuflow.checker.nodes.taints import COMPARISON_GATE, Taint, Tolerations, re
 from gpuflow.checker.nodes.volumes import Disk, read_disks, unknown_volumes
 from gpuflow.kubernetes.admission.pod import read_object, read_pod, read_text
 from gpuflow.kubernetes.labels import Labels, read_labels
-from gpuflow.resources import read_map, read_maps
+from gpuflow.resources import BadField, read_map, read_maps
 
 Body = Mapping[str, Any]
 
@@ -59,14 +59,14 @@ class UnboundPod(NamedTuple):
     placement: Placement
     tolerations: Tolerations
     requests: Amounts
-    """Only what is asked for in earnest: no zeros."""
+    """Without zeros."""
     ports: tuple[HostPort, ...]
     affinity: Affinity
     constraints: tuple[Constraint, ...]
     disks: tuple[Disk, ...]
     features: frozenset[str]
     unknown: tuple[str, ...]
-    """What the scheduler will weigh and the manifest alone cannot tell."""
+    """What the scheduler will consider and the manifest alone does not say."""
 
 
 def read_node(manifest: object) -> Node:
@@ -74,7 +74,7 @@ def read_node(manifest: object) -> Node:
     metadata = read_map(manifest.get("metadata"), "metadata")
     name = read_text(metadata, "name", "metadata")
     if not name:
-        raise ValueError("metadata.name: a node needs a name")
+        raise BadField("metadata.name", "a node needs a name")
     spec = read_map(manifest.get("spec"), "spec")
     allocatable, slots = read_allocatable(manifest)
     return Node(
@@ -94,14 +94,14 @@ def _read_group_max(annotations: Body) -> int | None:
         return None
     most, least = _read_count(annotations, GROUP_MAX), _read_count(annotations, GROUP_MIN)
     if least > most:
-        raise ValueError(f"metadata.annotations[{GROUP_MIN}]: {least} is above {GROUP_MAX}, {most}")
+        raise BadField(f"metadata.annotations[{GROUP_MIN}]", f"{least} is above {GROUP_MAX}, {most}")
     return most
 
 
 def _read_count(annotations: Body, key: str) -> int:
     text = annotations.get(key, "0")
     if not isinstance(text, str) or not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise ValueError(f'metadata.annotations[{key}]: must be a number of nodes such as "8", not {text!r}')
+        raise BadField(f"metadata.annotations[{key}]", f'must be a number of nodes such as "8", not {text!r}')
     return int(text)
 
 

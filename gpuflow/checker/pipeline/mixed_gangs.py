@@ -34,19 +34,19 @@ def mixed_gang_outcome(
 
 
 def _never_queued(demand: Demand, name: str, members: Sequence[PodGroup], setup: Setup | None) -> Iterator[Finding]:
-    """Kueue makes one Workload of the gang, with one pod set for each kind of pod, and admits it whole."""
+    """Kueue makes one Workload of the gang, with one pod set for each part, and admits it whole."""
     queues = {None if setup is None else setup.queue_of(group) for group in members}
     queue = queues.pop()
     if setup is None or queues or not queue:
         return
     alone = [setup.kueue.assign(setup.workload(group, queue)).verdict for group in members]
     if "never" in alone or "blocked" in alone:
-        return  # said of that part already
+        return  # reported for that part already
     found = setup.kueue.assign(_workload(name, members, setup, queue))
     if found.verdict in ("never", "blocked"):
         yield Finding(
             "GF507",
-            f'step "{name}" waits forever in queue {queue}: its pods fit one by one, but not all together',
+            f'step "{name}" waits in queue {queue} forever: its pods fit one by one, but not all together',
             where_of(demand, demand.gangs[name][0].name),
             "ask for less in it, or ask the owner of the queue",
             kubernetes=found.message,
@@ -64,20 +64,20 @@ def _workload(name: str, members: Sequence[PodGroup], setup: Setup, queue: str) 
 def _never_placed(
     demand: Demand, name: str, members: Sequence[PodGroup], setup: Setup | None, node_pools: NodePools | None
 ) -> Iterator[Finding]:
-    """A leader and its workers on the nodes, when nothing else runs there. Larger gangs are judged part by part."""
+    """A leader and its workers on the nodes, when nothing else runs there. Larger gangs are checked part by part."""
     if node_pools is None or len(members) != 2 or min(group.pods for group in members) != 1:
         return
     if setup is not None and any(setup.queue_of(group) for group in members):
         return  # the flavors of a queue decide on which nodes
     leader, workers = sorted(members, key=lambda group: group.pods)
     if any(room(node_pools, read_pending(group.pod), group.pods).verdict == "never" for group in members):
-        return  # said of that part already
+        return  # reported for that part already
     found = led_room(node_pools, read_pending(leader.pod), read_pending(workers.pod), workers.pods)
     if found.verdict == "never":
         holds = found.empty + found.new
         yield Finding(
             "GF506",
-            f'step "{name}" fits on no set of nodes: beside one pod of {leader.steps[0]} they hold {holds} of the '
+            f'step "{name}" fits on no set of nodes: with one pod of {leader.steps[0]} they hold {holds} of the '
             f"{workers.pods} pods of {workers.steps[0]}",
             where_of(demand, demand.gangs[name][0].name),
             "ask for less in it, or have nodes added",

@@ -52,7 +52,7 @@ def pod_groups(
 ) -> list[PodGroup]:
     """The kinds among the steps' pods, in the order of the steps, and the engine's driver.
 
-    `by_labels`: labels count too, because somebody in the cluster looks at them.
+    `by_labels`: labels count too, because an anti-affinity in the cluster selects by them.
     """
     found: dict[str, tuple[Body, list[str], int]] = {}
     for one in admissions:

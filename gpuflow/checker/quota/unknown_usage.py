@@ -1,5 +1,5 @@
 """Quotas of which it is not known what they say to a step: their usage is not counted yet, or they count what is not
-weighed here."""
+modeled here."""
 
 from __future__ import annotations
 

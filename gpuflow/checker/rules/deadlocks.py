@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, charge_of
+from gpuflow.checker.quota.lines import charge_of
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import listed, where_of
 from gpuflow.demands import Demand

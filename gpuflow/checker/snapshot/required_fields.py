@@ -9,7 +9,7 @@ from typing import Any, Final
 from gpuflow.checker.nodes.flags import read_flag
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import read_labels
-from gpuflow.resources import read_map, read_maps, read_resource_list
+from gpuflow.resources import BadField, read_map, read_maps, read_resource_list
 
 Body = Mapping[str, Any]
 
@@ -32,10 +32,10 @@ def require_whole_workload(body: Body) -> None:
     for index, condition in enumerate(read_maps(status.get("conditions"), "status.conditions")):
         where = f"status.conditions[{index}]"
         if not read_text(condition, "type", where):
-            raise ValueError(f"{where}.type: a condition needs one")
+            raise BadField(f"{where}.type", "a condition needs one")
         state = read_text(condition, "status", where)
         if state not in STATES:
-            raise ValueError(f"{where}.status: {state!r} is not one of {', '.join(STATES)}")
+            raise BadField(f"{where}.status", f"{state!r} is not one of {', '.join(STATES)}")
     _require_assignments(read_map(status.get("admission"), "status.admission"), pod_sets)
 
 
@@ -48,7 +48,7 @@ def _require_assignments(admission: Body, pod_sets: Sequence[Body]) -> None:
     given = [read_text(each, "name", f"{where}[{index}]") or "main" for index, each in enumerate(assignments)]
     asked = [read_text(each, "name", f"spec.podSets[{index}]") or "main" for index, each in enumerate(pod_sets)]
     if sorted(given) != sorted(asked):
-        raise ValueError(f"{where}: is of {', '.join(given) or 'nothing'}, and the pod sets are {', '.join(asked)}")
+        raise BadField(where, f"is of {', '.join(given) or 'nothing'}, and the pod sets are {', '.join(asked)}")
     for index, each in enumerate(assignments):
         require_positive(each.get("resourceUsage"), f"{where}[{index}].resourceUsage")
 
@@ -60,10 +60,10 @@ def require_whole_taints(field: str) -> Callable[[Body], None]:
         where = f"spec.{field}"
         for index, taint in enumerate(read_maps(read_map(body.get("spec"), "spec").get(field), where)):
             if not read_text(taint, "key", f"{where}[{index}]"):
-                raise ValueError(f"{where}[{index}].key: a taint needs one")
+                raise BadField(f"{where}[{index}].key", "a taint needs one")
             effect = read_text(taint, "effect", f"{where}[{index}]")
             if effect not in EFFECTS:
-                raise ValueError(f"{where}[{index}].effect: {effect!r} is not one of {', '.join(EFFECTS)}")
+                raise BadField(f"{where}[{index}].effect", f"{effect!r} is not one of {', '.join(EFFECTS)}")
 
     return read
 
@@ -85,12 +85,12 @@ def _require_containers(spec: Body, where: str) -> None:
     """A pod has containers, each with a name; what they ask for is never negative."""
     containers = read_maps(spec.get("containers"), f"{where}.containers")
     if not containers:
-        raise ValueError(f"{where}.containers: a pod needs at least one container")
+        raise BadField(f"{where}.containers", "a pod needs at least one container")
     for field in ("containers", "initContainers"):
         for index, container in enumerate(read_maps(spec.get(field), f"{where}.{field}")):
             at = f"{where}.{field}[{index}]"
             if not read_text(container, "name", at):
-                raise ValueError(f"{at}.name: a container needs one")
+                raise BadField(f"{at}.name", "a container needs one")
             resources = read_map(container.get("resources"), f"{at}.resources")
             for side in ("requests", "limits"):
                 require_positive(resources.get(side), f"{at}.resources.{side}")
@@ -101,10 +101,10 @@ def _require_containers(spec: Body, where: str) -> None:
         terms = read_map(affinity.get(kind), f"{where}.affinity.{kind}").get(REQUIRED)
         for index, term in enumerate(read_maps(terms, at)):
             if not read_text(term, "topologyKey", f"{at}[{index}]"):
-                raise ValueError(f"{at}[{index}].topologyKey: an affinity term needs one")
+                raise BadField(f"{at}[{index}].topologyKey", "an affinity term needs one")
 
 
 def require_positive(amounts: object, where: str) -> None:
     for key, amount in read_resource_list(amounts, where).items():
         if amount.nano < 0:
-            raise ValueError(f"{where}[{key}]: {amount} is negative; an amount is zero or more")
+            raise BadField(f"{where}[{key}]", f"{amount} is negative; an amount is zero or more")

@@ -116,7 +116,7 @@ def _amount(amounts: ResourceList, key: str) -> str:
 
 
 def _empty_limits(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    """Limit ranges that say nothing, which nobody writes on purpose."""
+    """Limit ranges that say nothing, which is never meant."""
     for item in cluster.of("LimitRange", namespace):
         limits = read_maps(read_map(item.body.get("spec"), "spec").get("limits"), "spec.limits")
         if not limits or not all(any(limit.get(field) for field in BOUNDS) for limit in limits):

@@ -85,7 +85,7 @@ def _lets_pass(item: Manifest) -> bool:
 
 
 def makers_of_nodes(cluster: Cluster) -> list[str]:
-    """The objects that may start nodes of a shape nobody here knows: what fits on no node of today may fit there."""
+    """The objects that may start nodes of an unknown shape: what fits on no node today may fit there."""
     return [f"{item.kind} {item.name}" for item in cluster.objects if (item.kind, item.group) in NODE_MAKERS]
 
 

@@ -34,7 +34,7 @@ from gpuflow.kubernetes.admission.pod import read_integer, read_text
 from gpuflow.kubernetes.admission.quota import read_quota
 from gpuflow.kubernetes.admission.security import LABEL, LEVELS
 from gpuflow.kubernetes.labels import read_labels
-from gpuflow.resources import read_map, read_maps, read_texts
+from gpuflow.resources import BadField, read_map, read_maps, read_texts
 
 Body = Mapping[str, Any]
 
@@ -58,10 +58,10 @@ def _faults(item: Manifest) -> Iterator[Finding]:
         try:
             read(item.body)
         except ValueError as refusal:
-            words = str(refusal)
-            message = words if words.startswith(item.kind) else f"{item.kind} {item.name}: {words}"
+            names_it = isinstance(refusal, BadField) and refusal.owner
+            message = str(refusal) if names_it else f"{item.kind} {item.name}: {refusal}"
             hint = "fix the manifest; Kubernetes would not take it either"
-            yield Finding("GF403", message, item.spoken_of(words), hint)
+            yield Finding("GF403", message, item.at_fault(refusal), hint)
             return
 
 
@@ -73,17 +73,17 @@ def _read_quota_rules(body: Body) -> None:
         for key in read_map(holder.get(field), f"{where}.{field}"):
             fault = standard_fault(key)
             if fault:
-                raise ValueError(f"{where}.{field}[{key}]: {fault}")
+                raise BadField(f"{where}.{field}[{key}]", fault)
     for index, name in enumerate(read_texts(spec.get("scopes"), "spec.scopes")):
         if name not in SCOPES:
-            raise ValueError(f"spec.scopes[{index}]: {name!r} is not one of {', '.join(sorted(SCOPES))}")
+            raise BadField(f"spec.scopes[{index}]", f"{name!r} is not one of {', '.join(sorted(SCOPES))}")
     selector = read_map(spec.get("scopeSelector"), "spec.scopeSelector")
     where = "spec.scopeSelector.matchExpressions"
     for index, expression in enumerate(read_maps(selector.get("matchExpressions"), where)):
         for field, allowed in (("scopeName", SCOPES), ("operator", OPERATORS)):
             word = read_text(expression, field, f"{where}[{index}]")
             if word not in allowed:
-                raise ValueError(f"{where}[{index}].{field}: {word!r} is not one of {', '.join(sorted(allowed))}")
+                raise BadField(f"{where}[{index}].{field}", f"{word!r} is not one of {', '.join(sorted(allowed))}")
 
 
 def _read_limit_rules(body: Body) -> None:
@@ -91,7 +91,7 @@ def _read_limit_rules(body: Body) -> None:
     for index, item in enumerate(read_maps(read_map(body.get("spec"), "spec").get("limits"), where)):
         kind = read_text(item, "type", f"{where}[{index}]") or ""
         if kind not in LIMIT_TYPES and "/" not in kind:
-            raise ValueError(f"{where}[{index}].type: {kind!r} is not one of {', '.join(LIMIT_TYPES)}")
+            raise BadField(f"{where}[{index}].type", f"{kind!r} is not one of {', '.join(LIMIT_TYPES)}")
         for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
             at = f"{where}[{index}].{field}"
             require_positive(item.get(field), at)
@@ -101,7 +101,7 @@ def _read_namespace(body: Body) -> None:
     labels = read_labels(read_map(body.get("metadata"), "metadata").get("labels"), "metadata.labels")
     level = labels.get(LABEL)
     if level is not None and level not in LEVELS:
-        raise ValueError(f"metadata.labels[{LABEL}]: {level!r} is not one of {', '.join(LEVELS)}")
+        raise BadField(f"metadata.labels[{LABEL}]", f"{level!r} is not one of {', '.join(LEVELS)}")
 
 
 def _read_node_rules(body: Body) -> None:
@@ -126,12 +126,12 @@ def _read_annotations(body: Body) -> None:
     metadata = read_map(body.get("metadata"), "metadata")
     for key, value in read_map(metadata.get("annotations"), "metadata.annotations").items():
         if not isinstance(value, str):
-            raise ValueError(f"metadata.annotations[{key}]: annotations are strings, not {value!r}")
+            raise BadField(f"metadata.annotations[{key}]", f"annotations are strings, not {value!r}")
 
 
 def _read_workload_priority(body: Body) -> None:
     if read_integer(body, "value", "WorkloadPriorityClass") is None:
-        raise ValueError("value: a priority class needs a value")
+        raise BadField("value", "a priority class needs a value")
 
 
 def _read_group_rules(body: Body) -> None:
@@ -142,13 +142,13 @@ def _read_group_rules(body: Body) -> None:
         flavors = read_maps(group.get("flavors"), f"{where}[{index}].flavors")
         if not covered or not flavors:
             missing = "flavors" if covered else "coveredResources"
-            raise ValueError(f"{where}[{index}].{missing}: a resource group needs at least one")
+            raise BadField(f"{where}[{index}].{missing}", "a resource group needs at least one")
         for number, flavor in enumerate(flavors):
             at = f"{where}[{index}].flavors[{number}].resources"
             names = [item.get("name") for item in read_maps(flavor.get("resources"), at)]
             if sorted(map(str, names)) != sorted(covered):
                 given = ", ".join(map(str, names)) or "nothing"
-                raise ValueError(f"{at}: must be of {', '.join(covered)}, which the group covers, not of {given}")
+                raise BadField(at, f"must be of {', '.join(covered)}, which the group covers, not of {given}")
 
 
 def _read_status(body: Body) -> None:
@@ -166,9 +166,9 @@ def _read_settings(body: Body) -> None:
         require_whole_settings(settings)
     except GpuflowError as refusal:
         first = refusal.findings[0]
-        raise ValueError(f"data[{KUEUE_SETTINGS_KEY}]: its line {first.where.line}: {first.message}") from None
+        raise BadField(f"data[{KUEUE_SETTINGS_KEY}]", f"its line {first.where.line}: {first.message}") from None
     except ValueError as refusal:
-        raise ValueError(f"data[{KUEUE_SETTINGS_KEY}]: {refusal}") from None
+        raise BadField(f"data[{KUEUE_SETTINGS_KEY}]", str(refusal)) from None
 
 
 def _read_held(body: Body) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from gpuflow.kubernetes.admission.recall import EMPTY, read_stored, recalled, rounded
 from gpuflow.resources import (
+    BadField,
     ResourceList,
     aggregate,
     combine_limits,
@@ -161,14 +162,14 @@ def read_object(manifest: object, kind: str) -> Body:
 def read_text(holder: Body, field: str, where: str) -> str | None:
     value = holder.get(field)
     if value is not None and not isinstance(value, str):
-        raise ValueError(f"{where}.{field}: must be a string, not {value!r}")
+        raise BadField(f"{where}.{field}", f"must be a string, not {value!r}")
     return value
 
 
 def read_integer(holder: Body, field: str, where: str) -> int | None:
     value = holder.get(field)
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise ValueError(f"{where}.{field}: must be a whole number, not {value!r}")
+        raise BadField(f"{where}.{field}", f"must be a whole number, not {value!r}")
     return value
 
 

@@ -30,7 +30,7 @@ from gpuflow.kubernetes.admission.names import (
 )
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
 from gpuflow.kubernetes.admission.resource_rules import pod_level_faults, requirement_faults
-from gpuflow.resources import read_map, read_maps
+from gpuflow.resources import BadField, read_map, read_maps
 
 MAX_INT32: Final = 2**31 - 1
 POD_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
@@ -80,7 +80,7 @@ def _metadata_faults(metadata: Body) -> Iterator[FieldError]:
 def _label_faults(labels: object, field: str) -> Iterator[FieldError]:
     for key, value in read_map(labels, field).items():
         if not isinstance(key, str) or not (value is None or isinstance(value, str)):
-            raise ValueError(f"{field}: {key!r}: {value!r} must be a string and have a string as its key")
+            raise BadField(field, f"{key!r}: {value!r} must be a string and have a string as its key")
         for fault in qualified_name_faults(key):
             yield invalid(field, key, fault)
         for fault in label_value_faults(value or ""):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.plan import Plan
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.flow import may_be_skipped
@@ -26,8 +27,6 @@ from gpuflow.targets.losses import Loss, refused
 
 SPELLED = {"command", "args", "env", "script", "for_each", "when", "pipeline", "params", "description"}
 """Fields of a step whose text Argo never sees as it is written."""
-
-
 TAGS = ("{{", "}}")
 
 
@@ -43,7 +42,7 @@ def _findings(request: Request) -> Iterator[Finding]:
         yield outdated
     yield from _open_tags(pipeline)
     yield from _unattended(request)
-    yield from _inside(pipeline, site, _holds(site, TAGS), nested=False)
+    yield from _steps(request.plan)
 
 
 def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
@@ -75,18 +74,17 @@ def _unattended(request: Request) -> Iterator[Finding]:
             )
 
 
-def _inside(pipeline: Pipeline, site: Site, tags_in_site: bool, *, nested: bool) -> Iterator[Finding]:
-    if nested:
-        yield from _missing_outputs(pipeline)
-    for name in (*pipeline.steps, *pipeline.exit):
-        step = pipeline.effective(name)
-        yield from item_findings(pipeline, name, step)
+def _steps(plan: Plan) -> Iterator[Finding]:
+    tags_in_site = _holds(plan.site, TAGS)
+    for each in plan.steps:
+        step = each.step
+        yield from item_findings(each.pipeline, each.own_name, step)
         if step.pipeline is not None:
-            yield from _inside(step.pipeline, site, tags_in_site, nested=True)
+            yield from _missing_outputs(step.pipeline)
         elif step.approval is not None:
-            yield from _approval_tags(pipeline, name, step.approval.message)
+            yield from _approval_tags(each.pipeline, each.own_name, step.approval.message)
         else:
-            yield from step_findings(pipeline, name, site, tags_in_site)
+            yield from step_findings(each.pipeline, each.own_name, plan.site, tags_in_site)
 
 
 def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
@@ -98,7 +96,9 @@ def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool 
 def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:
     """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
     step = pipeline.effective(name)
-    if not tags_in_site and not _holds({key: step.__dict__[key] for key in step.__dict__.keys() - SPELLED}, TAGS):
+    if not tags_in_site and not _holds(
+        [each for key, each in step.__dict__.items() if each and key not in SPELLED], TAGS
+    ):
         return
     try:
         pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
@@ -107,7 +107,7 @@ def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool)
         if not found:
             later_fields(pipeline, name, site, pod["spec"])
     except GpuflowError as refusal:
-        where = pipeline.where("steps" if name in pipeline.steps else "exit", name, key=True)
+        where = pipeline.where_step(name)
         # A pod that cannot be made at all is said by whoever makes it.
         yield from (_placed(finding, name, where) for finding in refusal.findings if finding.code == "GF306")
 
@@ -151,12 +151,19 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
             )
 
 
-def _holds(value: Any, tags: tuple[str, ...]) -> bool:
+def _holds(value: Any, tags: tuple[str, str]) -> bool:
     """Whether any text in a value, or in a model's fields, holds one of the tags."""
-    if isinstance(value, str):
-        return any(tag in value for tag in tags)
-    if isinstance(value, Model):
-        return any(_holds(each, tags) for each in value.__dict__.values())
-    if isinstance(value, dict):
-        return any(_holds(each, tags) for pair in value.items() for each in pair)
-    return isinstance(value, list | tuple) and any(_holds(each, tags) for each in value)
+    left = [value]
+    while left:  # of every step of a pipeline, so without a call for each part
+        part = left.pop()
+        if isinstance(part, str):
+            if tags[0] in part or tags[1] in part:
+                return True
+        elif isinstance(part, dict):
+            left += part
+            left += part.values()
+        elif isinstance(part, list | tuple):
+            left += part
+        elif isinstance(part, Model):
+            left += filter(None, part.__dict__.values())
+    return False

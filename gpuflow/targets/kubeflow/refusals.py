@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError
+from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import Engine, pod_for
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item
@@ -38,42 +39,38 @@ LONGEST_CLAIM = 26
 
 def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
-    yield from _everywhere(pipeline, (), _pipeline, _step, optional=False)
-    yield from map(refused, _pods(pipeline, site))
-    yield from _everywhere(pipeline, (), _pipeline_omissions, _step_omissions, optional=True)
+    plan = plan_of(pipeline, site)
+    yield from _everywhere(plan, _pipeline, _step, optional=False)
+    yield from map(refused, _pods(plan))
+    yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
 
 
 def _everywhere(
-    pipeline: Pipeline,
-    inside: Place,
+    plan: Plan,
     of_pipeline: Callable[[Pipeline, bool], Iterator[Problem]],
     of_step: Callable[[Pipeline, str, Step], Iterator[Problem]],
     *,
     optional: bool,
 ) -> Iterator[Loss]:
-    for message, place, hint in of_pipeline(pipeline, bool(inside)):
-        yield Loss(f"kubeflow: {message}", pipeline.where(*place), hint, optional=optional)
-    for section in ("steps", "exit"):
-        for name in getattr(pipeline, section):
-            step = pipeline.effective(name)
-            for message, place, hint in of_step(pipeline, name, step):
-                where = pipeline.where(section, name, *place)
-                yield Loss(f'kubeflow: step "{name}": {message}', where, hint, optional=optional)
-            if step.pipeline is not None:
-                yield from _everywhere(step.pipeline, (*inside, name), of_pipeline, of_step, optional=optional)
+    def whole(pipeline: Pipeline, sub: bool) -> Iterator[Loss]:
+        for message, place, hint in of_pipeline(pipeline, sub):
+            yield Loss(f"kubeflow: {message}", pipeline.where(*place), hint, optional=optional)
+
+    yield from whole(plan.pipeline, False)
+    for each in plan.steps:
+        for message, place, hint in of_step(each.pipeline, each.own_name, each.step):
+            where = each.pipeline.where(each.section, each.own_name, *place)
+            yield Loss(f'kubeflow: step "{each.own_name}": {message}', where, hint, optional=optional)
+        if each.step.pipeline is not None:
+            yield from whole(each.step.pipeline, True)
 
 
-def _pods(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
+def _pods(plan: Plan) -> Iterator[Finding]:
     """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
-    for section in ("steps", "exit"):
-        for name in getattr(pipeline, section):
-            step = pipeline.effective(name)
-            if step.pipeline is not None:
-                yield from _pods(step.pipeline, site)
-            elif step.runs_container and (step.volumes or any("{{" in text for _, text in texts_of(step))):
-                where = pipeline.where(section, name, key=True)
-                for message, hint in _pod_problems(pipeline, name, step, site):
-                    yield Finding("GF301", f'step "{name}": {message}', where, hint)
+    for each in plan.containers:
+        if each.step.volumes or any("{{" in text for _, text in texts_of(each.step)):
+            for message, hint in _pod_problems(each.pipeline, each.own_name, each.step, plan.site):
+                yield Finding("GF301", f'step "{each.own_name}": {message}', each.where(), hint)
 
 
 def _pod_problems(pipeline: Pipeline, name: str, step: Step, site: Site) -> Iterator[tuple[str, str]]:

@@ -28,7 +28,7 @@ GANGS: Final = "gangs"
 
 
 class PoolReport(NamedTuple):
-    """Nodes that are for the same kinds of pods."""
+    """A node pool in the report: its nodes, and the verdicts of the pod groups that may run there."""
 
     name: str
     hosts: tuple[int, ...]
@@ -50,7 +50,7 @@ def node_outcome(
     for pod_group, assignments in pod_groups:
         own = [each for each in node_verdicts.verdicts if each.request.pod_group is pod_group]
         if not assignments:
-            continue  # its queue never lets it go
+            continue  # its queue never admits it
         fit_for = [each for each in own if each.verdict != "never"]
         if not fit_for:
             unplaceable = _unplaceable(demand, node_verdicts.node_pools, pod_group, own, others)
@@ -174,7 +174,7 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
 
 
 def _verdict(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict, resource: str) -> Verdict:
-    """The verdict of one line, where this kind of pod asks for the resource."""
+    """The verdict of one line, where this pod group asks for the resource."""
     if resource not in node_verdict.request.pod.requests or node_verdict.verdict == "always":
         return "always"
     if node_verdict.verdict == "never":

@@ -35,7 +35,7 @@ def read_pending_pods(cluster: Cluster) -> list[PendingPod]:
 
 
 class PendingPods:
-    """All who wait, asked about the nodes of many kinds of pods."""
+    """All pending pods, asked about the nodes of many pod groups."""
 
     def __init__(self, node_pools: NodePools, pending_pods: Sequence[PendingPod], count: str) -> None:
         self.node_pools = node_pools

@@ -1,8 +1,8 @@
-"""The pods of a pipeline on the nodes: for each kind and each way a queue may send it, whether there is always room.
+"""The pods of a pipeline on the nodes: for each pod group and each flavor assignment, whether there is always room.
 
 Room is what bound pods leave, and what pending pods of others may take is taken off. Nodes that are
 cordoned or unwell count for *never* only. What pods ask of each other (affinity, spreading, ports) and volumes that may
-be tied to nodes are not weighed: a kind that asks for such things is *unknown* unless it is *never*.
+be tied to nodes are not modeled: a pod group that asks for such things is *unknown* unless it is *never*.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from gpuflow.checker.report import Verdict
 PODS: Final = "pods"
 
 Share = Callable[[PodGroup, FlavorAssignment, Mapping[str, int]], Mapping[str, tuple[str, str, int]]]
-"""What a queue gives at most to pods of a kind on one of their ways: by resource, with the queue and the flavor."""
+"""The most that a queue gives to a pod group with one flavor assignment: by resource, with queue and flavor."""
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PoolRequest:
-    """A kind of pod with what a queue puts on it, and the nodes that are for it."""
+    """A pod group with what its flavors add to the pods, and the nodes that are eligible."""
 
     pod_group: PodGroup
     assignment: FlavorAssignment
@@ -54,7 +54,7 @@ class NodeVerdict:
     verdict: Verdict
     decision: Decision | None = None
     unknown: tuple[str, ...] = ()
-    """What the scheduler also looks at and could not be weighed."""
+    """What the scheduler also considers and is not modeled."""
 
 
 class NodeVerdicts:
@@ -101,7 +101,7 @@ class NodeVerdicts:
         return NodeVerdict(request, decision.verdict, decision)
 
     def among(self, request: PoolRequest, concurrency: Concurrency) -> Decision:
-        """Decide when all pods that may run at the same time lie on the nodes in the worst way."""
+        """Decide when all pods that may run at the same time are on the nodes in the worst way."""
         asked = {**request.pod.requests, PODS: 1}
         competitors, ceilings = self.competitors(request), self.ceilings(request)
         avoided = (
@@ -125,7 +125,7 @@ class NodeVerdicts:
         )
 
     def competitors(self, request: PoolRequest) -> Competitors:
-        """Everything that may lie on a node of the request's pool, itself included."""
+        """All pods that may be on a node of the request's pool, itself included."""
         if request.pool not in self._competitors:
             by_group = {other.pod_group: other.competitor for other in self._near(request)}
             self._competitors[request.pool] = Competitors(by_group.values())
@@ -224,7 +224,7 @@ class NodeVerdicts:
 
 
 def _sent(pod: Mapping[str, Any], assignment: FlavorAssignment) -> Mapping[str, Any]:
-    """The pod with the labels and tolerations that Kueue adds when it lets it go."""
+    """The pod with the labels and tolerations that Kueue adds when it admits it."""
     if not assignment.flavors:
         return pod
     spec = pod["spec"]

@@ -1,8 +1,8 @@
-"""The limits on the way up a tree of quota, each with those who can use it up.
+"""The limits from a ClusterQueue up to its root cohort, each with the requests that can use it up.
 
 What a queue can still have is the least of what each level lets through: its own borrowing limit, that of every cohort
-above it, and what the root has left. Steps of another queue weigh only on the levels that both queues share, and never
-on quota that a lending limit keeps from everybody else.
+above it, and what the root has left. Steps of another queue count only on the levels that both queues share, and never
+on quota that a lending limit keeps from all others.
 """
 
 from __future__ import annotations

@@ -161,7 +161,7 @@ def _wait(
 
 
 def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
-    """Steps that never get through and stand at the head of a StrictFIFO queue, in the way of everybody behind."""
+    """Steps that are never admitted and, at the head of a StrictFIFO queue, hold up all workloads behind them."""
     for each in queue_verdicts.all:
         queue = each.request.cluster_queue
         if each.request.found.verdict != "never" or queue is None or not queue.is_strict:
@@ -197,7 +197,7 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
         if UNLIMITED in left:
             continue
         verdict = worst(_verdict(each, resource) for each in members)
-        # What steps in other queues of the cohort ask for is of interest where it can be in the way.
+        # What steps in other queues of the cohort ask for matters where it can block this one.
         competitors = (
             queue_verdicts.own(request, flavors)
             if verdict == "always"

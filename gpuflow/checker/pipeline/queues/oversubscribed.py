@@ -1,8 +1,8 @@
 """Workloads that wait in queues whose quota is more than the nodes have: admitted, they still compete for nodes.
 
 Where the quota of a flavor is no more than its nodes hold, what Kueue admits fits them in sum, and a pod behind its
-gate is in nobody's way on a node. Where more quota is given out than there is, every workload that waits may come to
-the nodes on which the pipeline counts. So it weighs there, with the resources that are given out twice and no others.
+gate takes no room on a node. Where there is more quota than capacity, every pending workload may come to the nodes on
+which the pipeline counts. So it counts there, for the resources that are oversubscribed and no others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuflow.checker.pipeline.queues.pending import PendingPodSet, PendingWorklo
 
 
 def oversubscribed_pods(kueue: Kueue, workloads: Iterable[PendingWorkload], node_pools: NodePools) -> list[PendingPod]:
-    """One who waits for each pod of such a workload, asking for nothing but what is given out twice."""
+    """The pods of such workloads, each asking only for what is oversubscribed."""
     nodes = [host.node for host in node_pools.node_list.hosts if not host.node.is_cordoned]
     short = {name: _oversubscribed(flavor, kueue, nodes) for name, flavor in kueue.flavors.items()}
     return [

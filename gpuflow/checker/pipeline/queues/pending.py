@@ -1,6 +1,6 @@
 """Workloads of others that wait for quota: they may get what the pipeline counts on.
 
-Whoever stands before whom, a workload that is there already can be admitted before one that is made later.
+Whatever the order in the queue, a workload that exists already can be admitted before one that is created later.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class PendingWorkloads:
         self._pending: dict[tuple[QuotaNode, tuple[str, ...]], PendingRequests | None] = {}
 
     def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> PendingRequests | None:
-        """Those who may be charged for these flavors in the queues below a node of the tree; `None` when nobody is."""
+        """The workloads that may be charged for these flavors in the queues below a node; `None` when there is none."""
         key = top, flavors
         if key not in self._pending:
             members = [

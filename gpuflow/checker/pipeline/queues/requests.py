@@ -1,4 +1,4 @@
-"""Pods in their Kueue queue: from which flavors each kind may get its quota, and how much there is of them.
+"""Pod groups in their ClusterQueue: which flavors may give them quota, and how much there is.
 
 The search for flavors ends well when some flavor has room for everything asked of its group. Which flavors count for
 that depends on the queue's fungibility: a search that may stop where it can preempt never reaches the next flavor.
@@ -41,7 +41,7 @@ def no_pending(_top: QuotaNode, _flavors: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GroupRequest:
-    """What a kind asks of one resource group, and the flavors of it that may give that, in their order."""
+    """What a pod group asks of one resource group, and the flavors that may give it, in their order."""
 
     asked: Mapping[str, int]
     flavors: tuple[str, ...]
@@ -69,7 +69,7 @@ UNQUEUED: Final = FlavorAssignment((), {})
 
 @dataclass(frozen=True, eq=False, slots=True)
 class QueueRequest:
-    """A kind of pods in its queue, with Kueue's answer to one of them on the snapshot as it is."""
+    """A pod group in its queue, with Kueue's answer to one of its pods on the snapshot as it is."""
 
     pod_group: PodGroup
     queue: str

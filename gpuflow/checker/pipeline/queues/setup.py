@@ -13,7 +13,7 @@ from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
-from gpuflow.resources import read_map, read_maps, read_texts
+from gpuflow.resources import BadField, read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
 DEFAULT_QUEUE: Final = "default"
@@ -117,9 +117,9 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
             dict(_inactive(cluster, namespace)),
         )
     except (ValueError, yaml.YAMLError) as refusal:
-        words = str(refusal)
-        culprit = next((item for item in manifests if f"{item.kind} {item.name}" in words), manifests[0])
-        raise GpuflowError(Finding("GF403", words, culprit.where, "fix the manifest")) from None
+        owner = refusal.owner if isinstance(refusal, BadField) else None
+        culprit = next((item for item in manifests if f"{item.kind} {item.name}" == owner), manifests[0])
+        raise GpuflowError(Finding("GF403", str(refusal), culprit.where, "fix the manifest")) from None
 
 
 def _inactive(cluster: Cluster, namespace: str) -> Iterator[tuple[tuple[str, str], str]]:
@@ -147,7 +147,7 @@ def _configurations(cluster: Cluster) -> Iterator[Mapping[str, Any]]:
         if text is not None:
             document = yaml.safe_load(text)
             if not isinstance(document, Mapping):
-                raise ValueError(f"ConfigMap {item.name}: {CONFIGURATION_KEY} is not a Configuration")
+                raise BadField(f"ConfigMap {item.name}", f"{CONFIGURATION_KEY} is not a Configuration")
             yield document
 
 
@@ -181,7 +181,7 @@ def _priorities(cluster: Cluster) -> dict[str, int] | None:
     values = {str(each["metadata"]["name"]): each.get("value") for each in classes}
     wrong = sorted(name for name, value in values.items() if not isinstance(value, int))
     if wrong:
-        raise ValueError(f"WorkloadPriorityClass {wrong[0]}: value: must be a whole number, not {values[wrong[0]]!r}")
+        raise BadField(f"WorkloadPriorityClass {wrong[0]}: value", f"must be a whole number, not {values[wrong[0]]!r}")
     return {name: value for name, value in values.items() if isinstance(value, int)}
 
 

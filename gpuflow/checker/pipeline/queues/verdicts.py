@@ -41,7 +41,7 @@ class QueueVerdict:
     decision: Decision | None = None
     """Whether the pipeline's own pods leave quota for it; `None` where other workloads already decide."""
     unknown: tuple[str, ...] = ()
-    """What Kueue also looks at and could not be weighed."""
+    """What Kueue also considers and is not modeled."""
     ahead: Ahead | None = None
     """Who keeps it from being looked at."""
     assignments: tuple[FlavorAssignment, ...] = ()
@@ -148,8 +148,8 @@ class QueueVerdicts:
         pending = self.pending.below(root_of(self.kueue, request), group.flavors)
         if answer.verdict != "always" or pending is None:
             return answer, flavors
-        beaten, flavors = self._decide_group(request, group, concurrency, self.pending.below)
-        return (answer if beaten.verdict == "always" else blocked_by(pending, beaten, group.asked)), flavors
+        with_pending, flavors = self._decide_group(request, group, concurrency, self.pending.below)
+        return (answer if with_pending.verdict == "always" else blocked_by(pending, with_pending, group.asked)), flavors
 
     def _decide_group(
         self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency, pending_below: PendingBelow
@@ -216,7 +216,7 @@ class QueueVerdicts:
         return found
 
     def _ahead(self, request: QueueRequest) -> Ahead | None:
-        """Who stands before it: in its own StrictFIFO queue, or at the head of one that shares its quota."""
+        """The workload ahead of it: in its own StrictFIFO queue, or at the head of one that shares its quota."""
         own = request.cluster_queue
         assert own is not None
         workload = self.setup.workload(request.pod_group, request.queue)

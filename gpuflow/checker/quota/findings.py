@@ -1,0 +1,90 @@
+"""Quotas in the report: why a line is not *always*."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuflow.checker.quota.claims import where_of_claims
+from gpuflow.checker.quota.lines import COUNTED_PODS, run_objects
+from gpuflow.checker.quota.namespace import StepAdmission
+from gpuflow.checker.report import LimitLine
+from gpuflow.checker.wording import asking
+from gpuflow.cluster import Manifest
+from gpuflow.demands import Bound, Demand
+from gpuflow.engines import facts_of
+from gpuflow.errors import Finding, Where
+from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
+from gpuflow.quantity import Quantity
+
+
+def _quoted(witness: Sequence[str]) -> str:
+    return f'"{witness[0]}"' if witness else "the fan-out"
+
+
+def quota_findings(
+    demand: Demand,
+    scope: LimitLine,
+    bound: Bound,
+    item: Manifest,
+    admissions: Sequence[StepAdmission],
+    safe: int | None,
+) -> Iterator[Finding]:
+    """Why a line is not *always*, with the server's own words where a single pod already meets them.
+
+    `safe` is the parallelism with which no line of the whole report waits.
+    """
+    made = run_objects(demand).get(scope.resource)
+    if scope.verdict == "always" or (scope.verdict == "never" and made is None):
+        return  # the step that is too much for a line is named on its own
+    words = next(
+        (
+            one.now.message
+            for one in admissions
+            for reason in one.now.reasons
+            if isinstance(reason, Exceeded | UsageUnknown)
+            and reason.quota == scope.name
+            and reason.names(scope.resource)
+        ),
+        None,
+    )
+    if scope.used is None:
+        yield Finding(
+            "GF576",
+            f"quota {scope.name} does not report yet how much of {scope.resource} is in use: what it leaves is unknown",
+            item.at("status", "used"),
+            "take the snapshot again when Kubernetes has caught up",
+            severity="warning",
+            kubernetes=words,
+        )
+        return
+    where = (
+        demand.where(scope.witness[0]) if scope.witness else Where() if made is not None else where_of_claims(demand)
+    )
+    left = max(scope.hard - scope.used, Quantity.zero)
+    if scope.peak is None:
+        yield Finding(
+            "GF514",
+            f"{scope.resource}: the worst moment is unknown: {bound.because}",
+            where,
+            f"give {_quoted(bound.witness)} a parallel cap, so that its demand is bounded",
+            severity="warning",
+        )
+        return
+    if scope.witness:
+        together = asking(scope.witness)
+    else:
+        together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
+    left_behind = scope.resource == COUNTED_PODS or (made is not None and made.per == "pod")
+    hint = facts_of(demand.engine).waits["objects" if left_behind else "quota"]
+    if safe is not None:
+        hint += f"\nalways admitted with parallel: {safe}"
+    elif scope.safe_parallelism is not None:
+        hint += f"\nwith parallel: {scope.safe_parallelism} this line of the quota always has room"
+    yield Finding(
+        "GF512",
+        f"{together} for {scope.peak} of {scope.resource}; quota {scope.name} leaves {left} of {scope.hard}",
+        where,
+        hint,
+        severity="warning",
+        kubernetes=words,
+    )

@@ -1,0 +1,166 @@
+"""The lines of a namespace's ResourceQuotas against the peak of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims
+from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
+from gpuflow.checker.report import LimitLine, Verdict
+from gpuflow.cluster import Manifest
+from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
+from gpuflow.demands.model import summed
+from gpuflow.demands.peaks import Usage, tree_of
+from gpuflow.engines import RunObject, facts_of
+from gpuflow.graph import safe_parallel
+from gpuflow.kubernetes.admission import Admission, Quota
+from gpuflow.quantity import Quantity
+
+COUNTED_PODS: Final = "count/pods"
+
+Charges = Mapping[str, Mapping[str, Quantity]]
+"""What one copy of each step costs, all its pods together, by quota key."""
+
+
+def limit_lines(
+    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int
+) -> Iterator[tuple[LimitLine, Bound, Manifest]]:
+    """Each line of each quota that the pipeline touches."""
+    claims = charges_of_claims(run_claims(demand, policy.storage_classes))
+    driver, made = driver_admission(demand, policy), run_objects(demand)
+    counted: dict[tuple[object, ...], Counted] = {}
+    for item, quota in policy.quotas:
+        if quota.scopes not in counted:
+            alike = [other for _, other in policy.quotas if other.scopes == quota.scopes]
+            counted[quota.scopes] = _count(demand, alike, admissions, driver)
+        own = counted[quota.scopes]
+        peaks = {key: bound for key, bound in own.peaks.items() if _is_counted(key, quota)}
+        if counts_claims(quota):
+            peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
+        objects = _objects(demand, own.charges, own.before, quota)
+        peaks |= {key: bound for key, bound in objects.items() if key in quota.hard}
+        for key in sorted(quota.hard):
+            bound = peaks.get(_counted(key))
+            if bound is not None and (bound.value is None or bound.value):
+                # A gang runs whole or not at all, and a run needs all its claims.
+                wholes = (charge.get(_counted(key), Quantity.zero) for charge in own.distinct)
+                alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
+                tree = None if key in claims else own.tree
+                yield _limit_line(quota, key, bound, tree, runs, None if key in made else alone), bound, item
+
+
+class Counted(NamedTuple):
+    """What the steps cost quotas that count the same pods, and the worst moment of each key."""
+
+    charges: Charges
+    before: Mapping[str, Quantity]
+    """What the engine's driver costs, before a step."""
+    distinct: list[Mapping[str, Quantity]]
+    """The charges that differ."""
+    tree: Any
+    peaks: Mapping[str, Bound]
+
+
+def _count(
+    demand: Demand, quotas: Sequence[Quota], admissions: Sequence[StepAdmission], driver: Admission | None
+) -> Counted:
+    """Several quotas of a namespace often have keys in common: each key is asked about once."""
+    before = {} if driver is None else _charges(driver, quotas)
+    known: dict[tuple[bytes | str, int], Usage] = {}  # steps whose pods are alike share one answer
+    charges: dict[str, Usage] = {}
+    for one in admissions:
+        key = (one.shape if one.ever.allowed else one.step.name, one.step.pods)
+        if key not in known:
+            known[key] = summed([(_step_charge(_charges(one.ever, quotas), before), one.step.pods)])
+        charges[one.step.name] = known[key]
+    return Counted(
+        charges,
+        before,
+        [*known.values(), *_mixed_gangs(demand, charges)],
+        tree_of(demand.graph, charges),
+        peaks_of(demand.graph, charges, demand.conditional),
+    )
+
+
+def _mixed_gangs(demand: Demand, charges: Charges) -> Iterator[Usage]:
+    """What gangs cost whose pods differ: they run whole or not at all."""
+    return (summed((charges[part.name], 1) for part in parts) for parts in demand.gangs.values() if len(parts) > 1)
+
+
+def _charges(answer: Admission, quotas: Sequence[Quota]) -> dict[str, Quantity]:
+    return {key: amount for quota in quotas for key, amount in _charge(answer, quota).items()}
+
+
+def _is_counted(key: str, quota: Quota) -> bool:
+    return any(_counted(each) == key for each in quota.hard)
+
+
+def _counted(key: str) -> str:
+    """The name under which a demand counts a key: `cpu` in a quota is `requests.cpu`."""
+    return f"requests.{key}" if key in ALIASES else key
+
+
+def _step_charge(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """The larger of what the engine's driver and the step's own pod cost: the one ends before the other starts."""
+    both = {key: max(own.get(key, Quantity.zero), before.get(key, Quantity.zero)) for key in {**own, **before}}
+    return {_counted(key): amount for key, amount in both.items()}
+
+
+def _objects(demand: Demand, charges: Charges, before: Mapping[str, Quantity], quota: Quota) -> dict[str, Bound]:
+    """What stays in the namespace after a step has ended: `count/` keys count finished pods, and every retry is one.
+
+    Scopes are about pods: a quota that has some counts the pods within them and no other objects.
+    """
+    counted = [step for step in demand.steps if charges[step.name].get(COUNTED_PODS)]
+    found = {COUNTED_PODS: _pods_left(counted, COUNTED_PODS in before)}
+    for key, made in run_objects(demand).items() if not quota.scopes else ():
+        one = Bound("exact", Quantity.from_units(1))
+        found[key] = one if made.per == "run" else _pods_left(demand.steps, bool(before))
+    return {key: bound for key, bound in found.items() if bound is not None}
+
+
+def run_objects(demand: Demand) -> dict[str, RunObject]:
+    """What the engine creates beside pods, by quota key."""
+    return {each.quota_key: each for each in facts_of(demand.engine).objects_per_run}
+
+
+def _pods_left(counted: Sequence[StepDemand], driven: bool) -> Bound | None:
+    """All pods that a run leaves behind. `driven`: each step has a driver, and so has the run."""
+    tries = int(driven)
+    for step in counted:
+        if step.copies is None:
+            why = f"how many pods {step.name} leaves behind is only known when it has run"
+            return Bound("unknown", None, why, (step.name,))
+        tries += step.copies * (step.pods * step.tries + driven)
+    if not tries:
+        return None
+    because = "every try of every step, because finished pods count until they are deleted"
+    return Bound("at-most", Quantity.from_units(tries), because, tuple(step.name for step in counted))
+
+
+def charge_of(one: StepAdmission, quota: Quota) -> dict[str, Quantity]:
+    """What the step's pod costs this quota: its totals after the pod when it was empty before."""
+    return _charge(one.ever, quota)
+
+
+def _charge(answer: Admission, quota: Quota) -> dict[str, Quantity]:
+    totals = answer.used.get(quota.name) if answer.allowed else answer.usage
+    return {key: Quantity(value) for key, value in (totals or {}).items() if key in quota.hard}
+
+
+def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alone: Quantity | None) -> LimitLine:
+    """One line; `alone` is what it must hold at least, None for an object of the engine's own."""
+    hard, used = quota.hard[key], quota.used.get(key)
+    peak = None if bound.value is None else bound.value * runs
+    verdict: Verdict
+    if (not hard) if alone is None else alone > hard:
+        verdict = "never"
+    elif peak is None or used is None:
+        verdict = "unknown"
+    else:
+        verdict = "always" if used + peak <= hard else "may-queue"
+    safe = None
+    if verdict != "always" and used is not None and runs == 1 and tree is not None and not key.startswith("count/"):
+        safe = safe_parallel(tree, _counted(key), (hard - used).milli)
+    return LimitLine("ResourceQuota", quota.name, key, verdict, used, hard, peak, bound.witness, safe)

@@ -1,0 +1,52 @@
+"""A cluster that is prepared once for many pipelines, and no state that hides elsewhere."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from gpuflow.checker.run import check
+from gpuflow.checker.snapshot import prepared as module
+from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.cluster import Cluster
+from gpuflow.demands import demand_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from tests.checker.whole_scenes import HEAD, HOME, NAMESPACE, manifest, node
+from tests.conftest import ROOT
+
+STEP = "steps: {a: {command: [x], gpu: a100-80gb}}"
+
+
+def cluster() -> Cluster:
+    return Cluster("cluster.yaml", (manifest(HOME), manifest(node("n", 8))))
+
+
+def test_a_prepared_cluster_is_validated_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    validate, read = module.validate, module.read_node_pools
+    monkeypatch.setattr(module, "validate", lambda given: (calls.append("validate"), validate(given))[1])
+    monkeypatch.setattr(module, "read_node_pools", lambda *given: (calls.append("nodes"), read(*given))[1])
+    ready = PreparedCluster(cluster(), NAMESPACE)
+    demand = demand_of(loads(HEAD + STEP, "p.yaml"), Site.load("nvidia"))
+    first, second = (check(demand, ready, NAMESPACE) for _ in range(2))
+    assert first == second == check(demand, cluster(), NAMESPACE)
+    assert calls == ["validate", "nodes"] * 2
+
+
+def test_a_cluster_that_was_prepared_for_another_namespace_is_refused() -> None:
+    demand = demand_of(loads(HEAD + STEP, "p.yaml"), Site.load("nvidia"))
+    with pytest.raises(ValueError, match='prepared for namespace "elsewhere", not for "team-a"'):
+        check(demand, PreparedCluster(cluster(), "elsewhere"), NAMESPACE)
+
+
+def test_nothing_in_the_checker_is_kept_by_the_id_of_an_object() -> None:
+    """An id is given again when its object is gone; a dictionary keeps its keys."""
+    found = [
+        f"{path.relative_to(ROOT)}:{each.lineno}"
+        for path in (ROOT / "gpuflow" / "checker").rglob("*.py")
+        for each in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Name) and each.func.id == "id"
+    ]
+    assert found == []
