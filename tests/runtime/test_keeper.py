@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -150,6 +151,24 @@ def test_a_directory_that_loses_its_marker_while_it_is_linked_is_not_taken(
     monkeypatch.setattr(os, "link", link)
     made.keep()
     assert store.sent == []
+
+
+@pytest.mark.parametrize("left", [(), ("b",)])
+def test_a_directory_that_the_program_is_removing_is_not_taken_for_whole(
+    tmp_path: Path, store: Hooked, left: tuple[str, ...]
+) -> None:
+    made = machine(tmp_path, store)
+    folder = Path(made.directory.path) / ".one"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text("save 1")
+    os.rename(folder, folder.with_name("one"))
+    made.directory.look(["one"])
+    for name in {"a", "b"} - set(left):
+        (folder.with_name("one") / name).unlink()  # the removal has begun, and goes on during the upload
+    store.before = lambda key: shutil.rmtree(folder.with_name("one"), ignore_errors=True)
+    made.keep()
+    assert [name for name, _ in transfer.manifests(store, made.ledger.base)] == []
 
 
 def test_a_checkpoint_may_hold_files_called_manifest(tmp_path: Path, store: Hooked) -> None:
