@@ -326,8 +326,8 @@ def summary(rounds: list[dict[str, Any]]) -> str:
         f"{total['kills']} kills in {len(rounds)} rounds: {total['false_success']} false successes, "
         f"{total['corrupt']} corrupt or mixed restores, {total['removed']} needed checkpoints removed, "
         f"{ends} other ends than undisturbed; most work lost at once: {max(row['most_lost'] for row in rounds)} steps "
-        f"({EVERY} steps from save to save); starts on a shared volume whose checkpoint the program of an older attempt "
-        f"had removed, and which were tried again: {total['gone']}"
+        f"({EVERY} steps from save to save); starts tried again, since on a shared volume the program of an older "
+        f"attempt had removed their checkpoint: {total['gone']}"
     )
 
 

@@ -159,11 +159,11 @@ def main():
     if resume:
         try:
             state, second = load(resume)
-        except FileNotFoundError if NAME else ():
-            # On one volume the program of an older attempt may remove it as one of its own; the next start tries again.
-            journal("gone 0")
-            return 4
         except Exception as damage:
+            if NAME and isinstance(damage, FileNotFoundError):
+                # The program of an older attempt on the same volume may remove it as one of its own; tried again.
+                journal("gone 0")
+                return 4
             with open(os.environ["TOY_CORRUPT"], "a") as file:
                 file.write(f"{resume}: {damage!r}\n")
             return 3
