@@ -290,7 +290,15 @@ class Attempt:
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
         if self.directory is not None:
-            Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+            try:
+                Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
+            except BadOption as refusal:
+                because = str(refusal)
+                # It costs nothing: the command did not run.
+                self._best_effort(
+                    lambda: ledger.end(NEVER_STARTED, final=False, exit_code=EXIT_RUNTIME, because=because)
+                )
+                raise
         orphans.end_all(self.options, self.directory, ledger, history)
         if self.directory is None:
             return None

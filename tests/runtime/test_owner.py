@@ -54,14 +54,15 @@ def test_a_directory_that_a_living_stranger_uses_is_refused_with_both_names(tmp_
     first = start(*options, "--run-id", "one", *shell("echo up; sleep 60"))
     assert first.stdout is not None
     assert first.stdout.readline() == "up\n"
-    second = run(*options, "--run-id", "two", *shell("echo never"))
+    second = run(*options, "--run-id", "two", "--interruptions", "0", *shell("echo never"))
     assert (second.returncode, second.stdout) == (78, "")
     assert "in use by default/one/default, which is alive; default/two/default cannot work there" in second.stderr
     assert "--own-folder" in second.stderr
     assert first.poll() is None
     first.send_signal(signal.SIGTERM)
     assert first.wait(20) == 75
-    assert run(*options, "--run-id", "two", *shell("echo now")).stdout == "now\n"
+    third = run(*options, "--run-id", "two", "--interruptions", "0", *shell("echo now"))
+    assert third.stdout == "now\n", "to be refused costs no interruption"
 
 
 def test_without_a_run_id_no_second_supervisor_works_in_the_directory(tmp_path: Path) -> None:
