@@ -171,6 +171,26 @@ def test_a_directory_that_the_program_is_removing_is_not_taken_for_whole(
     assert [name for name, _ in transfer.manifests(store, made.ledger.base)] == []
 
 
+def test_a_directory_whose_removal_was_broken_off_is_neither_kept_nor_resumed_from(
+    tmp_path: Path, store: Hooked
+) -> None:
+    made = machine(tmp_path, store)
+    made.save("one", b"whole")
+    made.keep()
+    folder = Path(made.directory.path) / ".two"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text("save 2")
+    os.rename(folder, folder.with_name("two"))
+    made.directory.look(["two"])
+    (folder.with_name("two") / "a").unlink()
+    made.keep()
+    assert len(transfer.manifests(store, made.ledger.base)) == 1
+    restored = Machine(tmp_path / "a", store).begin()
+    assert restored.path is not None
+    assert Path(restored.path).name == "one"
+
+
 def test_a_checkpoint_may_hold_files_called_manifest(tmp_path: Path, store: Hooked) -> None:
     made = machine(tmp_path, store, keep=3)
     for step in range(5):
