@@ -49,6 +49,8 @@ class Entry:
         self.settled: bool = record.get("settled") is True
         self.stall_seconds: float | None = record.get("stall_seconds")
         self.by_api: bool = record.get("by") == "api"
+        self.entries: int | None = record.get("entries")
+        """How many files and folders it had when it was finished."""
 
 
 class Directory:
@@ -120,13 +122,17 @@ class Directory:
             return
         old = self._known(name)
         if old is None or not fingerprint.same(old.get("key"), key):
-            old = {"key": key, "order": self._next_order()}
+            old = {"key": key, "order": self._next_order(), "entries": _entries(os.path.join(self.path, name))}
         elif fresh:
             kept = {fact: value for fact, value in old.items() if fact not in ("stored", "total", "settled", "foreign")}
-            old = {**kept, "order": self._next_order()}
+            old = {**kept, "order": self._next_order(), "entries": _entries(os.path.join(self.path, name))}
         elif not facts:
             return
         self._write(name, {**old, **facts})
+
+    def is_whole(self, entry: Entry) -> bool:
+        """Whether nothing of it is gone: a program may have been killed while it removed it."""
+        return entry.entries is None or _entries(entry.path) >= entry.entries
 
     def look(self, renamed: Iterable[str] = (), *, deaf: bool = False) -> None:
         """Find newly finished entries: those renamed, marked, or seen under a dotted name by the look before.
@@ -261,6 +267,10 @@ class Directory:
         if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns <= status.st_mtime_ns:
             return False
         return not fingerprint.same(self._there.get(item.name), self.key(item.name))
+
+
+def _entries(path: str) -> int:
+    return sum(len(folders) + len(files) for _, folders, files in os.walk(path))
 
 
 def discard(path: str) -> None:

@@ -32,6 +32,8 @@ _LOOK = 5.0
 _LOOK_DEAF = 0.2
 _ASK_OWNER = 30.0
 _STUCK = 5.0
+_SETTLED = 2.0
+"""A directory that is gone so soon after its snapshot may have been half removed already when that was taken."""
 FIRST_WAIT = 1.0
 LONGEST_WAIT = 60.0
 """Waits after storage failed: this, twice this, up to that."""
@@ -43,6 +45,7 @@ class Pending:
     def __init__(self, entry: Entry, name: str, copy: str, upload: transfer.Upload) -> None:
         self.entry, self.name, self.copy, self.upload = entry, name, copy, upload
         self.seconds = 0.0
+        self.taken = time.monotonic()
         self.committing = False
         """Whether its manifest may be in the store, also when no answer came."""
 
@@ -285,6 +288,8 @@ class Keeper:
             if self._pending.is_of(entry):
                 return self._pending
             self._drop(store)
+        if not self.directory.is_whole(entry):
+            raise transfer.Refused("files of it were removed after it was finished")
         self._number += 1
         name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
         copy = self.directory.temporary(f"upload-{name}")
@@ -300,6 +305,9 @@ class Keeper:
         entry, upload = pending.entry, pending.upload
         throttle = transfer.Throttle(self._bandwidth, self._proceed, self._moved)
         files = upload.send(store, throttle)
+        if time.monotonic() - pending.taken < _SETTLED and not snapshot.lasts(entry.path, upload.items):
+            # The program removes it, and may have begun to before the snapshot: then that is not the whole of it.
+            raise transfer.Vanished(entry.name)
         manifest = Manifest(
             checkpoint=pending.name,
             entry=entry.name,

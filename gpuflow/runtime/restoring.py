@@ -81,9 +81,12 @@ class _Restoring:
         here = directory.finished()
         write_owner(directory, ledger)
         self._moved()
+        gone = [entry.name for entry in here if not directory.is_whole(entry)]
+        if gone:
+            self.say(f"files of {gone[-1]} were removed after it was finished; it is not resumed from")
         if self.store is None:
-            return self._here(here, same_boot)
-        if here and here[-1].stored is None and trusted:
+            return self._here([entry for entry in here if entry.name not in gone], same_boot)
+        if here and here[-1].stored is None and here[-1].name not in gone and trusted:
             # Newer than anything the last attempt has stored, and so than anything in the store.
             ledger.resumed = f"{self.history.last:06d}-~"
             return self._from(here[-1].path, here[-1].name, "here, newer than the store")

@@ -72,7 +72,21 @@ def take(source: str, into: str, still: Callable[[], bool]) -> list[Item]:
         raise Vanished(source)
     if before != after:
         raise Changed(source)
+    if not items:
+        raise Vanished(source)  # all but removed
     return items
+
+
+def lasts(source: str, items: list[Item]) -> bool:
+    """Whether everything of a snapshot is still at its place. One file is whole, wherever it is now."""
+    if [item.relative for item in items] == [""]:
+        return True
+    try:
+        return {item.relative for item in items} <= {item.relative for item in stock(source)}
+    except (OSError, Vanished):
+        return False
+    except Refused:
+        return True
 
 
 def stock(source: str) -> list[Item]:

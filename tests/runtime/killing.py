@@ -58,6 +58,8 @@ class Report:
         self.digest: str | None = None
         self.expected: str = ""
         self.fresh_starts = 0
+        self.gone = 0
+        """Starts on a shared volume whose checkpoint an older program had removed: they failed and were tried again."""
         self.most_lost = 0
         """Steps done again after a kill, at most."""
         self.seconds = 0.0
@@ -159,7 +161,7 @@ def torture(folder: Path, store: str, *, kills: int, steps: int, seed: int | str
     for name in ("corrupt", "false_green", "removed"):
         getattr(whole, name).extend(getattr(other, name))
     whole.digest, whole.expected = f"{whole.digest} {other.digest}", f"{whole.expected} {other.expected}"
-    whole.most_lost = max(whole.most_lost, other.most_lost)
+    whole.most_lost, whole.gone = max(whole.most_lost, other.most_lost), whole.gone + other.gone
     return whole
 
 
@@ -205,7 +207,7 @@ def _torture(place: Place, *, kills: int, steps: int, seed: int | str) -> Report
         del leftover[:-1]
         if code is not None:
             report.codes[code] += 1
-        if code == 0:
+        if code == 0 or place.corrupt.exists():
             break
         if code is not None and (marker := _marker(book)) is not None:
             done = marker["outputs"]["digest"]["value"] == report.expected
@@ -230,6 +232,7 @@ def _read_journal(place: Place, seen: list[tuple[int, int]], report: Report) -> 
     reached = 0
     for line in place.journal.read_text().splitlines() if place.journal.exists() else []:
         attempt, what, step = line.split()
+        report.gone += what == "gone"
         if what != "from":
             reached = max(reached, int(step))
             continue
@@ -301,7 +304,7 @@ def prove(kills: int, seed: int, progress: Path, store: str | None = None) -> li
         row = {"round": number, "shape": shape, "kills": report.kills, "ways": report.ways, "codes": report.codes}
         row |= {"false_success": len(report.false_green), "corrupt": len(report.corrupt)}
         row |= {"removed": len(report.removed), "same_end": report.digest == report.expected}
-        row |= {"most_lost": report.most_lost, "seconds": round(report.seconds, 1)}
+        row |= {"gone": report.gone, "most_lost": report.most_lost, "seconds": round(report.seconds, 1)}
         if report.good:
             shutil.rmtree(folder)
         else:
@@ -315,13 +318,16 @@ def prove(kills: int, seed: int, progress: Path, store: str | None = None) -> li
 
 def summary(rounds: list[dict[str, Any]]) -> str:
     """One line."""
-    total = {name: sum(row[name] for row in rounds) for name in ("kills", "false_success", "corrupt", "removed")}
+    total = {
+        name: sum(row[name] for row in rounds) for name in ("kills", "false_success", "corrupt", "removed", "gone")
+    }
     ends = sum(not row["same_end"] for row in rounds)
     return (
         f"{total['kills']} kills in {len(rounds)} rounds: {total['false_success']} false successes, "
         f"{total['corrupt']} corrupt or mixed restores, {total['removed']} needed checkpoints removed, "
         f"{ends} other ends than undisturbed; most work lost at once: {max(row['most_lost'] for row in rounds)} steps "
-        f"({EVERY} steps from save to save)"
+        f"({EVERY} steps from save to save); starts tried again, since on a shared volume the program of an older "
+        f"attempt had removed their checkpoint: {total['gone']}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -150,6 +151,44 @@ def test_a_directory_that_loses_its_marker_while_it_is_linked_is_not_taken(
     monkeypatch.setattr(os, "link", link)
     made.keep()
     assert store.sent == []
+
+
+@pytest.mark.parametrize("left", [(), ("b",)])
+def test_a_directory_that_the_program_is_removing_is_not_taken_for_whole(
+    tmp_path: Path, store: Hooked, left: tuple[str, ...]
+) -> None:
+    made = machine(tmp_path, store)
+    folder = Path(made.directory.path) / ".one"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text("save 1")
+    os.rename(folder, folder.with_name("one"))
+    made.directory.look(["one"])
+    for name in {"a", "b"} - set(left):
+        (folder.with_name("one") / name).unlink()  # the removal has begun, and goes on during the upload
+    store.before = lambda key: shutil.rmtree(folder.with_name("one"), ignore_errors=True)
+    made.keep()
+    assert [name for name, _ in transfer.manifests(store, made.ledger.base)] == []
+
+
+def test_a_directory_whose_removal_was_broken_off_is_neither_kept_nor_resumed_from(
+    tmp_path: Path, store: Hooked
+) -> None:
+    made = machine(tmp_path, store)
+    made.save("one", b"whole")
+    made.keep()
+    folder = Path(made.directory.path) / ".two"
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / name).write_text("save 2")
+    os.rename(folder, folder.with_name("two"))
+    made.directory.look(["two"])
+    (folder.with_name("two") / "a").unlink()
+    made.keep()
+    assert len(transfer.manifests(store, made.ledger.base)) == 1
+    restored = Machine(tmp_path / "a", store).begin()
+    assert restored.path is not None
+    assert Path(restored.path).name == "one"
 
 
 def test_a_checkpoint_may_hold_files_called_manifest(tmp_path: Path, store: Hooked) -> None:

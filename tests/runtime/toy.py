@@ -160,6 +160,10 @@ def main():
         try:
             state, second = load(resume)
         except Exception as damage:
+            if NAME and isinstance(damage, FileNotFoundError):
+                # The program of an older attempt on the same volume may remove it as one of its own; tried again.
+                journal("gone 0")
+                return 4
             with open(os.environ["TOY_CORRUPT"], "a") as file:
                 file.write(f"{resume}: {damage!r}\n")
             return 3
