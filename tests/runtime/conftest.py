@@ -17,11 +17,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.runtime.harness import end_started
 from tests.runtime.stage import Stage
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "s3: needs s3fs and a real S3 server (constraints/runtime.txt)")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running() -> Iterator[None]:
+    yield
+    end_started()
 
 
 def _free_port() -> int:

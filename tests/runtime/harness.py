@@ -22,7 +22,7 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def start(*options: object, environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         words(*options),
         env=environment(environ),
         stdin=subprocess.DEVNULL,
@@ -31,6 +31,24 @@ def start(*options: object, environ: Mapping[str, str] | None = None, cwd: Path 
         text=True,
         cwd=cwd,
     )
+    STARTED.append(process)
+    return process
+
+
+STARTED: list[subprocess.Popen[str]] = []
+
+
+def end_started() -> None:
+    """End what a test that failed has left running."""
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
 
 def run(
@@ -56,7 +74,7 @@ def shell(code: str) -> Sequence[str]:
     return ("--", "sh", "-c", code)
 
 
-def eventually(true: Callable[[], object], seconds: float = 30.0) -> None:
+def eventually(true: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something to become true; fail loudly when it does not."""
     until = time.monotonic() + seconds
     while not true():
