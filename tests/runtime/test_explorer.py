@@ -14,7 +14,7 @@ from tests.runtime.explorer.scenarios import ALL, BY_NAME
 from tests.runtime.explorer.search import explore
 
 ROOT = explorer.ROOT
-SECONDS = 5.0
+SECONDS = 4.0
 """For each scenario: enough for all executions with one decision on a machine that does nothing else."""
 
 

@@ -40,10 +40,13 @@ class Book:
         self.marked_at: int | None = None
         self.kept: set[str] = set()
         """Checkpoints whose commit was read back, or that were restored."""
-        self.order: list[str] = []
-        """Attempt ids in the order of their claims."""
-        self.forgotten = 0
-        """Attempts claimed before the last time the run was forgotten."""
+        self.claimed: dict[str, int] = {}
+        """When each attempt, by its id, has claimed its number."""
+        self.forgotten_at = 0
+        """When the run was forgotten last."""
+
+    def is_forgotten(self, attempt_id: str) -> bool:
+        return self.claimed.get(attempt_id, 0) < self.forgotten_at
 
 
 class Invariants:
@@ -123,13 +126,13 @@ class Invariants:
         elif number > 1 and not process.may_begin_anew:
             self.world.violated(f"attempt {number} counts from zero though no one asked for it")
         if fresh and process.may_begin_anew:
-            book.forgotten = len(book.order)
+            book.forgotten_at = self.sequence
         process.number, process.attempt_id = number, record["id"]
         book.claims[number], book.claimed_at[number] = record, self.sequence
         for later in [n for n in book.claims if n > number]:
             del book.claims[later]
         book.ends.pop(number, None)
-        book.order.append(record["id"])
+        book.claimed[record["id"]] = self.sequence
 
     def _there(self, base: str, number: int) -> bool:
         return f"store/{base}/attempts/{number:06d}.json" in self.scene.storage.data
@@ -209,13 +212,7 @@ class Invariants:
     def _obsolete(self, book: Book, marker: bytes) -> bool:
         value = json.loads(marker)
         newest = book.claims.get(max(book.claims, default=0), {})
-        return int(value["attempt"]) < max(int(newest.get("since") or 0), self._forgotten(book))
-
-    @staticmethod
-    def _forgotten(book: Book) -> int:
-        """Attempts before this number were forgotten."""
-        lost = book.order[: book.forgotten]
-        return 1 + max((n for n, claim in book.claims.items() if claim["id"] in lost), default=-1)
+        return int(value["attempt"]) < int(newest.get("since") or 0) or book.is_forgotten(value["id"])
 
     @staticmethod
     def _valid(marker: bytes) -> bool:
@@ -255,7 +252,7 @@ class Invariants:
     def _removed(self, process: Process, base: str, name: str, key: str, before: bytes | None) -> None:
         save = self._save(base, name, {key: before or b""})
         book = self.book(base)
-        if save is None or int(name[:6]) < self._since(base) or save.root in book.order[: book.forgotten]:
+        if save is None or int(name[:6]) < self._since(base) or book.is_forgotten(save.root):
             return
         if process.may_begin_anew and not process.number:
             return  # it forgets what it finds
@@ -307,7 +304,7 @@ class Invariants:
         if process.program.environ.get("GPUFLOW_RESUME_FROM"):
             if resumed is None:
                 return
-            if resumed.root in book.order[: book.forgotten]:
+            if book.is_forgotten(resumed.root):
                 self.world.violated(f"{process.name} resumed from step {resumed.step} of a run that was forgotten")
             for name in self._names(base, self.scene.storage.data):
                 there = self._save(base, name)
@@ -315,7 +312,7 @@ class Invariants:
                     book.kept.add(name)
         visible = self._names(base, self.scene.storage.data if keys is None else keys)
         whole = [save for save in (self._save(base, name) for name in visible) if save is not None]
-        whole = [save for save in whole if save.root not in book.order[: book.forgotten]]
+        whole = [save for save in whole if not book.is_forgotten(save.root)]
         if whole and (resumed.step if resumed else 0) < whole[-1].step:
             self.world.violated(
                 f"{process.name} resumed from step {resumed.step if resumed else 0}, the store has {whole[-1].step}"
@@ -349,8 +346,8 @@ class Invariants:
                 self.world.violated(f"{process.name} exits with 0 and its file says {model!r}; the marker says {said}")
 
     def forgot(self, base: str) -> None:
-        book = self.book(base)
-        book.forgotten = len(book.order)
+        self.sequence += 1
+        self.book(base).forgotten_at = self.sequence
 
 
 def _is_manifest(key: str, prefix: str) -> bool:
