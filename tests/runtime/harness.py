@@ -77,6 +77,14 @@ def shell(code: str) -> Sequence[str]:
 def eventually(true: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for something to become true; fail loudly when it does not."""
     until = time.monotonic() + seconds
-    while not true():
+    while not _is_true(true):
         assert time.monotonic() < until, "it did not happen in time"
         time.sleep(0.01)
+
+
+def _is_true(true: Callable[[], object]) -> bool:
+    """A folder that goes away while it is listed is a folder that is not ready."""
+    try:
+        return bool(true())
+    except FileNotFoundError:
+        return False
