@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
@@ -14,16 +13,16 @@ from tests.runtime.explorer.scenarios import ALL, BY_NAME
 from tests.runtime.explorer.search import explore
 
 ROOT = explorer.ROOT
-SECONDS = 4.0
-"""For each scenario: enough for all executions with one decision on a machine that does nothing else."""
+MOST = 200
+"""Executions of each scenario: the first ones with one decision, the same on every machine."""
 
 
 @pytest.mark.parametrize("name", [scenario.name for scenario in ALL])
 def test_every_invariant_holds_whatever_goes_wrong_once(name: str) -> None:
-    report = explore(BY_NAME[name], Bounds(1), time.monotonic() + SECONDS)
+    report = explore(BY_NAME[name], Bounds(1), most=MOST)
     assert not report.found, report.found[0].story()
     assert report.executions > 50
-    assert len(report.states) > 500
+    assert len(report.states) > 100
 
 
 @pytest.mark.parametrize("name", sorted(mutations.ALL))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterable
+from itertools import islice
 
 from tests.runtime.explorer.choices import Bounds, Choices, RandomChoices, all_choices
 from tests.runtime.explorer.fakes import Fakes
@@ -52,9 +53,13 @@ def explore(
     *,
     share: tuple[int, int] = (0, 1),
     stop_at: int = 5,
+    most: int | None = None,
 ) -> Report:
-    """All executions of a scenario within the bounds, unless time is up (`until` on the monotonic clock)."""
-    return _run(scenario, bounds, all_choices(bounds, share), until, stop_at, complete=True)
+    """All executions of a scenario within the bounds, unless time is up (`until` on the monotonic clock).
+
+    With `most`, only so many of the first: the same ones on every machine.
+    """
+    return _run(scenario, bounds, islice(all_choices(bounds, share), most), until, stop_at, complete=most is None)
 
 
 def sample(scenario: Scenario, bounds: Bounds, until: float, seed: str, stop_at: int = 5) -> Report:
