@@ -57,7 +57,7 @@ def wanted(pod: dict[str, Any]) -> dict[str, Any]:
         "limits": resources.get("limits", {}),
         "mounts": {m["mountPath"]: (sources[m["name"]], m.get("subPath")) for m in main.get("volumeMounts", [])},
         "identity": {key: security[key] for key in ("runAsUser", "runAsGroup", "runAsNonRoot") if key in security},
-        "capabilities": main["securityContext"]["capabilities"],
+        "capabilities": main["securityContext"].get("capabilities"),
         **_shared(spec, main),
     }
 
