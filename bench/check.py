@@ -214,7 +214,7 @@ def measure(folder: Path, file: str) -> dict[str, Any]:
 
 def _counted(demand: Demand) -> Demand:
     """The demand with its peaks, which are worked out when somebody asks."""
-    demand.document()
+    assert demand.peak and demand.overhead is not None
     return demand
 
 

@@ -53,7 +53,7 @@ class GpuPodOperator(StepPods):
     :param queue_timeout: the longest each pod may wait for quota, queue or node; without it, for ever.
     :param final_exit_codes: exit codes after which nothing is tried again.
     :param retryable_exit_codes: when given, only these are tried again.
-    :param more_memory: `{"factor": 2, "max": "64Gi"}`: more memory for the next try after running out of it.
+    :param more_memory: `{"factor": 2, "max": "64Gi"}`: after running out of memory the next try gets more, never less.
     :param other_node: after a failure, the next try runs on another node.
     :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
     :param sidecar_resources: what the container that hands over the outputs may use.
