@@ -2,8 +2,8 @@
 
     python -m tests.runtime.bad_store <the words of gpuflow-run>
 
-`$BAD_STORE` is the directory, `$BAD_LISTINGS` the share of listings that fail with EIO, `$BAD_SECONDS` how long each
-file takes to be opened for writing, at most.
+`$BAD_STORE` is the directory, `$BAD_LISTINGS` the share of folders that fail with EIO when a listing comes to them,
+`$BAD_SECONDS` how long each object takes at most.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ SHAPES: dict[str, dict[str, str]] = {
     "ranks": {"TOY_RANKS": "2"},
     "workers": {"TOY_WORKERS": "2"},
     "items": {},
-    "listings": {"BAD_LISTINGS": "0.1"},
+    "listings": {"BAD_LISTINGS": "0.02"},
     "slow": {"BAD_SECONDS": "0.1"},
 }
 """What is special: two ranks; data loaders that die of SIGTERM; two items on one volume; listings that fail; a store

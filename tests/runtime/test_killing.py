@@ -14,7 +14,7 @@ from tests.runtime.killing import SHAPES, torture
 def test_killed_at_random_moments_a_training_ends_as_if_undisturbed(tmp_path: Path, shape: str) -> None:
     kills = int(os.environ.get("KILLS", "10" if shape == "plain" else "4"))
     report = torture(tmp_path, str(tmp_path / "store"), kills=kills, steps=30 * kills, seed=11, shape=shape)
-    assert report.kills >= kills // 2 * 2
+    assert report.kills >= kills // 2  # on a quick machine the work may be done before the last
     assert report.digest == report.expected
     assert report.corrupt == []
     assert report.false_green == []
