@@ -26,14 +26,12 @@ gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json"))
     parser.add_argument("--target", required=True, choices=tuple(TARGETS), help="the engine")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE|DIR", help="where to write; standard output when - or not given"
-    )
+    parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write; default: standard output (-)")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 with a diff when the file at -o is stale"
     )
     parser.add_argument(
-        "--allow-lossy", action="store_true", help="compile without what the engine cannot say, and name it"
+        "--allow-lossy", action="store_true", help="compile without what the engine cannot express, and list it"
     )
     add_target_options(parser)
     add_fit(parser)
@@ -49,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     output = Path(args.output) if args.output not in (None, "-") else None
     folder = output if output is not None and _is_folder(args.output, len(pipelines)) else None
     if output is None and len(pipelines) > 1 and target.separator is None and args.format == "text":
-        text = f"{len(pipelines)} {target.facts.title} pipelines cannot stand in one document"
+        text = f"{len(pipelines)} {target.facts.title} pipelines do not fit into one document"
         raise fail("GF903", text, where=Where("gpuflow compile"), hint="name a folder: -o compiled/")
     files: dict[Path, str] = {}
     artifacts: list[Artifact] = []
@@ -118,7 +116,7 @@ def _report(artifacts: list[Artifact], notes: list[Finding], files: dict[Path, s
 def _refuse_misuse(args: argparse.Namespace) -> None:
     where = Where("gpuflow compile")
     if args.output == "":
-        raise fail("GF903", "-o is given without a place", where=where, hint="name a file or a folder")
+        raise fail("GF903", "-o needs a path", where=where, hint="name a file or a folder")
     if args.check and args.output in (None, "-"):
         raise fail("GF903", "--check compares with a file, so it needs -o", where=where)
 
@@ -141,7 +139,7 @@ def _place(files: dict[Path, str], path: Path, artifact: Artifact, pipeline: Pip
         itself = "the pipeline itself" if written_over == source else "read by this command"
         raise fail(
             "GF903",
-            f"-o {path} is {itself}, which would be written over",
+            f"-o {path} would overwrite {itself}",
             where=Where(source),
             hint="name another file, or a folder",
         )

@@ -84,8 +84,8 @@ ADDED = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresou
 @pytest.mark.parametrize(
     ("name", "text", "because"),
     [
-        ("kustomization.yaml", HAND_WRITTEN, "it was not made by gpuflow"),
-        ("kustomization.yaml", "", "it was not made by gpuflow"),
+        ("kustomization.yaml", HAND_WRITTEN, "gpuflow did not write it"),
+        ("kustomization.yaml", "", "gpuflow did not write it"),
         ("kustomization.yml", HAND_WRITTEN, "kustomize reads only one of"),
         ("Kustomization", HAND_WRITTEN, "kustomize reads only one of"),
         ("kustomization.yaml", "# Made by gpuflow 0\n" + ADDED + "namePrefix: x-\nimages: []\n", "images, namePrefix"),
@@ -97,7 +97,7 @@ ADDED = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresou
         ("kustomization.yaml", "# Made by gpuflow 0\nresources: [../other]\n", "the resources ../other"),
         ("kustomization.yaml", "# Made by gpuflow 0\n<<<<<<< ours\nresources: []\n", "it is not YAML"),
         ("kustomization.yaml", "# Made by gpuflow 0\n- nightly.yaml\n", "it is not a kustomization"),
-        ("kustomization.yaml", "# Made by gpuflow 0\n# \n" + ADDED + "# Ask ops first\n", "somebody added a comment"),
+        ("kustomization.yaml", "# Made by gpuflow 0\n# \n" + ADDED + "# Ask ops first\n", "someone added a comment"),
     ],
 )
 @pytest.mark.parametrize("check", [(), ("--check",)])

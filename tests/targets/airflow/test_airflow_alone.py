@@ -116,7 +116,7 @@ def test_a_condition_may_ask_for_what_another_task_returns() -> None:
 @pytest.mark.parametrize(
     ("step", "values", "words_of_error"),
     [
-        ({"command": ["x"]}, {}, "a gpuflow.Step is wanted here, not a dict"),
+        ({"command": ["x"]}, {}, "expected a gpuflow.Step, not a dict"),
         (Step(image="i", command=["x"], needs=["y"]), {}, "needs belongs to the pipeline"),
         (Step(image="i", command=["x"], if_skipped="run"), {}, "if_skipped belongs to the pipeline"),
         (Step(image="i", command=["x"], on="failure"), {}, "on belongs to the pipeline"),

@@ -176,7 +176,7 @@ def test_an_account_that_may_not_make_pods_is_not_told_to_ask_for_less() -> None
     who = 'User "system:serviceaccount:a:b" cannot create resource "pods" in API group ""'
     words = f'pods is forbidden: {who} in the namespace "ml"'
     refusal = read_refusal(403, json.dumps({"message": words, "reason": "Forbidden"}))
-    assert (refusal.then, refusal.because) == (NEVER, "Airflow may not make pods there (HTTP 403)")
+    assert (refusal.then, refusal.because) == (NEVER, "Airflow may not create pods there (HTTP 403)")
     assert "Role" in way_out(refusal.words)
     assert "ask for less" in way_out("exceeded quota")
 

@@ -154,7 +154,7 @@ def test_an_expression_of_hera_is_a_value_and_an_object_is_none() -> None:
     (call,) = hand_written(step, x=g.workflow.parameters.p)["spec"]["templates"][-1]["dag"]["tasks"]
     assert "string(workflow.parameters.p)" in call["arguments"]["parameters"][0]["value"]
     for wrong in (object(), Workflow(name="wf")):
-        with pytest.raises(GpuflowError, match=r'"x" is a (object|Workflow), which is no value'):
+        with pytest.raises(GpuflowError, match=r'"x" is a (object|Workflow), which is not a value'):
             hand_written(step, x=wrong)
     with pytest.raises(GpuflowError, match=r"a gpuflow\.Step is wanted here, not a dict"):
         gpuflow.argo.container({"image": "i", "command": ["a"]})  # type: ignore[arg-type]  # wrong on purpose

@@ -192,7 +192,7 @@ def test_the_components_text_is_a_component_that_kfp_loads() -> None:
 
 
 def test_what_kfp_cannot_carry_and_what_kfp_itself_should_say_are_refused() -> None:
-    with pytest.raises(GpuflowError, match="does not carry sidecars"):
+    with pytest.raises(GpuflowError, match="does not support sidecars"):
         kubeflow.component(
             gpuflow.Step(image="i:1", command=["x"], sidecars=[{"name": "s", "image": "i:1", "command": ["y"]}])
         )
@@ -313,5 +313,5 @@ def test_a_pipeline_is_never_written_over_by_what_it_compiles_to(tmp_path: Path,
     source.write_text(text)
     for output in (source, tmp_path):
         assert main(["compile", str(source), "--target", "kubeflow", "-o", str(output)]) == 2
-        assert "is the pipeline itself, which would be written over" in capsys.readouterr().err
+        assert "is the pipeline itself, which would be overwritten" in capsys.readouterr().err
     assert source.read_text() == text
