@@ -33,7 +33,7 @@ steps:
         [
             'GF301 argo does not support gang (step "pair")',
             'GF306 parameter "word": Argo would read an expression',
-            'GF306 step "ask": Argo would replace the tag in what is asked',
+            'GF306 step "ask": Argo would replace the tag in the approval message',
             'GF306 step "pair": Argo would replace the tag in the default of o',
             'GF306 step "tagged": Argo would replace the tag in metadata.annotations.note',
             "GF306 step \"loop\": the item 'a$(B)' cannot be passed to a sub-pipeline",
@@ -60,8 +60,8 @@ steps:
 """,
         [
             'GF301 airflow does not support cache (step "cached")',
-            'GF301 airflow starts "p" by itself, and the parameter "first" has no default',
-            'GF301 airflow starts "p" by itself, and the parameter "second" has no default',
+            'GF301 airflow starts "p" automatically, and the parameter "first" has no default',
+            'GF301 airflow starts "p" automatically, and the parameter "second" has no default',
             'GF301 airflow does not support a list of artifacts: "files.f"',
             'GF301 airflow does not support a list of lists: "each.n"',
             'GF194 step "twice" runs twice over 1 in "i"',

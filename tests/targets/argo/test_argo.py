@@ -157,7 +157,7 @@ def test_a_run_has_the_pipelines_labels_whatever_it_was_started_from(kind: str) 
 
 def test_a_schedule_whose_runs_would_lack_a_parameter_is_refused() -> None:
     text = f"params: {{day: {{type: string}}}}\n{SCHEDULED}"
-    with pytest.raises(GpuflowError, match='argo starts "p" by itself, and the parameter "day" has no default'):
+    with pytest.raises(GpuflowError, match='argo starts "p" automatically, and the parameter "day" has no default'):
         compiled(text)
     assert compiled(text, kind="WorkflowTemplate")["kind"] == "WorkflowTemplate"
 

@@ -53,7 +53,7 @@ def test_an_accepted_loss_stands_in_the_artifact_and_only_failures_are_retried()
         ('for_each: {word: ["$(HOME)"]}', "holds $(HOME), which the kubelet would replace"),
         ('for_each: {word: ["$(mode)"]}, env: {mode: fast}', "holds $(mode), which the kubelet would replace"),
         ('working_dir: "/a/{{b}}"', "/a/{{b}} holds {{, which Argo would evaluate"),
-        ("working_dir: /a$$b", "holds $$, of which"),
+        ("working_dir: /a$$b", "holds $$, which the kubelet"),
         ('checkpoint: {path: "/c/{{b}}", store: "s3://m"}', "/c/{{b}} holds {{"),
         ('outputs: {o: {type: file, path: "/o/{{b}}", uri: "s3://m"}}', "/o/{{b}} holds {{"),
         ('outputs: {o: {type: file, uri: "s3://m/$$o"}}', "s3://m/$$o holds $$"),
@@ -80,10 +80,10 @@ def test_what_would_become_something_else_is_refused_even_when_losses_are_allowe
         ("claims: {the-scratch-space-of-the-run: {size: 1Gi, storage_class: fast}}\n", "longer than 26 characters"),
         (
             'claims: {x: {size: 1Gi, storage_class: fast}}\nexit: {deletepvc-x: {image: "i:1", command: [x]}}\n',
-            'the task of a claim is called "deletepvc-x" too',
+            'the task of a claim is also named "deletepvc-x"',
         ),
         ("params: {any: {type: json, default: 5}}\n", "neither a list nor a map"),
-        ('exit: {work-driver: {image: "i:1", command: [x]}}\n', 'KFP calls its own task "work-driver"'),
+        ('exit: {work-driver: {image: "i:1", command: [x]}}\n', 'KFP names its own task "work-driver"'),
     ],
 )
 def test_what_the_pipeline_says_is_refused_too(top: str, words: str) -> None:
@@ -143,7 +143,7 @@ steps:
 def test_a_service_account_is_carried_by_the_call_when_all_steps_share_it_and_refused_when_they_differ() -> None:
     assert 'service_account="trainer"' in compiled(ACCOUNTS % ", service_account: trainer")
     for other, shown in (("", "none, trainer"), (", service_account: other", "other, trainer")):
-        assert f"steps ask for several ({shown})" in refusal(ACCOUNTS % other)
+        assert f"the steps name several ({shown})" in refusal(ACCOUNTS % other)
         text = compiled(ACCOUNTS % other, lossy=True)
         assert "service_account=" not in text
         assert f"# LOST: kubeflow: a run has one service account, and the steps name several ({shown})" in text
