@@ -122,8 +122,8 @@ def test_a_compiled_file_that_is_no_longer_listed_is_said(gpuflow: Gpuflow, fold
     code, _, err = compile_to(gpuflow, folder, NIGHTLY)
     assert code == 0
     assert [line for line in err.splitlines() if "GF316" in line] == [
-        f"{folder}/finetune-eval.yaml: GF316 {folder}/finetune-eval.yaml was compiled by gpuflow, but not by this command: "
-        "kustomization.yaml does not list it"
+        f"{folder}/finetune-eval.yaml: GF316 {folder}/finetune-eval.yaml was compiled by gpuflow, "
+        "but not by this command: kustomization.yaml does not list it"
     ]
     assert yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"] == ["nightly.yaml"]
     (folder / "finetune-eval.yaml").unlink()
