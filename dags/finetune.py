@@ -1,6 +1,6 @@
 # Made by gpuflow 0.1.0 from docs/examples/finetune.yaml sha256:8a6402f0577ca84a for site nvidia.
 # Do not edit: change the source and compile again.
-# LOST: airflow does not carry cache (step "plan"): Airflow keeps no results of earlier runs
+# LOST: airflow does not support cache (step "plan"): Airflow keeps no results of earlier runs
 
 from datetime import timedelta
 

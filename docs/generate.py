@@ -150,7 +150,7 @@ def _gaps(target: Target) -> list[str]:
 
 
 def guides() -> dict[Path, str]:
-    """The guides with the table of what their engine does not carry."""
+    """The guides with the table of what their engine does not support."""
     found = {}
     for name in TARGETS:
         path = REFERENCE.parent / "guides" / f"{name}.md"

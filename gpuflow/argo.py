@@ -149,8 +149,8 @@ def _value(name: str, value: Any) -> Any:
     if not isinstance(value, str | int | float | bool | list | dict | None):
         raise fail(
             "GF301",
-            f'"{name}" is a {type(value).__name__}, which is no value',
-            hint="hand over text, a number, or a parameter: task.get_parameter(…)",
+            f'"{name}" is a {type(value).__name__}, which is not a value',
+            hint="pass text, a number, or a parameter: task.get_parameter(…)",
         )
     return value
 

@@ -1,7 +1,7 @@
 """Plain data as YAML, always the same bytes, and read the same way by YAML 1.1 and 1.2 readers.
 
 PyYAML's own emitters leave `y`, `1e3` and `0o7` bare, fold long lines, and change with what other libraries patch into
-them; artefacts that are committed and diffed need none of that. Block style, no anchors, no folding; text that spans
+them; artifacts that are committed and diffed need none of that. Block style, no anchors, no folding; text that spans
 lines becomes a literal block where that is exact, everything doubtful is double-quoted.
 """
 

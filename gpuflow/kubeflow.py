@@ -61,7 +61,7 @@ def configure(
 ) -> dsl.PipelineTask:
     """Give an existing task the step's resources, placement, volumes, environment, identity, retries and caching."""
     if not isinstance(task, dsl.PipelineTask):
-        raise fail("GF301", f"configure takes a task first, and then a step, not a {type(task).__name__}")
+        raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
     made = alone(step, _site(site), name or task.name)
     for field, why in _OF_THE_COMMAND.items():
         if getattr(step, field):

@@ -123,7 +123,7 @@ def _bound(step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
     findings = [
         Finding(
             "GF178",
-            f'the step uses "{name}", and no value is given for it',
+            f'the step uses "{name}", but no value is given for it',
             hint=f"{name} is an argument of task itself: rename it in the step" if name in OWN else f"pass {name}=…",
         )
         for name in sorted(names - set(values))
@@ -142,13 +142,13 @@ def _unfit(name: str, value: Any) -> Finding | None:
     """Why a value cannot be handed to a step."""
     if isinstance(value, str) and "{{" in value and ".xcom_pull(" in value:
         hint = "pass the task's value itself, and join texts in the step: {join: [s3://, {param: …}]}"
-        return Finding("GF178", f'"{name}" holds a template, which would reach the container as it is', hint=hint)
+        return Finding("GF178", f'"{name}" contains a template, which would reach the container unchanged', hint=hint)
     if hasattr(value, "output") and hasattr(value, "task_id"):
         return Finding("GF178", f'"{name}" is the task {value.task_id}, not its value', hint=f"pass {name}=….output")
     if _is_plain(value) or isinstance(value, Value | PurePath) or hasattr(value, "iter_references"):
         return None
     hint = "pass text, a number, a list or map of those, or the value of one task"
-    return Finding("GF178", f'"{name}" is a {type(value).__name__}, which has no one spelling as text', hint=hint)
+    return Finding("GF178", f'"{name}" is a {type(value).__name__}, which has no unique form as text', hint=hint)
 
 
 def _is_plain(value: Any) -> bool:
@@ -175,7 +175,7 @@ def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:
             _refuse_twins(node.name, sources)
         return fixed_items(node)
     if len(sources) > 1:
-        raise fail("GF163", "a step on its own maps over one list that is only known in the run, not over several")
+        raise fail("GF163", "a single step maps over one list known only at run time, not over several")
     ((key, ref),) = dynamic.items()
     name = dict(keywords_of(node.step))[ref]
     source = bound[name]

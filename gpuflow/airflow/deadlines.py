@@ -27,7 +27,7 @@ class deadline:
             return f"the run took longer than its deadline of {self.limit}"
         return (
             f"the sub-pipeline {self.group} took longer than its time limit of {self.limit}; "
-            "clear the whole group to start its time anew"
+            "clear the whole group to restart its time"
         )
 
     def __repr__(self) -> str:

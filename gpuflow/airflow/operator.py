@@ -40,23 +40,23 @@ class GpuPodOperator(StepPods):
     """Runs one step as a pod.
 
     :param template: the pod, as data; references in it are filled in when the task runs. Nothing in it is a template.
-    :param outputs: names and types of the values the step leaves in `/airflow/xcom/return.json`.
+    :param outputs: names and types of the values the step writes to `/airflow/xcom/return.json`.
     :param supervised: the command runs under gpuflow-run, so only its success marker makes exit code 0 a success.
     :param failures: how often a failed pod is followed by another Airflow try.
-    :param interruptions: how often an interrupted pod is made anew, within the same try.
+    :param interruptions: how often an interrupted pod is replaced, within the same try.
     :param interruption_delay: the wait before the first of them; it grows by `retry_exponential_backoff`.
     :param when: a condition; the task is skipped when it is false.
     :param only_after_failure: for exit steps: skipped when nothing before it failed.
     :param item: the fan-out item of a mapped task.
-    :param limits: how many pods of the run, or of a part of it, may be there at once: `[at_most(24)]`.
+    :param limits: how many pods of the run, or of a part of it, may exist at once: `[at_most(24)]`.
     :param deadlines: until when the sub-pipelines around it must be done, a list of `deadline(…)`.
-    :param queue_timeout: the longest each pod may wait for quota, queue or node; without it, for ever.
-    :param final_exit_codes: exit codes after which nothing is tried again.
-    :param retryable_exit_codes: when given, only these are tried again.
+    :param queue_timeout: the longest each pod may wait for quota, queue or node; default: no limit.
+    :param final_exit_codes: exit codes after which there is no retry.
+    :param retryable_exit_codes: if given, only these are retried.
     :param more_memory: `{"factor": 2, "max": "64Gi"}`: after running out of memory the next try gets more, never less.
     :param other_node: after a failure, the next try runs on another node.
     :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
-    :param sidecar_resources: what the container that hands over the outputs may use.
+    :param sidecar_resources: resources of the container that passes the outputs on.
     :param source: where the step is written, for the link in the UI.
     """
 
@@ -153,7 +153,7 @@ class GpuPodOperator(StepPods):
         if not left:
             return self._start(context, ledger)
         pod = max(left, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
-        self.log.info("going on with pod %s: %s", pod["metadata"]["name"], watching.describe(pod))
+        self.log.info("continuing with pod %s: %s", pod["metadata"]["name"], watching.describe(pod))
         if watching.has_ended(pod):
             return self._settle(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
@@ -192,7 +192,7 @@ class GpuPodOperator(StepPods):
                 self.log.info("pod %s: %s", name, refusal.words)
                 delay = 5.0 if refusal.then == AGAIN else 0.0
                 return self._wait(context, ledger, name, "room", manifest=manifest, not_before=time.time() + delay)
-            self.log.info("pod %s is there already: an earlier answer of the API server was lost", name)
+            self.log.info("pod %s already exists: an earlier answer from the API server was lost", name)
         except (OSError, HTTPError) as trouble:
             self.log.info("pod %s: the API server does not answer: %s", name, trouble)
             return self._wait(context, ledger, name, "room", manifest=manifest)
@@ -202,7 +202,7 @@ class GpuPodOperator(StepPods):
             ledger = ledger.plus(queued_for=1)  # the next pod goes on with this one's wait
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
-        self.log.info("made pod %s%s", name, ledger.spent(self.failures, self.interruptions))
+        self.log.info("created pod %s%s", name, ledger.spent(self.failures, self.interruptions))
         return self._wait(context, ledger, name, "end")
 
     def _settle(
@@ -219,14 +219,14 @@ class GpuPodOperator(StepPods):
             seen, final_exit_codes=self.final_exit_codes, retryable_exit_codes=self.retryable_exit_codes
         )
         name = ((pod or last or {}).get("metadata") or {}).get("name", "?")
-        outcome, because = verdict if verdict is not None else (evidence.INTERRUPTED, "it vanished before it ended")
+        outcome, because = verdict if verdict is not None else (evidence.INTERRUPTED, "it disappeared before it ended")
         values: dict[str, Any] | None = {}
         if outcome == evidence.SUCCEEDED and self.outputs:
             values = self._read_outputs(pod)
             if values is None:
-                outcome, because = evidence.INTERRUPTED, "it ended well, but was gone before its outputs could be read"
+                outcome, because = evidence.INTERRUPTED, "it succeeded, but was gone before its outputs could be read"
             elif missing := [name for name in self.outputs if name not in values]:
-                outcome, because = evidence.RETRYABLE, f"it ended well, but left no output {', '.join(missing)}"
+                outcome, because = evidence.RETRYABLE, f"it succeeded, but wrote no output {', '.join(missing)}"
         self.log.info("pod %s: %s: %s", name, outcome, because)
         if self._killed:
             raise AirflowException(f"the task was told to stop; pod {name} was {outcome}")
@@ -246,22 +246,22 @@ class GpuPodOperator(StepPods):
         self._clean_up(pod, ledger)
         sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
         if outcome == evidence.FINAL:
-            raise AirflowFailException(f"{sentence}; it is not tried again")
+            raise AirflowFailException(f"{sentence}; it is not retried")
         if ledger.failures > self.failures:
-            raise AirflowFailException(f"{sentence}; all {self.failures} retries are spent")
+            raise AirflowFailException(f"{sentence}; all {self.failures} retries are used up")
         if was_counted:
             return self._start(context, ledger)
-        raise AirflowException(f"{sentence}; failure {ledger.failures} of {self.failures} that are tried again")
+        raise AirflowException(f"{sentence}; failure {ledger.failures} of {self.failures} that are retried")
 
     def _again(self, context: Context, ledger: books.Ledger, because: str) -> Any:
         """After an interruption: another pod in the same try, while the budget lasts."""
         if ledger.interruptions > self.interruptions:
             raise AirflowFailException(
-                f"interrupted: {because}; all {self.interruptions} interruptions of the budget are spent"
+                f"interrupted: {because}; all {self.interruptions} interruptions of the budget are used up"
             )
         delay = self._delay(ledger.interruptions)
         self.log.info(
-            "interruption %d of %d: making another pod%s",
+            "interruption %d of %d: creating another pod%s",
             ledger.interruptions, self.interruptions, f" in {delay:.0f} s" if delay else "",
         )  # fmt: skip
         if not delay:

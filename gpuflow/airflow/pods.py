@@ -34,7 +34,7 @@ class Pod:
                 yield from reference.iter_references()
 
     def serialize(self) -> dict[str, Any]:
-        """What Airflow stores: enough to recognise the pod, and a digest so that any change makes a new DAG version.
+        """What Airflow stores: enough to recognize the pod, and a digest so that any change makes a new DAG version.
 
         Airflow cuts stored fields at 4,096 characters, so the whole pod would hide changes at its end.
         """

@@ -14,7 +14,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": NAME,
         "name": NAME,
-        "description": "GPU pipelines: described once, admitted as predicted, restarted by evidence.",
+        "description": "GPU pipelines: described once, checked before they start, restarted after interruptions.",
         "versions": [__version__],
         "integrations": [{"integration-name": NAME}],
         "operators": [

@@ -154,7 +154,7 @@ class output(Value):
             return [typed(one, self.kind) for one in found]
         if not found:
             if self.default is MISSING:
-                raise LookupError(f'task "{self.task_id}" left no output "{self.name}"')
+                raise LookupError(f'task "{self.task_id}" wrote no output "{self.name}"')
             return self.default
         return typed(found[0], self.kind)
 
@@ -276,7 +276,7 @@ class claim(Value):
 
 
 class join(Value):
-    """Texts and values glued together without anything between them."""
+    """Texts and values, concatenated."""
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts

@@ -37,7 +37,7 @@ def way_out(words: str) -> str:
     """What helps against a refusal for good."""
     if _FORBIDDEN in words:
         return "give the account that Airflow uses there a Role that may create, get, list, patch and delete pods"
-    return "gpuflow check tells this before the run; ask for less, or have the limit raised"
+    return "gpuflow check reports this before the run; ask for less, or get the limit raised"
 
 
 class Refusal(NamedTuple):
@@ -61,7 +61,7 @@ def read_refusal(status: int | None, body: str | bytes | None) -> Refusal:
     if status in TRANSIENT:
         return Refusal(AGAIN, words or f"HTTP {status or 'connection lost'}")
     code = next((code for text, code in _CODES if text in words), "GF503")
-    because = "Airflow may not make pods there" if _FORBIDDEN in words else "the API server refuses the pod"
+    because = "Airflow may not create pods there" if _FORBIDDEN in words else "the API server refuses the pod"
     return Refusal(NEVER, words, f"{because} (HTTP {status})", code)
 
 

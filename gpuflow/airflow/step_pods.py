@@ -116,7 +116,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         questions = [limit.question(context) for limit in self.limits]
         if not any(is_beyond(question, name, self._there(question)) for question in questions):
             return False
-        self.log.info("pod %s was one too many; it waits for its turn", name)
+        self.log.info("pod %s was over the limit; it waits for its turn", name)
         self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace(), grace_period_seconds=0))
         return True
 
@@ -135,7 +135,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             except Exception as trouble:
                 self.log.warning("the outputs of pod %s could not be read: %s", name, trouble)
                 time.sleep(wait)
-        raise AirflowException(f"pod {name} ended well, and its outputs are still in it: they cannot be read now")
+        raise AirflowException(f"pod {name} succeeded, but its outputs cannot be read now; they are still in the pod")
 
     def extract_xcom(self, pod: Any, **_: Any) -> dict[str, Any] | None:
         """The outputs as they are. The stock operator ends their container even when reading them broke off."""
@@ -172,7 +172,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         try:
             self.pod_manager.extract_xcom_kill(pod)
         except Exception as trouble:
-            self.log.info("the output container could not be told to end (%s); its pod gets a deadline", trouble)
+            self.log.info("the output container could not be stopped (%s); its pod gets a deadline", trouble)
             self.client.patch_namespaced_pod(name, namespace, {"spec": {"activeDeadlineSeconds": 1}})
 
     def _asked(self, question: Any) -> Any:

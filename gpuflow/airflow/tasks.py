@@ -97,8 +97,8 @@ def _refuse_twins(items: Sequence[Mapping[str, Any]]) -> None:
     twice = next((text for text, count in texts.items() if count > 1), None)
     if twice is not None:
         raise AirflowFailException(
-            f"the fan-out holds the item {twice} twice: both would share one memory (checkpoints, counts, outputs); "
-            "give every item a value of its own, such as a number beside it"
+            f"the fan-out contains the item {twice} twice: both would share checkpoints, counts and outputs; "
+            "give every item a unique value, for example by adding a number"
         )
 
 
@@ -125,7 +125,7 @@ class Mark(BaseOperator):  # type: ignore[misc]  # as above
 
 
 class Approve(ApprovalOperator):  # type: ignore[misc]  # as above
-    """Waits for a person to say go on. Refused, or not answered in time, is a failure, and nobody is asked again."""
+    """Waits for a person to approve. A rejection or a timeout is a failure, and Airflow does not ask again."""
 
     template_fields: Sequence[str] = ()
     response_timeout: timedelta | None
@@ -187,7 +187,7 @@ class _Claim(BaseOperator):  # type: ignore[misc]  # as above
 
 
 class MakeClaim(_Claim):
-    """Makes a volume claim for one run."""
+    """Creates a volume claim for one run."""
 
     def __init__(
         self, *, size: str, access: str = "ReadWriteOnce", storage_class: str | None = None, **kwargs: Any

@@ -14,7 +14,7 @@ STUCK_REASONS = (
     "CreateContainerConfigError",
     "CreateContainerError",
 )
-"""A container that waits for one of these may come right by itself, but not for ever."""
+"""A container that waits for one of these may come right by itself, but not forever."""
 HOPELESS_REASONS = ("InvalidImageName",)
 
 Body = Mapping[str, Any]
@@ -65,9 +65,9 @@ def describe(pod: Body) -> str:
     if KUEUE_GATE in gates(pod):
         return f"waiting in queue {(metadata.get('labels') or {}).get(QUEUE_LABEL, '?')}"
     if gates(pod):
-        return f"held back by {', '.join(gates(pod))}"
+        return f"held by {', '.join(gates(pod))}"
     if node is None:
-        return f"waiting for a node: {_unscheduled(status) or 'not looked at yet'}"
+        return f"waiting for a node: {_unscheduled(status) or 'not scheduled yet'}"
     state = container_state(pod)
     with_gpus = f" with {gpus(pod)}" if gpus(pod) else ""
     if "terminated" in state:

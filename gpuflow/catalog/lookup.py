@@ -105,9 +105,9 @@ def _close_models(name: str) -> tuple[str, ...]:
     import difflib
 
     wanted = _folded(name)
-    labelled = models_with_product(name.strip().replace(" ", "-"))
-    if labelled:
-        return tuple(owner.id for owner in labelled)
+    labeled = models_with_product(name.strip().replace(" ", "-"))
+    if labeled:
+        return tuple(owner.id for owner in labeled)
     spellings = {alias: (owner.id,) for alias, owner in _by_name().items()} | ambiguous()
     spellings |= {_folded(product): (owner.id,) for owner in models() for product in owner.products}
     # A word that is a name by itself (nvidia-h100, a100-sxm) says more than a similar spelling.

@@ -22,14 +22,14 @@ from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
 from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
-from gpuflow.checker.snapshot.unmodelled_kinds import PASSES, unmodelled_kinds
+from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Bound, Demand
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
-MODELLED = {
+MODELED = {
     "Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass", "StorageClass",
     "PersistentVolumeClaim", "PersistentVolume", "Node", "Pod",
     "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Workload", "WorkloadPriorityClass",
@@ -90,7 +90,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             outcome_of(finding for finding in broken_rules if finding.severity != "error"),
             outcome_of((*_assumed(policy), *assumptions(cluster, admissions))),
             outcome_of((*_wrong_snapshot(cluster, namespace, policy), *unknowns(cluster, namespace)), "unknown"),
-            outcome_of(_unmodelled(demand, cluster, namespace, admissions), "unknown"),
+            outcome_of(_unmodeled(demand, cluster, namespace, admissions), "unknown"),
         ]
     )
 
@@ -128,13 +128,13 @@ def _quotas(
     )
 
 
-def _unmodelled(
+def _unmodeled(
     demand: Demand, cluster: Cluster, namespace: str, admissions: Sequence[StepAdmission]
 ) -> Iterator[Finding]:
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
     if demand.driver is not None:
         pods.append({})  # its drivers
-    kinds = unmodelled_kinds(cluster, namespace, MODELLED, pods)
+    kinds = unmodeled_kinds(cluster, namespace, MODELED, pods)
     if kinds:
         yield Finding(
             "GF531",

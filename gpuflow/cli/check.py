@@ -33,7 +33,10 @@ FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"nev
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json", "sarif", "junit", "markdown", "github"))
     parser.add_argument(
-        "--cluster", required=True, metavar="DIR|FILE|live", help="manifests of the cluster, or the live one"
+        "--cluster",
+        required=True,
+        metavar="DIR|FILE|live",
+        help="manifests of the cluster, or live for the current cluster",
     )
     add_live(parser)
     add_engine(parser)
@@ -41,19 +44,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-lossy", action="store_true", help="check what compile --allow-lossy writes for the engine"
     )
     parser.add_argument(
-        "--runs", type=int, default=1, metavar="N", help="how many runs go on at the same time; 1 when not given"
+        "--runs", type=int, default=1, metavar="N", help="how many runs are active at the same time; default: 1"
     )
     parser.add_argument(
         "--fail-on",
         choices=tuple(FAILS),
         default="unknown",
-        help="which verdicts exit with 1; never and unknown when not given",
+        help="which verdicts exit with 1; default: never and unknown",
     )
 
     parser.add_argument(
         "--compare",
         metavar="FILE|REV",
-        help="say how the pipeline moves peak and verdict since another file or Git revision",
+        help="show how peak and verdict change compared with another file or Git revision",
     )
 
 

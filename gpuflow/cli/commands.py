@@ -12,20 +12,20 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, Entry] = {
     "init": Entry("Write a small working pipeline, a site and a CI snippet", "gpuflow.cli.init"),
-    "validate": Entry("Load and validate pipelines, nothing else", "gpuflow.cli.validate"),
+    "validate": Entry("Load and validate pipelines", "gpuflow.cli.validate"),
     "show": Entry("Show a pipeline as gpuflow understands it", "gpuflow.cli.show"),
-    "demand": Entry("Say what a pipeline asks of the cluster at its worst moment", "gpuflow.cli.demand"),
+    "demand": Entry("Show what a pipeline needs from the cluster at its peak", "gpuflow.cli.demand"),
     "check": Entry(
-        "Say whether the cluster will admit a pipeline: always, after queueing, or never", "gpuflow.cli.check"
+        "Check whether the cluster will admit a pipeline: always, after queueing, or never", "gpuflow.cli.check"
     ),
-    "snapshot": Entry("Write what the checker needs of a live cluster to files, read-only", "gpuflow.cli.snapshot"),
+    "snapshot": Entry("Save what the checker needs from a live cluster to files; read-only", "gpuflow.cli.snapshot"),
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
     "argo": Entry("Print the ConfigMap of GPU semaphores that pipelines need in Argo", "gpuflow.cli.argo"),
     "airflow": Entry("Print the GPU pools that pipelines need in Airflow", "gpuflow.cli.airflow"),
     "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
-    "site": Entry("Show how a cluster spells things", "gpuflow.cli.site"),
+    "site": Entry("Show a site: what a cluster calls its GPUs, queues and labels", "gpuflow.cli.site"),
     "schema": Entry("Print the JSON Schema of a document, for editors", "gpuflow.cli.schema"),
     "explain": Entry("Explain an error or finding code", "gpuflow.cli.explain"),
-    "demo": Entry("Tell the whole story on an embedded example", "gpuflow.cli.demo"),
+    "demo": Entry("Compile and check a built-in example", "gpuflow.cli.demo"),
     "completion": Entry("Print a completion script for bash, zsh or fish", "gpuflow.cli.completion"),
 }

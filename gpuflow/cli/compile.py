@@ -25,14 +25,12 @@ gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json"))
     parser.add_argument("--target", required=True, choices=tuple(TARGETS), help="the engine")
-    parser.add_argument(
-        "-o", "--output", metavar="FILE|DIR", help="where to write; standard output when - or not given"
-    )
+    parser.add_argument("-o", "--output", metavar="FILE|DIR", help="where to write; default: standard output (-)")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 with a diff when the file at -o is stale"
     )
     parser.add_argument(
-        "--allow-lossy", action="store_true", help="compile without what the engine cannot say, and name it"
+        "--allow-lossy", action="store_true", help="compile without what the engine cannot express, and list it"
     )
     add_target_options(parser)
     add_fit(parser)
@@ -46,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     pipelines = read_pipelines(args)
     destination = Destination(args.output, len(pipelines), [*args.files, args.site])
     if destination.output is None and len(pipelines) > 1 and target.separator is None and args.format == "text":
-        text = f"{len(pipelines)} {target.facts.title} pipelines cannot stand in one document"
+        text = f"{len(pipelines)} {target.facts.title} pipelines do not fit into one document"
         raise fail("GF903", text, where=COMMAND, hint="name a folder: -o compiled/")
     namespace = args.namespace or site.namespace
     requests = [
@@ -131,6 +129,6 @@ def _document(
 
 def _refuse_misuse(args: argparse.Namespace) -> None:
     if args.output == "":
-        raise fail("GF903", "-o is given without a place", where=COMMAND, hint="name a file or a folder")
+        raise fail("GF903", "-o needs a path", where=COMMAND, hint="name a file or a folder")
     if args.check and args.output in (None, "-"):
         raise fail("GF903", "--check compares with a file, so it needs -o", where=COMMAND)

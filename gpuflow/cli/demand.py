@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
 def text(demand: Demand) -> str:
     """The demand for a person: the worst moment, then the steps."""
     on = "" if demand.engine == "none" else f" on {demand.engine}"
-    lines = [f"{paint(demand.name, 'bold')}{on}, at its worst moment", ""]
+    lines = [f"{paint(demand.name, 'bold')}{on}, at its peak", ""]
     rows = [
         (key, _amount(bound), _amount(demand.overhead.get(key)), _moment(bound))
         for key, bound in sorted(demand.peak.items())

@@ -23,12 +23,12 @@ from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.frame import Request, compile_with
 
 EXAMPLE = """gpuflow demo
-gpuflow demo -o demo/     # also writes the pipeline, the cluster and the three artefacts there"""
+gpuflow demo -o demo/     # also writes the pipeline, the cluster and the three compiled files"""
 DATA = Path(str(resources.files("gpuflow"))) / "demo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", metavar="DIR", help="write the example and what is compiled from it here")
+    parser.add_argument("-o", "--output", metavar="DIR", help="write the example and its compiled files to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
     copied = Cluster("the same with gpu-limits", (*team.objects, *read_cluster(str(DATA / "limit-range")).objects))
     _tell("team-a: GPU quota 10, 4 in use", pipeline, site, team)
     _tell("the same, training on 7 GPUs", wider, site, team)
-    _tell(
-        "the same cluster with the LimitRange that people copy (GPU min 1, max 2 per container)", pipeline, site, copied
-    )
+    _tell("the same cluster with a common LimitRange (GPU min 1, max 2 per container)", pipeline, site, copied)
     return 0
 
 

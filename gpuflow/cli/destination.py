@@ -1,4 +1,4 @@
-"""Where compiled files go: standard output, one file, or a folder. Nothing that was read is written over."""
+"""Where compiled files go: standard output, one file, or a folder. Compiling never overwrites its input."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Destination:
             (file for file in self._read if path.exists() and Path(file).exists() and path.samefile(file)), None
         )
         if over is not None:
-            itself = "the pipeline itself" if over == source else "read by this command"
-            text = f"-o {path} is {itself}, which would be written over"
+            itself = "the pipeline itself" if over == source else "a file that this command reads"
+            text = f"-o {path} would overwrite {itself}"
             raise fail("GF903", text, where=Where(source), hint="name another file, or a folder")
         if path in self.files:
             text = f'two pipelines would be written to {path}; the second is "{pipeline.name}"'

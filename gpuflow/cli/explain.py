@@ -15,7 +15,7 @@ gpuflow explain          # the whole table"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("code", nargs="?", help="a code such as GF172; the whole table when not given")
+    parser.add_argument("code", nargs="?", help="a code such as GF172; default: the whole table")
     parser.add_argument("--format", choices=("text", "json"), default="text")
 
 
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     if code is None:
         raise fail(
             "GF905",
-            f'"{args.code}" is not a code of gpuflow',
+            f'"{args.code}" is not a gpuflow code',
             where=Where("gpuflow explain"),
             hint=did_you_mean(args.code.upper(), CODES) or "gpuflow explain lists them",
         )

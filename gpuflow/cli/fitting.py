@@ -18,7 +18,7 @@ def add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fit",
         metavar="CLUSTER",
-        help=f"{', '.join(_caps())}: cap the parallelism of the run so that it always fits the namespace's quotas "
+        help=f"{', '.join(_caps())}: limit the parallelism of the run so that it always fits the namespace's quotas "
         "(DIR|FILE|live)",
     )
 
@@ -37,9 +37,9 @@ def fitted(
     if not target.facts.caps_pods:
         raise fail(
             "GF903",
-            f"--fit is for --target {' and '.join(_caps())}: {args.target} has no cap on all the pods of a run",
+            f"--fit is for --target {' and '.join(_caps())}: {args.target} cannot limit all pods of a run",
             where=Where("gpuflow compile"),
-            hint="gpuflow check says which parallel is safe; set it where it counts",
+            hint="gpuflow check prints a safe value for parallel; set it on the fan-outs",
         )
     # Imported here, because compiling without --fit needs nothing of the checker.
     from gpuflow.checker.snapshot.prepared import PreparedCluster

@@ -28,12 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="models, filtered")
     listing.add_argument("text", nargs="?", help="part of an id, name, alias or product label")
     listing.add_argument("--memory", metavar="QUANTITY", help="at least this much usable memory, for example 40Gi")
-    listing.add_argument("--mig", action="store_const", const=True, help="only models that can be cut")
+    listing.add_argument("--mig", action="store_const", const=True, help="only models that support MIG")
     listing.add_argument("--family", help="ampere, hopper, blackwell …")
-    show = actions.add_parser("show", help="one model with its MIG profiles; a profile shows which models have it")
+    show = actions.add_parser("show", help="one model with its MIG profiles; for a profile, the models that have it")
     show.add_argument("name")
     for name, what in (
-        ("mig", "is this mix of slices legal on one GPU?"),
+        ("mig", "check whether one GPU can hold this mix of slices"),
         ("pack", "the fewest GPUs for these slices"),
     ):
         slices = actions.add_parser(name, help=what)
@@ -41,9 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         slices.add_argument("slices", nargs="+", metavar="SLICE", help="1g.10gb, or 2x1g.10gb")
     fit = actions.add_parser("fit", help="smallest slices and GPUs with this much memory")
     fit.add_argument("memory", metavar="QUANTITY")
-    fit.add_argument("--gpu", dest="of", metavar="MODEL", help="only of this model")
+    fit.add_argument("--gpu", dest="of", metavar="MODEL", help="only this model")
     fit.add_argument(
-        "--all", action="store_true", dest="every", help="all that fit, not only the smallest of each model"
+        "--all", action="store_true", dest="every", help="everything that fits, not only the smallest of each model"
     )
     instances = actions.add_parser("instances", help="cloud machines with GPUs")
     instances.add_argument("text", nargs="?", help="part of an instance type")
@@ -91,7 +91,7 @@ def _show(args: argparse.Namespace) -> Result:
     if args.name[:1].isdigit() and "g." in args.name:
         owners = catalog.models_with_profile(args.name)
         if not owners:
-            hint = "gpuflow gpus list --mig shows the models that can be cut"
+            hint = "gpuflow gpus list --mig shows the models that support MIG"
             raise fail("GF202", f"no model has a MIG profile {args.name}", where=Where("gpuflow gpus"), hint=hint)
         return [model.id for model in owners], drawing.draw_owners(args.name), 0
     model = catalog.model(args.name)

@@ -22,10 +22,8 @@ FILES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder", nargs="?", default=".", metavar="DIR", help="where to write; this folder when not given"
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite files that are there")
+    parser.add_argument("folder", nargs="?", default=".", metavar="DIR", help="where to write; default: this folder")
+    parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     if present and not args.force:
         raise fail(
             "GF907",
-            f"{', '.join(present)} already there",
+            f"{', '.join(present)} already exist",
             where=Where(str(root)),
             hint="choose another folder, or --force",
         )

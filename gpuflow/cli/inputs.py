@@ -27,18 +27,18 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, fil
         "--site",
         default="nvidia",
         metavar="FILE|PRESET",
-        help=f"site document or preset ({', '.join(presets())}); nvidia when not given",
+        help=f"site document or preset ({', '.join(presets())}); default: nvidia",
     )
     add_namespace(parser)
     parser.add_argument(
         "--param", action="append", default=[], metavar="K=V", help="value of a parameter; may be repeated"
     )
-    parser.add_argument("--format", choices=formats, default=formats[0], help=f"{formats[0]} when not given")
+    parser.add_argument("--format", choices=formats, default=formats[0], help=f"default: {formats[0]}")
 
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
     """--namespace."""
-    parser.add_argument("--namespace", metavar="NS", type=_namespace, help="namespace; the site's when not given")
+    parser.add_argument("--namespace", metavar="NS", type=_namespace, help="namespace; default: the site's")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=(NO_ENGINE, *engine_names()),
         default=NO_ENGINE,
-        help="whose containers and pods are added; none when not given",
+        help="also count this engine's own containers and pods; default: none",
     )
 
 

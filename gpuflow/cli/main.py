@@ -96,10 +96,10 @@ def main(argv: list[str] | None = None) -> int:
 
         if isinstance(fault, OSError) and fault.errno in _STREAM_FAILURES:
             _drop_output()
-            hint = "make room, or write elsewhere"
+            hint = "free some space, or write elsewhere"
             show_findings([Finding("GF906", f"the output cannot be written: {fault.strerror}", Where("gpuflow"), hint)])
             return 3
-        hint = "this is a fault of gpuflow, not yours; GPUFLOW_TRACEBACK=1 shows where, please report it"
+        hint = "this is a bug in gpuflow; run with GPUFLOW_TRACEBACK=1 and report what it prints"
         show_findings([Finding("GF999", f"{type(fault).__name__}: {fault}", Where("gpuflow"), hint)])
         return 3
 

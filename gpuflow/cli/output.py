@@ -61,7 +61,7 @@ def _cannot(path: Path, refusal: OSError) -> EnvironmentFailure:
         file = next((folder for folder in path.parents if folder.is_file()), path.parent)
         reason = f"{file} is a file, not a folder"
     return EnvironmentFailure(
-        Finding("GF906", f"{path} cannot be written: {reason}", Where(str(path)), "name another place")
+        Finding("GF906", f"{path} cannot be written: {reason}", Where(str(path)), "choose another path")
     )
 
 
@@ -90,7 +90,7 @@ def repository_of(path: Path) -> Path | None:
 
 
 def shown_source(source: str | None, output: Path | None) -> str:
-    """How an artefact names its source: relative to the output's repository, or by its bare name."""
+    """How an artifact names its source: relative to the output's repository, or by its bare name."""
     if source is None:
         return "<memory>"
     root = repository_of(output) if output is not None else None

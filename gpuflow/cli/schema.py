@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("pipeline", "site"),
         default="pipeline",
-        help="which document; pipeline when not given",
+        help="which document; default: pipeline",
     )
 
 

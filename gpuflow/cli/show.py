@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    read_site(args)  # nothing of it is shown, but a misspelt one is not passed over
+    read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
     pipeline = with_params(load(args.file), args.param)
     if args.format == "json":
         show_json(to_document(pipeline))

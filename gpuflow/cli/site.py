@@ -19,13 +19,11 @@ gpuflow site runtime site.yaml | kubectl apply -f -"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime")
-    show = actions.add_parser("show", help="print a site with everything it extends filled in")
+    show = actions.add_parser("show", help="print a site with everything it extends")
     show.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     show.add_argument("--format", choices=("yaml", "json"), default="yaml")
     actions.add_parser("presets", help="list the sites that come with gpuflow")
-    runtime = actions.add_parser(
-        "runtime", help="print the ConfigMap that adds the supervisor to images that others built"
-    )
+    runtime = actions.add_parser("runtime", help="print the ConfigMap that adds the supervisor to any image")
     runtime.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     add_namespace(runtime)
 

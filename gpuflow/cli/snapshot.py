@@ -32,24 +32,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_namespace(parser)
     parser.add_argument("--site", default="nvidia", metavar="FILE|PRESET", help="site that names the namespace")
     add_live(parser)
+    parser.add_argument("--rbac", action="store_true", help="only print the permissions that a snapshot needs")
     parser.add_argument(
-        "--rbac", action="store_true", help="print the permissions that are needed, and do nothing else"
-    )
-    parser.add_argument(
-        "--service-account", metavar="NAME", help="with --rbac: also the account and its bindings, ready to apply"
+        "--service-account",
+        metavar="NAME",
+        help="with --rbac: also print the service account and its bindings, ready to apply",
     )
 
 
 def add_live(parser: argparse.ArgumentParser) -> None:
     """How to reach a live cluster."""
-    parser.add_argument("--context", help="context of the kubeconfig; the current one when not given")
-    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; $KUBECONFIG or ~/.kube/config when not given")
+    parser.add_argument("--context", help="context of the kubeconfig; default: the current one")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="kubeconfig; default: $KUBECONFIG or ~/.kube/config")
     parser.add_argument(
         "--timeout",
         type=float,
         default=TIMEOUT,
         metavar="S",
-        help=f"seconds to wait for each answer of the cluster; {TIMEOUT} when not given",
+        help=f"seconds to wait for each answer from the cluster; default: {TIMEOUT}",
     )
 
 
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _unread(cluster: Cluster) -> list[Finding]:
-    hint = "a check against this snapshot says unknown; gpuflow snapshot --rbac prints the permissions that are needed"
+    hint = "a check against this snapshot reports unknown; gpuflow snapshot --rbac prints the permissions it needs"
     return [
         Finding("GF413", f"{', '.join(kinds)} cannot be listed: {reason}", Where("live"), hint, severity="warning")
         for reason, kinds in cluster.closed().items()

@@ -1,6 +1,6 @@
 """Fields of a manifest that its kind does not have.
 
-kubectl refuses them and the API server drops them, so an amount under a misspelt key is an amount that nobody
+kubectl refuses them and the API server drops them, so an amount under a misspelled key is an amount that nobody
 enforces. Listed are the fields of the kinds whose every word decides; other kinds are not looked at.
 """
 

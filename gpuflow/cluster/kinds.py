@@ -15,7 +15,7 @@ from gpuflow.errors import did_you_mean
 KUEUE: Final = "kueue.x-k8s.io"
 KUEUE_CONFIG: Final = "config.kueue.x-k8s.io"
 
-MODELLED: Final[dict[str, str]] = {
+MODELED: Final[dict[str, str]] = {
     "": "Namespace Node PersistentVolume PersistentVolumeClaim Pod ResourceQuota LimitRange",
     "scheduling.k8s.io": "PriorityClass",
     "node.k8s.io": "RuntimeClass",
@@ -84,20 +84,20 @@ VERSIONS: Final[dict[str, tuple[str, ...]]] = {
     KUEUE: ("v1beta2", "v1beta1", "v1alpha1"),
     KUEUE_CONFIG: ("v1beta2", "v1beta1"),
 }
-"""The versions in which modelled kinds are understood, the newest first."""
+"""The versions in which modeled kinds are understood, the newest first."""
 
 ALPHA: Final = ("Cohort", "Topology")
 """The kinds of Kueue that are read the same in v1alpha1."""
 
-NATIVE: Final = frozenset((kind, group) for group, kinds in MODELLED.items() for kind in kinds.split())
+NATIVE: Final = frozenset((kind, group) for group, kinds in MODELED.items() for kind in kinds.split())
 HARMLESS: Final = frozenset((kind, group) for group, kinds in HARMLESS_BY_GROUP.items() for kind in kinds.split())
 HOME: Final[dict[str, str]] = dict(sorted(HARMLESS) + sorted(NATIVE))
 """The group that is meant when only the kind is given."""
 
 NAMESPACED: Final = ("LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod", "ResourceQuota", "Workload")
-"""Modelled kinds whose objects live in a namespace."""
+"""Modeled kinds whose objects live in a namespace."""
 
-CLOSED: Final = (*MODELLED, "apps", "batch")
+CLOSED: Final = (*MODELED, "apps", "batch")
 """Groups in which a kind that is not known, yet spelled like one that is, is a slip of the pen."""
 
 NEWCOMERS: Final = {("Workload", "scheduling.k8s.io")}
@@ -127,7 +127,7 @@ def title(kind: str, api_version: str) -> str:
 
 
 def slip(kind: str, api_version: str) -> Slip | None:
-    """A kind that its API group does not have, as far as that can be known: misspelt, or in the wrong group."""
+    """A kind that its API group does not have, as far as that can be known: misspelled, or in the wrong group."""
     group = api_version.rpartition("/")[0]
     if group not in CLOSED or (kind, group) in NATIVE | HARMLESS | NEWCOMERS:
         return None

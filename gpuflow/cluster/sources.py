@@ -58,7 +58,7 @@ SOURCES = (
     Source("Topology", KUEUE, _ALPHA, "topologies"),
     Source("Workload", KUEUE, _BETA, "workloads"),
     Source("WorkloadPriorityClass", KUEUE, _BETA, "workloadpriorityclasses"),
-    # Not modelled, and looked for so that they are not passed over in silence.
+    # Not modeled, and looked for so that they are not passed over in silence.
     Source("MutatingAdmissionPolicy", _ADMISSION, ("v1", "v1beta1"), "mutatingadmissionpolicies"),
     Source("MutatingWebhookConfiguration", _ADMISSION, ("v1",), "mutatingwebhookconfigurations"),
     Source("ValidatingAdmissionPolicy", _ADMISSION, ("v1",), "validatingadmissionpolicies"),

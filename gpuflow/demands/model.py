@@ -201,7 +201,7 @@ class Demand:
     """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""
     later: tuple[LaterAttempts, ...] = ()
     refusals: tuple[Finding, ...] = ()
-    """What the engine does not carry of it. An error: it never runs there as it is written; else it was accepted."""
+    """What the engine does not support of it. An error: it never runs there as it is written; else it was accepted."""
     engine_settings: Mapping[str, str] = field(default_factory=dict)
     """Of the engine's own containers, where it is written what they use: `engines.argo.init.init`."""
     places: Callable[[str], Where] | None = field(default=None, compare=False)

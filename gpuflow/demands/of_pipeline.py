@@ -167,7 +167,7 @@ def _later(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAttempts]:
 
 
 def _refusals(plan: Plan, engine: str) -> Iterator[Finding]:
-    """What the engine does not carry of the pipeline."""
+    """What the engine does not support of the pipeline."""
     if engine != NO_ENGINE:
         yield from load_engine(engine).refusals(plan)
 

@@ -86,7 +86,7 @@ def _wish(offer: Offer) -> Gpu | Mig:
 
 
 def _models(labels: Mapping[str, str], site: Site) -> tuple[Model, ...]:
-    """The models that the site itself recognises the node by."""
+    """The models that the site itself recognizes the node by."""
     return tuple(
         find_model(name)
         for name, nodes in site.gpu.models.items()

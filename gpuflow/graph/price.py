@@ -1,7 +1,7 @@
 """What a tree can have alive when every pod costs a price: the Lagrangian view of parallelism caps.
 
 The heaviest antichain under a cap on pods is strongly NP-hard to find. Priced it is easy: `Part.at(price)`
-maximises weight less price times pods, and for every price that value plus price times cap bounds the capped
+maximizes weight less price times pods, and for every price that value plus price times cap bounds the capped
 maximum from above. The best price nearly always meets an antichain that really fits; where it does not, and the
 module is small, `knapsack` decides.
 """

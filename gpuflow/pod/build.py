@@ -116,7 +116,7 @@ def _main(
     for key in device_resources.keys() & extended.keys():
         raise fail(
             "GF165",
-            f"the site spells the step's GPUs as {key}, and kubernetes.resources asks for {key} again",
+            f"the site maps the step's GPUs to {key}, and kubernetes.resources requests {key} again",
             hint=f"drop {key} from kubernetes.resources",
         )
     asked = resources(amounts, device_resources, extended)

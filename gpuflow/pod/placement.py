@@ -78,7 +78,7 @@ def _has(model: Model, need: Quantity) -> bool:
 
 
 def _offered(site: Site) -> list[Model]:
-    """The models this site may have: the listed ones, else every model whose nodes can be recognised."""
+    """The models this site may have: the listed ones, else every model whose nodes can be recognized."""
     if site.gpu.only_listed:
         return [find_model(name) for name in site.gpu.models]
     listed = {find_model(name).id for name in site.gpu.models}
@@ -94,8 +94,8 @@ def _nodes(model: Model, site: Site, profile: str | None = None, *, missing_ok: 
             if not is_label_value(profile):
                 raise fail(
                     "GF222",
-                    f"{site.mig.profile_label}={profile} is not a label a node can have",
-                    hint="use a profile without +, or a site that finds slices in another way",
+                    f"{site.mig.profile_label}={profile} is not a valid node label",
+                    hint="use a profile without +, or a site that does not find slices by this label",
                 )
             term[site.mig.profile_label] = (profile,)
         return term
@@ -149,8 +149,8 @@ def _shared(step: Step, site: Site) -> Devices:
     if share.count > site.sharing.most:
         raise fail(
             "GF226",
-            f"{share.count} shares are asked for, and this site gives one container at most {site.sharing.most}",
-            hint="two shares may be the same card: ask for whole GPUs instead",
+            f"{share.count} shares are requested, and this site allows at most {site.sharing.most}",
+            hint="two shares may be on the same card: ask for whole GPUs instead",
         )
     labels: Term = {key: (value,) for key, value in site.sharing.labels.get(share.by, {}).items()}
     if share.model is None:

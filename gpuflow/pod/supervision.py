@@ -2,7 +2,7 @@
 
 A step is supervised when it has a checkpoint or outputs, or an interruption budget and a place to count it in: then
 somebody inside the container must restore, save, count and hand over. Every option is written out, so that the
-artefact can be read.
+artifact can be read.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Volumes:
 
 
 def volume_name(wish: str) -> str:
-    """A DNS label that stays recognisable: `scratch-/dev/shm` becomes `scratch-dev-shm`."""
+    """A DNS label that stays recognizable: `scratch-/dev/shm` becomes `scratch-dev-shm`."""
     plain = re.sub(r"[^a-z0-9]+", "-", wish.lower()).strip("-") or "volume"
     if len(plain) <= 63:
         return plain

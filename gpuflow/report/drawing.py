@@ -76,7 +76,7 @@ def terminal(pipeline: Pipeline, paint: Paint) -> str:
             f"starts at {pipeline.schedule.cron} {pipeline.schedule.timezone}, overlap: {pipeline.schedule.concurrency}"
         )
     if pipeline.on_data:
-        lines.append(f"starts by new data in {', '.join(pipeline.on_data)}")
+        lines.append(f"starts on new data in {', '.join(pipeline.on_data)}")
     for key, param in pipeline.params.items():
         value = "required" if param.required else f"= {json.dumps(param.default, ensure_ascii=False)}"
         lines.append(f"param {key}: {param.type} {value}")

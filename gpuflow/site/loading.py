@@ -54,7 +54,7 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     if base not in presets() and not path.exists():
         raise fail(
             "GF212",
-            f'"{base}" is neither a preset nor a file beside this one',
+            f'"{base}" is neither a preset nor a file next to this one',
             where=where,
             hint=did_you_mean(base, presets()),
         )

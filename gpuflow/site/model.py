@@ -17,12 +17,12 @@ Labels = dict[LabelKey, tuple[LabelValue, ...]]
 
 
 class ModelNodes(Model):
-    """The nodes that carry one GPU model."""
+    """The nodes that have one GPU model."""
 
     labels: Labels = {}
     """Labels such nodes have; several values of one label mean any of them."""
     count: Count | None = None
-    """GPUs on one such node, when the site wants it known."""
+    """Number of GPUs on one such node; optional."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -38,59 +38,59 @@ class GpuSpelling(Model):
     resource: LabelKey = "nvidia.com/gpu"
     """The resource a pod asks for."""
     product_label: LabelKey | None = None
-    """The label GPU Feature Discovery writes; models that are not listed below are found by it."""
+    """The label that GPU Feature Discovery writes; it identifies models that are not listed below."""
     models: dict[Str, ModelNodes] = {}
-    """How the nodes of each model are labelled. With `only_listed`, also: which models there are."""
+    """The node labels of each model. With `only_listed`, this is also the list of models."""
     only_listed: Bool = False
-    """This cluster has the listed models and no others; asking for another is an error."""
+    """This cluster has only the listed models; asking for another is an error."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints of GPU nodes that every GPU step accepts."""
+    """Taints of GPU nodes that every GPU step tolerates."""
 
 
 class MigSpelling(Model):
     """MIG slices."""
 
     strategy: Literal["none", "single", "mixed"] = "none"
-    """The device plugin's strategy: mixed has a resource per profile, single one profile per node."""
+    """The device plugin's strategy: mixed has one resource per profile, single has one profile per node."""
     resource: Str = "nvidia.com/mig-{profile}"
-    """The resource of a slice under mixed; {profile} is replaced, with + written as a dot."""
+    """The resource name of a slice under mixed; {profile} is replaced, with + written as a dot."""
     profile_label: LabelKey | None = None
-    """A label that names the profile of a node (GKE); without one, single finds nodes by the product label."""
+    """A label that names the profile of a node (GKE). Without it, single finds nodes by the product label."""
 
 
 class SharingSpelling(Model):
-    """GPUs that several pods use at once."""
+    """GPUs that several pods share."""
 
     offered: tuple[Literal["time-slicing", "mps"], ...] = ()
     """What this cluster offers."""
     resource: LabelKey = "nvidia.com/gpu"
-    """The resource of a share; nvidia.com/gpu.shared where the device plugin renames."""
+    """The resource name of a share; nvidia.com/gpu.shared if the device plugin renames it."""
     labels: dict[Literal["time-slicing", "mps"], dict[LabelKey, LabelValue]] = {}
-    """Labels of the nodes that share in each way."""
+    """Node labels for each way of sharing."""
     most: Count = 1
     """How many shares one container may ask for."""
 
 
 class SpotSpelling(Model):
-    """Machines that can be taken away."""
+    """Spot nodes, which can be reclaimed."""
 
     labels: dict[LabelKey, LabelValue] = {}
-    """What a spot node is labelled with; empty: there are none."""
+    """Labels of spot nodes; empty means there are none."""
     tolerations: tuple[Toleration, ...] = ()
     """Taints of spot nodes."""
     notice: DurationField | None = None
-    """How long a pod has between the warning and the end."""
+    """Time between the warning and the end of a pod."""
     mean_time_between: DurationField | None = None
-    """How long a spot node lives on average."""
+    """Average lifetime of a spot node."""
 
 
 class TopologySpelling(Model):
-    """Which labels say where a node stands."""
+    """Labels that give a node's location."""
 
     node: LabelKey = "kubernetes.io/hostname"
     """One machine."""
     zone: LabelKey = "topology.kubernetes.io/zone"
-    """One data centre."""
+    """One data center."""
     rack: LabelKey | None = None
     """One rack."""
     block: LabelKey | None = None
@@ -98,7 +98,7 @@ class TopologySpelling(Model):
 
 
 class Identity(Model):
-    """Who containers run as unless a step says otherwise."""
+    """The default user and group of containers."""
 
     user: Natural = 1000
     """User id."""
@@ -117,12 +117,12 @@ class Identity(Model):
 
 
 class Images(Model):
-    """Where images come from."""
+    """Registries and pull secrets of images."""
 
     rewrites: dict[Str, Str] = {}
     """Image prefixes to replace, longest first: {docker.io/: mirror.example.com/}."""
     pull_secrets: tuple[ObjectName, ...] = ()
-    """Secrets every pod gets for pulling."""
+    """Image pull secrets of every pod."""
 
 
 class Runtime(Model):
@@ -141,21 +141,21 @@ class Runtime(Model):
 
 
 class Injected(Model):
-    """A container, or a pod, that an engine adds, with what it asks for."""
+    """A container or a pod that an engine adds, with its resources."""
 
     requests: dict[Str, QuantityField] = {}
     """Its requests."""
     limits: dict[Str, QuantityField] = {}
     """Its limits."""
     restricted: Bool = False
-    """Whether it has the security context that the restricted Pod Security Standard asks for."""
+    """Whether it has the security context that the restricted Pod Security Standard requires."""
 
 
 class Engine(Model):
     """One engine on this cluster."""
 
     version: Str | None = None
-    """The version that runs there, for example 4.0."""
+    """The installed version, for example 4.0."""
     service_account: ObjectName | None = None
     """The ServiceAccount its step pods need."""
     init: dict[Str, Injected] = {}
@@ -165,7 +165,7 @@ class Engine(Model):
     output_containers: dict[Str, Injected] = {}
     """Containers it adds to the pod of a step with outputs."""
     driver: Injected | None = None
-    """A pod it runs before every step's own."""
+    """A pod that it runs before every step's own pod."""
 
 
 def _known_engine(name: str) -> str:
@@ -183,7 +183,7 @@ EngineName = Annotated[Str, AfterValidator(_known_engine)]
 
 
 class Site(Model):
-    """How one cluster spells things."""
+    """What one cluster calls its GPUs, nodes and queues."""
 
     apiVersion: Literal["gpuflow/v1"] = "gpuflow/v1"
     """The format's version."""
@@ -202,19 +202,19 @@ class Site(Model):
     sharing: SharingSpelling = SharingSpelling()
     """Shared GPUs."""
     spot: SpotSpelling = SpotSpelling()
-    """Machines that can be taken away."""
+    """Spot nodes, which can be reclaimed."""
     topology: TopologySpelling = TopologySpelling()
-    """Where nodes stand."""
+    """Labels that give a node's location."""
     queue: LabelValue | None = None
-    """The queue of steps that name none."""
+    """The queue for steps that name none."""
     identity: Identity = Identity()
-    """Who containers run as."""
+    """The default user and group of containers."""
     images: Images = Images()
-    """Where images come from."""
+    """Registries and pull secrets of images."""
     runtime: Runtime = Runtime()
     """How the supervisor reaches a container."""
     engines: dict[EngineName, Engine] = Field({}, json_schema_extra=_engine_keys)
-    """What runs the pipelines, by its name, and what it adds to pods."""
+    """The engines that run pipelines, by name, and what each adds to pods."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod."""
 

@@ -14,7 +14,7 @@ def site_schema() -> dict[str, Any]:
     schema = schema_of(Site, "gpuflow Site")
     extends = {
         "type": "string",
-        "description": f"What this site builds on: a preset ({', '.join(presets())}) or a file beside this one.",
+        "description": f"What this site extends: a preset ({', '.join(presets())}) or a file next to this one.",
         "examples": list(presets()),
     }
     properties = schema["properties"]

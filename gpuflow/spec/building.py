@@ -63,7 +63,7 @@ class Draft:
 
     def _open(self, what: str, where: Where) -> None:
         if not self.inside:
-            raise fail("GF191", f"{what}() is for use inside a `with Pipeline(…) as p:` block", where=where)
+            raise fail("GF191", f"{what}() is only for use inside a `with Pipeline(…) as p:` block", where=where)
 
     def param(self, name: str, kind: Any, fields: dict[str, Any]) -> ParamRef:
         where = caller()
@@ -91,7 +91,7 @@ class Draft:
             first = self.places[section, name]
             raise fail(
                 "GF109",
-                f'"{name}" stands twice in {section}, first on line {first.line}',
+                f'"{name}" is used twice in {section}, first on line {first.line}',
                 where=where,
                 hint="choose another name",
             )

@@ -32,7 +32,7 @@ class SecretKey(Model):
     key: Str
     """Its key."""
     optional: Bool = False
-    """Start even when it is missing."""
+    """Start even if it is missing."""
 
 
 class ConfigMapKey(Model):
@@ -43,7 +43,7 @@ class ConfigMapKey(Model):
     key: Str
     """Its key."""
     optional: Bool = False
-    """Start even when it is missing."""
+    """Start even if it is missing."""
 
 
 EnvValue = Text | SecretKey | ConfigMapKey
@@ -93,7 +93,7 @@ class EnvFrom(Model):
     prefix: Str | None = None
     """Put before every name."""
     optional: Bool = False
-    """Start even when it is missing."""
+    """Start even if it is missing."""
 
     @model_validator(mode="after")
     def _one_source(self) -> EnvFrom:
@@ -110,7 +110,7 @@ class Volume(Model):
     claim: ObjectName | None = None
     """An existing PersistentVolumeClaim."""
     new_claim: Str | None = None
-    """A claim of the pipeline's `claims`, made anew for each run."""
+    """A claim from the pipeline's `claims`, created for each run."""
     config_map: ObjectName | None = None
     """A ConfigMap's keys as files."""
     secret: ObjectName | None = None
@@ -140,7 +140,7 @@ class HttpProbe(Model):
 
 
 class Probe(Model):
-    """How Kubernetes asks whether a container is well."""
+    """How Kubernetes checks whether a container is healthy."""
 
     command: tuple[Str, ...] | None = None
     """Healthy when this command exits with 0."""
@@ -155,7 +155,7 @@ class Probe(Model):
     timeout: DurationField | None = None
     """Time for one try."""
     failures: Count | None = None
-    """Failed tries in a row that count as unhealthy."""
+    """Unhealthy after this many failed tries in a row."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Probe:
@@ -164,14 +164,14 @@ class Probe(Model):
 
 
 class Probes(Model):
-    """The three questions Kubernetes may ask."""
+    """The three probes of Kubernetes."""
 
     liveness: Probe | None = None
     """Restart the container when this fails."""
     readiness: Probe | None = None
     """Ready when this succeeds."""
     startup: Probe | None = None
-    """Hold the other two back until this succeeds."""
+    """Delay the other two until this succeeds."""
 
 
 class Script(Model):
@@ -193,17 +193,17 @@ class Security(Model):
     """Identity and privileges. The default is Kubernetes' restricted standard with the site's user id."""
 
     run_as_root: Bool = False
-    """The image must run as root: gives up the restricted standard for this step."""
+    """The image must run as root: the step no longer meets the restricted standard."""
     user: Natural | None = None
-    """User id; the site's when not given."""
+    """User id; default: the site's."""
     group: Natural | None = None
-    """Group id; the site's when not given."""
+    """Group id; default: the site's."""
     fs_group: Natural | None = None
-    """Group that owns mounted volumes; the site's when not given."""
+    """Group that owns mounted volumes; default: the site's."""
     read_only_root: Bool = False
     """Mount the image read-only."""
     add_capabilities: tuple[Str, ...] = ()
-    """For example [IPC_LOCK] for RDMA; beyond NET_BIND_SERVICE it leaves the restricted standard."""
+    """For example [IPC_LOCK] for RDMA; anything except NET_BIND_SERVICE violates the restricted standard."""
     privileged: Bool = False
     """All privileges of the node. Rarely needed."""
 
@@ -211,7 +211,10 @@ class Security(Model):
     def _consistent(self) -> Security:
         if self.run_as_root and self.user not in (None, 0):
             raise problem(
-                "GF154", f"run_as_root and user {self.user} contradict each other", "drop one of the two", at=("user",)
+                "GF154",
+                f"run_as_root and user {self.user} contradict each other",
+                "remove one of the two",
+                at=("user",),
             )
         if not self.run_as_root and self.user == 0:
             raise problem("GF154", "user 0 is root", "say run_as_root: true if the image needs it", at=("user",))
@@ -219,14 +222,14 @@ class Security(Model):
 
 
 class Helper(Model):
-    """A container beside the step's own: before it (init_containers) or with it (sidecars)."""
+    """An extra container in the step's pod: before the step's own (init_containers) or with it (sidecars)."""
 
     name: ContainerName
     """Unique in the pod."""
     image: Str
     """Its image."""
     command: tuple[TextField, ...] = ()
-    """What it runs; required, because engines look an absent command up in a registry."""
+    """What it runs; required, because without it engines look up the command in a registry."""
     args: tuple[TextField, ...] = ()
     """Arguments after the command."""
     env: dict[EnvName, EnvField] = {}
@@ -240,7 +243,7 @@ class Helper(Model):
     ports: tuple[Port, ...] = ()
     """Ports it listens on."""
     probes: Probes | None = None
-    """Health checks; of sidecars only."""
+    """Health checks; for sidecars only."""
 
     @model_validator(mode="after")
     def _has_command(self) -> Helper:

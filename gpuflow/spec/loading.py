@@ -56,7 +56,7 @@ def read_bytes(file: Path) -> bytes:
 def require_kind(tree: Any, kind: str, file: str) -> None:
     """Refuse documents that are not what they are used as, before every key in them is called unknown."""
     if not isinstance(tree, yaml_tree.Map):
-        what = "is empty" if tree is None else "does not hold a mapping"
+        what = "is empty" if tree is None else "is not a mapping"
         raise fail(
             "GF116",
             f"the document {what}",
@@ -97,7 +97,7 @@ def _include(tree: yaml_tree.Map, folder: Path, opened: tuple[Path, ...], includ
 def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[Path], where: Where) -> yaml_tree.Map:
     file = folder / name
     if Path(name).is_absolute():
-        raise fail("GF100", f'"{name}" is an absolute path', where=where, hint="name a file beside this one")
+        raise fail("GF100", f'"{name}" is an absolute path', where=where, hint="name a file next to this one")
     if file.suffix == ".py":
         raise fail(
             "GF100", f'"{name}" is a Python file', where=where, hint="gpuflow show --format yaml writes it as YAML"

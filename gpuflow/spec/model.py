@@ -95,7 +95,7 @@ def _duration(value: Any) -> Duration:
 def _time_limit(value: Any) -> Duration:
     limit = _duration(value)
     if not limit.seconds:
-        raise problem("GF127", f"{limit} is no time at all", "give at least 1s, or leave the limit out")
+        raise problem("GF127", f"{limit} is not a time limit", "give at least 1s, or leave the limit out")
     return limit
 
 

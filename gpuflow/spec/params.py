@@ -76,16 +76,16 @@ def text_of(value: Any) -> str:
 
 
 class Param(Model):
-    """A typed value that is given when a run starts. Without a default it is required."""
+    """A typed value, set when a run starts. Without a default it is required."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": ["string", "number", "boolean", "array"]}
 
     type: ParamType = "string"
     """string, int, float, bool or json."""
     default: Any = None
-    """The value when none is given. A parameter without one is required."""
+    """The default value. A parameter without one is required."""
     required: Bool = False
-    """Set by itself when there is no default."""
+    """Automatic when there is no default."""
     enum: tuple[Any, ...] | None = None
     """The only values allowed."""
     min: Number | None = None
@@ -116,7 +116,9 @@ class Param(Model):
     @model_validator(mode="after")
     def _consistent(self) -> Param:
         if self.required and self.default is not None:
-            raise problem("GF145", "a required parameter cannot have a default", "drop one of the two", at=("default",))
+            raise problem(
+                "GF145", "a required parameter cannot have a default", "remove one of the two", at=("default",)
+            )
         if (self.min is not None or self.max is not None) and self.type not in ("int", "float"):
             raise problem("GF145", f"min and max need a number type, not {self.type}", "set type: int or type: float")
         if self.min is not None and self.max is not None and self.min > self.max:
@@ -151,19 +153,19 @@ class Param(Model):
 
 
 class Output(Model):
-    """Something a step leaves behind: a small typed value, or a file or directory kept at a URI."""
+    """A result of a step: a small typed value, or a file or directory kept at a URI."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"enum": ["string", "int", "float", "bool", "json"]}
 
     type: OutputType = "string"
     """string, int, float, bool, json for a value; file or directory for an artifact."""
     path: MountPath | None = None
-    """Where the container writes it; `$GPUFLOW_OUTPUTS/<name>` when not given."""
+    """Where the container writes it; default: `$GPUFLOW_OUTPUTS/<name>`."""
     uri: TextField = None
     """Where an artifact is kept, like `{join: [s3://models/, {run: id}]}`; a reference to the output gives the place
     below it that belongs to the attempt that succeeded."""
     default: Any = None
-    """The value others see when the step was skipped; using an output that may be missing needs one."""
+    """The value that other steps read when this step was skipped; required for an output that may be missing."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -197,12 +199,12 @@ class Output(Model):
 
 
 class RunClaim(Model):
-    """A volume that is claimed anew for every run and released with it."""
+    """A volume claim that is created for every run and deleted with it."""
 
     size: QuantityField
     """How much storage, for example 100Gi."""
     storage_class: Str | None = None
-    """The StorageClass; the cluster's default when not given."""
+    """The StorageClass; default: the cluster's default class."""
     access: Literal["ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod"] = "ReadWriteOnce"
     """How pods may share it."""
 

@@ -66,7 +66,7 @@ def _is_zone(name: str) -> bool:
 
 
 class Schedule(Model):
-    """Start by the clock."""
+    """Start on a schedule."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["0 0 * * *"]}
 
@@ -75,11 +75,11 @@ class Schedule(Model):
     timezone: Str = "UTC"
     """An IANA time zone, for example Europe/Berlin."""
     catch_up: Bool = False
-    """Run for the times that were missed."""
+    """Also run for missed times."""
     concurrency: Literal["allow", "forbid", "replace"] = "forbid"
-    """What to do when the run before is still going."""
+    """What to do when the previous run is still active."""
     suspended: Bool = False
-    """Deployed, but does not start."""
+    """Deploy the schedule, but do not start runs."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -107,7 +107,7 @@ class Open(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has no pu
 
 
 class Pipeline(Model, metaclass=Open):
-    """A checked pipeline. Frozen; equal to any other that says the same, whether it came from YAML or from Python.
+    """A checked pipeline. Frozen; equal to any other with the same content, whether it came from YAML or from Python.
 
     In Python, name it and fill it inside a `with` block; it is checked when the block ends:
 
@@ -128,9 +128,9 @@ class Pipeline(Model, metaclass=Open):
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod and on the engine's own object."""
     params: dict[ParamName, Param] = {}
-    """Values given when a run starts."""
+    """Values set when a run starts."""
     schedule: Schedule | None = None
-    """Start by the clock: a cron expression, or {cron, timezone, …}."""
+    """Start on a schedule: a cron expression, or {cron, timezone, …}."""
     on_data: Annotated[tuple[Str, ...], BeforeValidator(as_list)] = ()
     """Start when one of these object-store locations has new data (Airflow only)."""
     parallel: Count | None = None
@@ -138,9 +138,9 @@ class Pipeline(Model, metaclass=Open):
     deadline: TimeLimit | None = None
     """Longest time a run may take."""
     defaults: Settings = Settings()
-    """Settings of every step that does not say otherwise."""
+    """Settings for every step that does not set them itself."""
     claims: dict[ClaimName, RunClaim] = {}
-    """Volumes claimed anew for each run."""
+    """Volume claims created for each run."""
     steps: dict[StepName, Step] = {}
     """The steps, by name."""
     exit: dict[StepName, Step] = {}

@@ -27,14 +27,14 @@ from gpuflow.spec.text import TextField
 
 
 class Backoff(Model):
-    """Waiting between attempts: start, then times factor, up to max."""
+    """Waiting between attempts: start, then multiplied by factor each time, up to max."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["30s"]}
 
     start: DurationField = Duration("30s")
     """The first wait."""
     factor: Count = 2
-    """Each wait is this many times the one before; whole numbers, because Argo reads no others."""
+    """Each wait is this many times the previous one. Whole numbers only, because Argo accepts no others."""
     max: DurationField | None = None
     """No wait is longer than this."""
 
@@ -52,7 +52,7 @@ class Backoff(Model):
 
 
 class MoreMemory(Model):
-    """After running out of memory, try again with more."""
+    """After running out of memory, retry with more."""
 
     factor: Number = 2.0
     """Each attempt after an OOM gets this many times the memory."""
@@ -72,15 +72,15 @@ class Retry(Model):
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0}
 
     failures: Natural = 0
-    """How often a failed step is tried again."""
+    """How often a failed step is retried."""
     interruptions: Natural = 0
-    """How often an interrupted step is started again; never counts against failures."""
+    """How often an interrupted step is restarted; never counts against failures."""
     backoff: Backoff | None = None
     """How long to wait between attempts."""
     final_exit_codes: tuple[Natural, ...] = ()
-    """Exit codes that end the step at once, whatever is left of the budgets."""
+    """Exit codes that end the step at once, even if its budgets have retries left."""
     retryable_exit_codes: tuple[Natural, ...] | None = None
-    """When given, only these exit codes are tried again."""
+    """If set, only these exit codes are retried."""
     more_memory: MoreMemory | None = None
     """Retry with more memory after OOM."""
     other_node: Bool = False
@@ -109,20 +109,20 @@ class Retry(Model):
 
 
 class Checkpoint(Model):
-    """Where the program leaves its checkpoints and where they are kept, so that an interrupted step resumes."""
+    """Where the program writes its checkpoints and where they are kept, so that an interrupted step can resume."""
 
     path: MountPath
     """The directory in the container the program saves to and resumes from."""
     store: TextField
     """Where they are kept: s3://…, gs://…, az://…, or an absolute path on a mounted claim."""
     every: Any = "auto"
-    """How often to keep one: a duration, or auto (from save time and interruption rate)."""
+    """How often to keep a checkpoint: a duration, or auto (computed from save time and interruption rate)."""
     keep: Count = 2
-    """How many are kept."""
+    """How many to keep."""
     grace: DurationField | None = None
-    """Time the program needs to save when it is told to stop."""
+    """Time the program needs to save after SIGTERM."""
     resume_env: EnvName | None = None
-    """An extra variable that names the checkpoint to resume from, for programs that have their own."""
+    """An extra environment variable with the checkpoint to resume from, for programs that expect their own."""
 
     @model_validator(mode="after")
     def _interval(self) -> Checkpoint:
@@ -136,14 +136,14 @@ class Checkpoint(Model):
 
 
 class Spot(Model):
-    """Whether a step may run on machines that can be taken away."""
+    """Whether a step may run on spot nodes, which can be reclaimed."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"enum": ["never", "allow", "prefer", "require"]}
 
     mode: Literal["never", "allow", "prefer", "require"] = "never"
     """never, allow, prefer or require."""
     fallback_after: Count | None = None
-    """After this many interruptions, run on demand."""
+    """After this many interruptions, run on on-demand nodes."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -162,7 +162,7 @@ class Spot(Model):
 
 
 class Priority(Model):
-    """Who goes first."""
+    """Priority: which pods and workloads go first."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
 
@@ -177,7 +177,7 @@ class Priority(Model):
 
 
 class Topology(Model):
-    """Where the pods of a gang, or of a fan-out, stand to one another. The site knows which label a rack has."""
+    """How the pods of a gang or a fan-out are placed relative to each other. The site defines the labels."""
 
     same: Literal["node", "rack", "block", "zone"] | None = None
     """All on one of these."""
@@ -199,7 +199,7 @@ class Rendezvous(Model):
     port: Port = 29500
     """The leader's port."""
     processes_per_worker: Count | None = None
-    """Processes in each worker; the number of GPUs when not given."""
+    """Processes in each worker; default: the number of GPUs."""
 
 
 class Gang(Model):
@@ -224,7 +224,7 @@ class Gang(Model):
 
 
 class Toleration(Model):
-    """A taint the pod accepts, in Kubernetes' own words."""
+    """A Kubernetes toleration."""
 
     key: Str | None = None
     """The taint's key; empty with operator Exists tolerates everything."""
@@ -233,7 +233,7 @@ class Toleration(Model):
     value: Str | None = None
     """The taint's value."""
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
-    """The taint's effect; all when not given."""
+    """The taint's effect; default: all."""
     toleration_seconds: Whole | None = None
     """How long NoExecute is tolerated."""
 
@@ -253,24 +253,24 @@ AFFINITIES = ("nodeAffinity", "podAffinity", "podAntiAffinity")
 
 
 class Kubernetes(Model):
-    """The escape hatch: Kubernetes' own words, for this cluster only. It does not move with the pipeline."""
+    """The escape hatch: Kubernetes fields for this cluster only. They may not work on another cluster."""
 
     resources: dict[LabelKey, QuantityField] = {}
     """Other extended resources, for example {rdma/hca: 1}."""
     node_selector: dict[LabelKey, LabelValue] = {}
     """Node labels the pod needs."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints the pod accepts."""
+    """The pod's tolerations."""
     affinity: dict[str, Any] | None = None
-    """A Kubernetes affinity object, as it is."""
+    """A Kubernetes affinity object, used unchanged."""
     scheduler: Str | None = None
     """schedulerName, for example volcano."""
     runtime_class: ObjectName | None = None
     """runtimeClassName."""
     host_ipc: Bool = False
-    """hostIPC; leaves the baseline standard."""
+    """hostIPC; violates the baseline Pod Security Standard."""
     host_network: Bool = False
-    """hostNetwork; leaves the baseline standard."""
+    """hostNetwork; violates the baseline Pod Security Standard."""
 
     @model_validator(mode="after")
     def _extended(self) -> Kubernetes:

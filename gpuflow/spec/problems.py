@@ -85,7 +85,7 @@ def _model_in(annotation: Any) -> Any:
 
 
 def nested(model: type[M], value: Any) -> M:
-    """Validate a part that a field's own validator has recognised; its first error becomes the field's error."""
+    """Validate a part that a field's own validator has recognized; its first error becomes the field's error."""
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -20,14 +20,14 @@ _MIG_SHORT = re.compile(r"\s*(\d+g\.\d+gb\S*)\s+(?:of|on)\s+([A-Za-z0-9][\w.-]*)
 
 
 class Amount(Model):
-    """A request and a limit. One number stands for both."""
+    """A request and a limit. One number sets both."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = QUANTITY_SCHEMA
 
     request: QuantityField | None = None
-    """What the scheduler sets aside."""
+    """What the scheduler reserves."""
     limit: QuantityField | None = None
-    """What the container may use at most."""
+    """The most that the container may use."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -62,7 +62,7 @@ class Gpu(Model):
     model: Str | None = None
     """A model of the catalog, for example a100-80gb."""
     any_of: tuple[Str, ...] | None = None
-    """Any of these models will do."""
+    """Any of these models."""
     memory: QuantityField | None = None
     """Any model with at least this much usable GPU memory."""
     count: Count = 1
@@ -125,11 +125,11 @@ class SharedGpu(Model):
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["l4"]}
 
     model: Str | None = None
-    """A model of the catalog; any when not given."""
+    """A model of the catalog; default: any."""
     by: Literal["time-slicing", "mps"] = "time-slicing"
-    """time-slicing isolates nothing; mps gives each share its part of memory and compute."""
+    """time-slicing has no isolation; mps gives each share its part of memory and compute."""
     count: Count = 1
-    """How many shares. Clusters usually refuse more than one: two shares may be the same card."""
+    """How many shares. Clusters usually refuse more than one: two shares may be on the same card."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -144,7 +144,7 @@ class DeviceClaim(Model):
     template: ObjectName | None = None
     """A ResourceClaimTemplate: each pod gets its own claim."""
     request: Str | None = None
-    """Which request of the claim; all when not given."""
+    """Which request of the claim; default: all."""
 
     @model_validator(mode="after")
     def _one_way(self) -> DeviceClaim:

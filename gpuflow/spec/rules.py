@@ -57,7 +57,7 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
     if pipeline.schedule is not None and pipeline.on_data:
         yield at(
             "GF171",
-            "a pipeline starts by schedule or by new data, not by both",
+            "a pipeline starts on a schedule or on new data, not both",
             ("on_data",),
             hint="keep one",
             key=True,
@@ -91,7 +91,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     if section == "exit" and (step.for_each or step.pipeline):
         yield at(
             "GF174",
-            f"exit {who}: fan-out and sub-pipelines cannot stand in an exit step",
+            f"exit {who}: an exit step cannot be a fan-out or a sub-pipeline",
             path,
             hint="make it one container",
         )

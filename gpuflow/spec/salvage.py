@@ -38,7 +38,7 @@ def further_findings(cls: type[Pipeline], data: Any, error: ValidationError, sou
             if not found:
                 return
             gone.add(found)
-            # A key that is unknown may be any key of its owner, misspelt.
+            # A key that is unknown may be any key of its owner, misspelled.
             taken.append(found[:-1] if codes[path] == "GF113" else found)
         try:
             pipeline = cls.model_validate(rest)

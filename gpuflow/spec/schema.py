@@ -35,7 +35,7 @@ def pipeline_schema() -> dict[str, Any]:
     schema = schema_of(Pipeline, "gpuflow Pipeline")
     definitions = schema["$defs"]
     inner = definitions["Step"]["properties"]["pipeline"]
-    file = {"type": "string", "description": "A file beside this one."}
+    file = {"type": "string", "description": "A file next to this one."}
     definitions["Step"]["properties"]["pipeline"] = {"description": inner.pop("description"), "anyOf": [file, inner]}
     for whole in (schema, definitions["Pipeline"]):
         if "properties" in whole:

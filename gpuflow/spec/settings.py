@@ -19,7 +19,7 @@ class Settings(Model):
     image_pull_secrets: tuple[ObjectName, ...] = ()
     """Secrets with registry credentials."""
     working_dir: MountPath | None = None
-    """Where the command starts."""
+    """The working directory of the command."""
     env: dict[EnvName, EnvField] = {}
     """Environment variables: text, a reference, {secret, key} or {config_map, key}."""
     env_from: tuple[EnvFrom, ...] = ()
@@ -27,7 +27,7 @@ class Settings(Model):
     volumes: dict[MountPath, Volume] = {}
     """Files, by the path they are mounted at."""
     shm: QuantityField | None = None
-    """Size of /dev/shm; 64 MiB when not given, which breaks most data loaders."""
+    """Size of /dev/shm; default: 64 MiB, which breaks most data loaders."""
     cpu: Amount | None = None
     """CPU: a number for request and limit, or {request, limit}."""
     memory: Amount | None = None
@@ -39,7 +39,7 @@ class Settings(Model):
     security: Security | None = None
     """Identity and privileges."""
     labels: dict[PodLabelKey, LabelValue] = {}
-    """Labels on every pod, for example team and cost-centre."""
+    """Labels on every pod, for example team and cost-center."""
     annotations: dict[LabelKey, Str] = {}
     """Annotations on every pod."""
     termination_grace: DurationField | None = None
@@ -47,18 +47,18 @@ class Settings(Model):
     queue: LabelValue | None = None
     """The Kueue LocalQueue the pod waits in."""
     queue_timeout: TimeLimit | None = None
-    """Longest time a pod may wait for quota, queue or a node. For ever when not given."""
+    """Longest time a pod may wait for quota, queue or a node; default: no limit."""
     priority: Priority | None = None
     """A PriorityClass, or {pod, queue}."""
     spot: Spot | None = None
     """never, allow, prefer or require; or {mode, fallback_after}."""
     topology: Topology | None = None
-    """Where pods stand to one another."""
+    """How pods are placed relative to each other."""
     retry: Retry | None = None
-    """How often to try again: a number of failures, or {failures, interruptions, …}."""
+    """How often to retry: a number of failures, or {failures, interruptions, …}."""
     timeout: TimeLimit | None = None
     """Longest time one attempt may run."""
     cache: Bool | None = None
-    """Reuse the outputs of an earlier equal run where the engine can. Off when not given."""
+    """Reuse the outputs of an earlier equal run if the engine can; default: off."""
     kubernetes: Kubernetes | None = None
-    """Kubernetes' own words, for this cluster only."""
+    """Kubernetes fields, for this cluster only."""

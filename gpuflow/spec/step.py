@@ -64,14 +64,14 @@ ArgumentField = Annotated[Any, PlainValidator(_argument), WithJsonSchema({})]
 
 
 class Approval(Model):
-    """A person says go on."""
+    """A person approves."""
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
 
     message: Str
-    """What is asked."""
+    """The question."""
     timeout: TimeLimit | None = None
-    """How long to wait before it counts as refused."""
+    """How long to wait before it counts as rejected."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
@@ -93,17 +93,17 @@ class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has n
 
 
 class Step(Settings, metaclass=Alone):
-    """One node of the pipeline. `Step("train", command=[…])` also stands alone, inside hand-written engine code."""
+    """One node of the pipeline. `Step("train", command=[…])` also works alone, inside hand-written engine code."""
 
     needs: Annotated[tuple[StepName, ...], BeforeValidator(as_list)] = ()
-    """Steps that must be done first. A reference to a step's output is a need by itself."""
+    """Steps that must finish first. A reference to a step's output is also a need."""
     when: ConditionField | None = None
     """Run only if this is true."""
     if_skipped: Literal["skip", "run"] | None = None
-    """What to do when a needed step was skipped: skip (as when not given) or run. Using an output of a step that may be
-    skipped asks for the decision: say `if_skipped: skip`, or give that output a default."""
+    """What to do when a needed step was skipped: skip (the default) or run. Using an output of a step that may be
+    skipped requires a decision: set `if_skipped: skip`, or give that output a default."""
     for_each: dict[ItemName, SourceField] | None = None
-    """Run once per item; several variables make every combination."""
+    """Run once per item; several variables give every combination."""
     parallel: Count | None = None
     """How many items of the fan-out may run at once."""
 
@@ -114,13 +114,13 @@ class Step(Settings, metaclass=Alone):
     script: Script | None = None
     """A program written here, instead of a command."""
     outputs: dict[OutputName, Output] = {}
-    """What the step leaves for others."""
+    """What the step passes to other steps."""
     inputs: dict[MountPath, TextField] = {}
-    """Artifacts of earlier steps, put at these paths before the command starts: {/in/model: {output: train.model}}."""
+    """Artifacts of earlier steps, placed at these paths before the command: {/in/model: {output: train.model}}."""
     init_containers: tuple[Helper, ...] = ()
     """Containers that run, one after another, before the command."""
     sidecars: tuple[Helper, ...] = ()
-    """Containers that run beside the command and end with it."""
+    """Containers that run next to the command and end with it."""
     probes: Probes | None = None
     """Health checks."""
 
@@ -138,13 +138,13 @@ class Step(Settings, metaclass=Alone):
     """How the step resumes after an interruption."""
 
     pipeline: Pipeline | None = None
-    """Another pipeline as one step: a file beside this one, or written here."""
+    """Another pipeline as one step: a file next to this one, or inline."""
     params: dict[ParamName, ArgumentField] = {}
     """Values for the sub-pipeline's parameters."""
     approval: Approval | None = None
-    """Wait for a person instead of running something."""
+    """Wait for approval instead of running something."""
     on: Literal["always", "failure", "success"] | None = None
-    """Exit steps only: when it runs. always when not given."""
+    """Exit steps only: when it runs; default: always."""
     description: Str | None = None
     """What the step is for."""
 
@@ -177,7 +177,9 @@ class Step(Settings, metaclass=Alone):
                 at=(devices[1],),
             )
         if self.parallel is not None and self.for_each is None:
-            raise problem("GF166", "parallel belongs to a fan-out, and it has no for_each", None, at=("parallel",))
+            raise problem(
+                "GF166", "parallel belongs to a fan-out, but the step has no for_each", None, at=("parallel",)
+            )
         if self.for_each is not None and not self.for_each:
             raise problem("GF163", "for_each names no variable", "for example for_each: {seed: [1, 2, 3]}")
         if self.params and self.pipeline is None:
@@ -187,7 +189,9 @@ class Step(Settings, metaclass=Alone):
                 self._only_flow(way)
         for helper in self.init_containers:
             if helper.probes is not None:
-                raise problem("GF166", f'the init container "{helper.name}" has probes', "only sidecars are asked")
+                raise problem(
+                    "GF166", f'the init container "{helper.name}" has probes', "only sidecars can have probes"
+                )
         names = [helper.name for helper in (*self.init_containers, *self.sidecars)]
         for name in names:
             if names.count(name) > 1:
@@ -203,7 +207,7 @@ class Step(Settings, metaclass=Alone):
         if extra:
             raise problem(
                 "GF166",
-                f"{', '.join(extra)} cannot stand in a step that is {a(way)}: it runs no container of its own",
+                f"{', '.join(extra)} cannot be used in a step that is {a(way)}: it runs no container of its own",
                 at=(extra[0],),
             )
 

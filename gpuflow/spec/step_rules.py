@@ -65,9 +65,9 @@ def fan_out_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) 
                 pipeline,
                 "GF194",
                 f'step "{path[1]}" runs twice over {json.dumps(twice, ensure_ascii=False)} in "{name}": '
-                "both would share one checkpoint and one count of retries",
+                "both would share one checkpoint and one retry count",
                 (*path, "for_each", name),
-                hint="give every item a value of its own, such as a number beside it",
+                hint="give every item a unique value, for example by adding a number",
             )
 
 
@@ -87,7 +87,7 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
         if volume.new_claim is not None and volume.new_claim not in pipeline.claims:
             yield at(
                 "GF183",
-                f'step "{path[1]}" mounts the claim "{volume.new_claim}", which the pipeline does not make',
+                f'step "{path[1]}" mounts the claim "{volume.new_claim}", which the pipeline does not declare',
                 (*path, "volumes", mount, "new_claim"),
                 hint=did_you_mean(volume.new_claim, pipeline.claims) or "add it under claims:",
             )

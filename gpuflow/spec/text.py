@@ -27,7 +27,7 @@ class Later:
         raise NotImplementedError
 
     def __str__(self) -> str:
-        raise TypeError(f'{self.canonical()} has no text before the run; glue with gpuflow.join("--lr=", lr)')
+        raise TypeError(f'{self.canonical()} has no text before the run; use gpuflow.join("--lr=", lr)')
 
     def __format__(self, form: str) -> str:
         return str(self)
@@ -66,7 +66,7 @@ class ItemRef(Later):
 
 @dataclass(frozen=True, slots=True)
 class RunRef(Later):
-    """Something about the run itself. `id` is unique per run and the same for all its steps and attempts."""
+    """A property of the run itself. `id` is unique per run and the same for all its steps and attempts."""
 
     field: str
 
@@ -80,7 +80,7 @@ RUN_FIELDS = ("id",)
 
 @dataclass(frozen=True, slots=True)
 class Join(Later):
-    """Parts that are glued together without anything between them. Literals are merged and empty ones dropped."""
+    """Parts that are concatenated. Literals are merged and empty ones dropped."""
 
     parts: tuple[str | Ref, ...]
 
@@ -139,7 +139,7 @@ def parse_text(value: Any) -> Text:
 def _reference(value: dict[str, Any]) -> Text:
     if len(value) != 1:
         raise problem(
-            "GF142", "a reference is a map with one key: " + ", ".join(_KINDS), "glue several with {join: [...]}"
+            "GF142", "a reference is a map with one key: " + ", ".join(_KINDS), "combine several with {join: [...]}"
         )
     ((kind, target),) = value.items()
     if kind not in _KINDS:
@@ -193,8 +193,8 @@ _REFERENCES: dict[str, dict[str, Any]] = {
         "description": "step.name of an earlier step's output.",
     },
     "item": {"type": "string", "description": "The current value of this step's fan-out variable."},
-    "run": {"enum": list(RUN_FIELDS), "description": "Something about the run itself."},
-    "join": {"type": "array", "description": "Texts and references glued together."},
+    "run": {"enum": list(RUN_FIELDS), "description": "A property of the run itself."},
+    "join": {"type": "array", "description": "Texts and references, concatenated."},
 }
 
 

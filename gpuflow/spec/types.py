@@ -39,7 +39,7 @@ def type_of(pipeline: Pipeline, step: Step, reference: expression.Reference) -> 
             raise expression.ExpressionError(
                 f'"{ref.step}" is a fan-out, so "{ref.name}" is a list of values',
                 reference.offset,
-                "gather it in a step of its own that gives one number",
+                "reduce it to one number in a separate step",
                 "GF162",
             )
         return "string" if kind in ("file", "directory") else kind

@@ -20,7 +20,7 @@ Gap = Literal["not yet", "upstream", "never"]
 
 @dataclass(frozen=True, slots=True)
 class Cannot:
-    """Why a target does not carry a construct, and what to do instead."""
+    """Why a target does not support a construct, and what to do instead."""
 
     gap: Gap
     reason: str

@@ -113,7 +113,7 @@ class Target(ABC):
         return self.facts.name
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
-        """Parts of constructs that it does not carry, and what cannot be compiled with these options. Needs no SDK."""
+        """Parts of constructs that it does not support, and what these options cannot compile. Needs no SDK."""
         return ()
 
     def refusals(self, plan: Plan) -> Iterable[Finding]:
@@ -134,7 +134,7 @@ class Target(ABC):
 
 
 def losses_of(target: Target, request: Request) -> list[Loss]:
-    """All that a target does not carry of a pipeline: whole constructs first, then parts of them."""
+    """All that a target does not support of a pipeline: whole constructs first, then parts of them."""
     return [
         *construct_losses(request.pipeline, target.capabilities, target.name),
         *dict.fromkeys(target.partial_losses(request)),

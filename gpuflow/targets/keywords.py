@@ -24,7 +24,7 @@ def refuse_flow(step: Step, flow: Mapping[str, str], claims: str) -> None:
     """Raise for what decides how steps hang together. `flow`: how the engine's users write each field themselves;
     `claims`: how they claim volumes for a run."""
     if not isinstance(step, Step):
-        raise fail("GF301", f"a gpuflow.Step is wanted here, not a {type(step).__name__}")
+        raise fail("GF301", f"expected a gpuflow.Step, not a {type(step).__name__}")
     for field, instead in flow.items():
         if getattr(step, field):
             raise fail(
@@ -37,5 +37,5 @@ def refuse_flow(step: Step, flow: Mapping[str, str], claims: str) -> None:
         raise fail(
             "GF301",
             f"a step on its own has no fan-out, and so no {{item: {items[0]}}}",
-            hint=f"write {{param: {items[0]}}}, and hand over the loop's item as {items[0]}=",
+            hint=f"write {{param: {items[0]}}}, and pass the loop's item as {items[0]}=",
         )

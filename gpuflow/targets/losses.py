@@ -1,4 +1,4 @@
-"""What a target does not carry of a pipeline: constructs by its capability table, and parts of them by name."""
+"""What a target does not support of a pipeline: constructs by its capability table, and parts of them by name."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def construct_losses(pipeline: Pipeline, table: Capabilities, target: str, *, op
             assert isinstance(why, Cannot)
             steps = tuple(dict.fromkeys(step for step, _ in found[construct] if step is not None))
             whose = f" ({named_steps(steps)})" if steps else ""
-            message = f"{target} does not carry {construct}{whose}: {why.reason}"
+            message = f"{target} does not support {construct}{whose}: {why.reason}"
             where = replace(found[construct][0][1], step=steps[0] if len(steps) == 1 else None)
             result.append(Loss(message, where, why.instead, construct, optional))
     return result

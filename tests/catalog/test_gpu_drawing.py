@@ -1,4 +1,4 @@
-"""Every answer as text: no wider than 100 columns, no colour codes, and the picture shows what was placed."""
+"""Every answer as text: no wider than 100 columns, no color codes, and the picture shows what was placed."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from gpuflow import catalog
 from gpuflow.catalog.labels import MAX_LABEL
 
 PROFILES = [(model.id, profile.name) for model in catalog.models() for profile in model.profiles]
-LABELLED = [
+LABELED = [
     (product, model, profile)
     for model in catalog.models()
     for product in model.products
@@ -53,7 +53,7 @@ def test_what_the_plugin_cannot_serve_is_refused_with_the_way_out() -> None:
 
 
 @pytest.mark.parametrize(("model", "profile"), PROFILES)
-def test_every_slice_is_recognised_by_its_resource(model: str, profile: str) -> None:
+def test_every_slice_is_recognized_by_its_resource(model: str, profile: str) -> None:
     plain = catalog.resource_name(profile, strategy="mixed")
     shared = catalog.resource_name(profile, strategy="mixed", sharing="time-slicing", renamed=True)
     assert catalog.profile_of_resource(plain) == catalog.profile_of_resource(shared) == profile
@@ -80,7 +80,7 @@ def test_product_labels_are_spelled_as_on_nodes(name: str, profile: str | None, 
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize(("product", "model", "profile"), LABELLED)
+@pytest.mark.parametrize(("product", "model", "profile"), LABELED)
 def test_every_label_of_the_catalog_leads_back_or_is_too_long(
     product: str, model: catalog.Model, profile: str | None, shared: bool
 ) -> None:

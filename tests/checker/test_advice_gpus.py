@@ -56,7 +56,7 @@ def test_a_step_without_gpus_gets_no_word_about_them() -> None:
     assert "GPU" not in hint("cpu: 9", node("n", A100, gpu="4"))
 
 
-def test_gpus_are_also_recognised_by_the_labels_of_the_site() -> None:
+def test_gpus_are_also_recognized_by_the_labels_of_the_site() -> None:
     gke = node("n", None, gpu="1").replace("labels: {}", "labels: {cloud.google.com/gke-accelerator: nvidia-l4}")
     report = told("steps: {a: {command: [x], gpu: a100-80gb}}", gke, site="gke")
     assert "l4-24gb" in (only(report, "GF506").hint or "")

@@ -51,7 +51,7 @@ def test_a_queue_for_other_namespaces_says_so() -> None:
     assert "is not for this namespace" in hint(queue(FULL, selector={"matchLabels": {"team": "other"}}))
 
 
-def test_a_misspelt_queue_is_answered_with_the_queues_there_are() -> None:
+def test_a_misspelled_queue_is_answered_with_the_queues_there_are() -> None:
     assert 'did you mean "research"?' in hint(queue(FULL), STEP.replace("queue: research", "queue: reserch"))
 
 

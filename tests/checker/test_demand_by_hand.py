@@ -199,7 +199,7 @@ def test_everything_else_of_a_demand_is_told_without_a_pipeline(tmp_path: Path) 
     assert {"GF501", "GF552", "GF553"} <= codes(answer)
     assert "GF525" in codes(report(replace(found, claims=()), tmp_path, quota({"requests.memory": "32Gi"})))
     assert str(line(answer, "count/pods").peak) == "4"
-    refused = replace(found, refusals=(Finding("GF301", "argo does not carry it"),))
+    refused = replace(found, refusals=(Finding("GF301", "argo does not support it"),))
     assert "GF301" in codes(report(refused, tmp_path, quota({"pods": "9"})))
     terminating = report(replace(found, claims=()), tmp_path, quota({"pods": "9"}, scopes=["Terminating"]))
     assert str(line(terminating, "pods").peak) == "1"  # Argo writes no deadline on the exit step

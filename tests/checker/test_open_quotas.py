@@ -60,7 +60,7 @@ def test_drivers_have_no_priority_and_count_in_the_quota_for_such_pods() -> None
     scoped = quota({"pods": "2"}, scopeSelector=by_class("DoesNotExist"))
     report = checked(text, HIGH, scoped, engine="kubeflow")
     assert line(report, "ResourceQuota", "pods").verdict == "may-queue"
-    assert report.verdict == "never"  # Kubeflow does not carry the priority
+    assert report.verdict == "never"  # Kubeflow does not support the priority
     assert checked(text, HIGH, scoped, engine="argo").verdict == "always"
 
 

@@ -21,7 +21,7 @@ def compile_to(gpuflow: Gpuflow, output: object, *words: object) -> int:
     return gpuflow("compile", NIGHTLY, "--target", "airflow", "-o", output, *words).code
 
 
-def test_without_an_output_the_artefact_goes_to_standard_output(gpuflow: Gpuflow) -> None:
+def test_without_an_output_the_artifact_goes_to_standard_output(gpuflow: Gpuflow) -> None:
     answer = gpuflow("compile", NIGHTLY, "--target", "airflow")
     assert answer.code == 0
     assert answer.out.startswith("# Made by gpuflow ")
@@ -130,7 +130,7 @@ def test_nothing_that_is_read_is_written_over(gpuflow: Gpuflow, tmp_path: Path) 
     )
     before = two.read_text()
     answer = gpuflow("compile", one, two, "--target", "airflow", "-o", tmp_path)
-    assert (answer.code, "would be written over" in answer.err, two.read_text()) == (2, True, before)
+    assert (answer.code, "would overwrite" in answer.err, two.read_text()) == (2, True, before)
 
 
 def test_what_the_engine_cannot_say_is_refused_once_per_construct_with_a_way_out(
@@ -140,11 +140,11 @@ def test_what_the_engine_cannot_say_is_refused_once_per_construct_with_a_way_out
     assert (answer.code, list(tmp_path.iterdir())) == (2, [])
     (line,) = [line for line in answer.err.splitlines() if "GF301" in line]
     assert line.startswith(f"{GANG}:")
-    assert 'does not carry gang (step "pretrain")' in line
+    assert 'does not support gang (step "pretrain")' in line
     assert "--allow-lossy" in answer.err
 
 
-def test_allow_lossy_writes_the_losses_into_the_artefact_and_says_them(gpuflow: Gpuflow) -> None:
+def test_allow_lossy_writes_the_losses_into_the_artifact_and_says_them(gpuflow: Gpuflow) -> None:
     answer = gpuflow("compile", GANG, "--target", "airflow", "--allow-lossy")
     assert answer.code == 0
     assert "GF303" in answer.err

@@ -1,4 +1,4 @@
-"""The command line as a whole: help, version, exit codes, colour, pipes, completion."""
+"""The command line as a whole: help, version, exit codes, color, pipes, completion."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_example_of_every_command_uses_options_that_exist(name: str) -> None
         (["show", NIGHTLY, "--param", "lr=fast"], "GF903", "is not a float"),
         (["show", NIGHTLY, "--param", "lr=-1"], "GF146", "below the minimum 0"),
         (["show", NIGHTLY, "--param", "rl=1"], "GF178", "known here: lr, suites"),
-        (["explain", "GF000"], "GF905", "is not a code"),
+        (["explain", "GF000"], "GF905", "is not a gpuflow code"),
         (["show", "nowhere.yaml"], "GF100", "does not exist"),
         (["validate", NIGHTLY, "--site", "gkee"], "GF212", 'did you mean "gke"?'),
         (["show", NIGHTLY, "--site", "gkee"], "GF212", 'did you mean "gke"?'),
@@ -87,7 +87,7 @@ def test_misuse_ends_with_2_a_code_and_the_way_out(words: list[str], code: str, 
     assert text in answer.err
 
 
-def test_colour_is_for_terminals_only(gpuflow: Gpuflow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_color_is_for_terminals_only(gpuflow: Gpuflow, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = gpuflow("show", NIGHTLY)
     assert "\x1b[" not in plain.out
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -97,7 +97,7 @@ def test_colour_is_for_terminals_only(gpuflow: Gpuflow, monkeypatch: pytest.Monk
     assert gpuflow("show", NIGHTLY) == plain
 
 
-def test_what_a_document_holds_cannot_break_the_line_or_colour_the_screen(gpuflow: Gpuflow, tmp_path: Path) -> None:
+def test_what_a_document_holds_cannot_break_the_line_or_color_the_screen(gpuflow: Gpuflow, tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text('apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"\\e[31mred\\nline": 1\n')
     answer = gpuflow("validate", file)

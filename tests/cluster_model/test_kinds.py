@@ -11,7 +11,7 @@ from gpuflow import yaml_tree
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import read_cluster
 from gpuflow.cluster.fields import ELSEWHEN, FIELDS, strays
-from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, MODELLED
+from gpuflow.cluster.kinds import HARMLESS_BY_GROUP, MODELED
 from gpuflow.cluster.places import parts_of
 from gpuflow.resources import BadField
 from tests.cluster_model.conftest import Check
@@ -44,7 +44,7 @@ def test_every_example_of_kueue_loads_and_every_object_of_it_is_there(path: Path
     documents = [document for document in yaml.safe_load_all(path.read_text()) if document]
     assert [item.kind for item in cluster.objects] == [document["kind"] for document in documents]
     assert [stray for item in cluster.objects for stray in strays(item.kind, item.body)] == []
-    known = {kind for table in (MODELLED, HARMLESS_BY_GROUP) for kinds in table.values() for kind in kinds.split()}
+    known = {kind for table in (MODELED, HARMLESS_BY_GROUP) for kinds in table.values() for kind in kinds.split()}
     assert set(cluster.kinds()) <= known | NAMED_ONLY
 
 
@@ -100,10 +100,10 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_a_kind_that_is_not_modelled_is_named_and_makes_unknown(name: str, check: Check, tmp_path: Path) -> None:
+def test_a_kind_that_is_not_modeled_is_named_and_makes_unknown(name: str, check: Check, tmp_path: Path) -> None:
     version, kind = FOREIGN[name]
-    unmodelled = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n"
-    answer = check(written(tmp_path, QUOTA, unmodelled))
+    unmodeled = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n"
+    answer = check(written(tmp_path, QUOTA, unmodeled))
     assert (answer.code, answer.data["verdict"]) == (1, "unknown")
     (found,) = [row for row in answer.data["findings"] if row["code"] == "GF531"]
     assert f"{kind} ({version})" in found["message"]

@@ -35,7 +35,7 @@ HOOKS = {
     "of GKE": ("pod-ready.config.common-webhooks.networking.gke.io", "{}", "always"),
     "with a selector that cannot be read": ("x", "{matchLabels: 5}", "unknown"),
 }
-LABELLED = PIPELINE.replace("steps:", "labels: {team: nlp}\nsteps:")
+LABELED = PIPELINE.replace("steps:", "labels: {team: nlp}\nsteps:")
 
 
 @pytest.mark.parametrize("name", HOOKS)
@@ -43,7 +43,7 @@ def test_a_webhook_counts_when_it_is_asked_about_pods_with_these_labels(
     name: str, check: Check, tmp_path: Path
 ) -> None:
     title, selector, verdict = HOOKS[name]
-    answer = check(written(tmp_path, QUOTA, NAMESPACE, HOOK % (title, selector)), pipeline=LABELLED)
+    answer = check(written(tmp_path, QUOTA, NAMESPACE, HOOK % (title, selector)), pipeline=LABELED)
     assert answer.data["verdict"] == verdict
 
 
@@ -51,16 +51,14 @@ POLICY = HOOK % ("policies", "{}")
 VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: policies}\n"
 
 
-@pytest.mark.parametrize("unmodelled", [POLICY, VOLCANO])
-def test_the_way_out_that_is_named_for_an_unmodelled_object_works(
-    unmodelled: str, check: Check, tmp_path: Path
-) -> None:
-    before = check(written(tmp_path, QUOTA, NAMESPACE, unmodelled))
+@pytest.mark.parametrize("unmodeled", [POLICY, VOLCANO])
+def test_the_way_out_that_is_named_for_an_unmodeled_object_works(unmodeled: str, check: Check, tmp_path: Path) -> None:
+    before = check(written(tmp_path, QUOTA, NAMESPACE, unmodeled))
     assert before.data["verdict"] == "unknown"
     (row,) = [each for each in before.data["findings"] if each["code"] == "GF531"]
     annotation = 'gpuflow.dev/lets-pods-pass: "true"'
     assert annotation in row["hint"]
-    told = unmodelled.replace("name: policies", f"name: policies, annotations: {{{annotation}}}")
+    told = unmodeled.replace("name: policies", f"name: policies, annotations: {{{annotation}}}")
     assert check(written(tmp_path, QUOTA, NAMESPACE, told)).data["verdict"] == "always"
 
 

@@ -84,8 +84,8 @@ ADDED = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresou
 @pytest.mark.parametrize(
     ("name", "text", "because"),
     [
-        ("kustomization.yaml", HAND_WRITTEN, "it was not made by gpuflow"),
-        ("kustomization.yaml", "", "it was not made by gpuflow"),
+        ("kustomization.yaml", HAND_WRITTEN, "gpuflow did not write it"),
+        ("kustomization.yaml", "", "gpuflow did not write it"),
         ("kustomization.yml", HAND_WRITTEN, "kustomize reads only one of"),
         ("Kustomization", HAND_WRITTEN, "kustomize reads only one of"),
         ("kustomization.yaml", "# Made by gpuflow 0\n" + ADDED + "namePrefix: x-\nimages: []\n", "images, namePrefix"),
@@ -97,7 +97,7 @@ ADDED = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresou
         ("kustomization.yaml", "# Made by gpuflow 0\nresources: [../other]\n", "the resources ../other"),
         ("kustomization.yaml", "# Made by gpuflow 0\n<<<<<<< ours\nresources: []\n", "it is not YAML"),
         ("kustomization.yaml", "# Made by gpuflow 0\n- nightly.yaml\n", "it is not a kustomization"),
-        ("kustomization.yaml", "# Made by gpuflow 0\n# \n" + ADDED + "# Ask ops first\n", "somebody added a comment"),
+        ("kustomization.yaml", "# Made by gpuflow 0\n# \n" + ADDED + "# Ask ops first\n", "someone added a comment"),
     ],
 )
 @pytest.mark.parametrize("check", [(), ("--check",)])
@@ -122,8 +122,8 @@ def test_a_compiled_file_that_is_no_longer_listed_is_said(gpuflow: Gpuflow, fold
     code, _, err = compile_to(gpuflow, folder, NIGHTLY)
     assert code == 0
     assert [line for line in err.splitlines() if "GF316" in line] == [
-        f"{folder}/finetune-eval.yaml: GF316 {folder}/finetune-eval.yaml was compiled by gpuflow, but not now: "
-        "kustomization.yaml does not list it"
+        f"{folder}/finetune-eval.yaml: GF316 {folder}/finetune-eval.yaml was compiled by gpuflow, "
+        "but not by this command: kustomization.yaml does not list it"
     ]
     assert yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"] == ["nightly.yaml"]
     (folder / "finetune-eval.yaml").unlink()

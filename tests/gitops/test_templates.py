@@ -99,7 +99,7 @@ def section(name: str) -> str:
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_the_readme_tells_every_parameter_with_its_default(source: Path) -> None:
     told = dict(re.findall(r"^\| `([^`]+)` \| `?(.+?)`? \|", section(load(source).name), re.MULTILINE))
-    assert told == {name: entry.get("value", "none: say it") for name, entry in parameters(source).items()}
+    assert told == {name: entry.get("value", "none: required") for name, entry in parameters(source).items()}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)

@@ -291,7 +291,7 @@ def test_the_escape_hatch_is_taken_as_it_is_and_no_gpu_is_asked_for_twice() -> N
     assert (found["schedulerName"], found["runtimeClassName"], found["hostIPC"]) == ("volcano", "nvidia", True)
     assert found["nodeSelector"] == {"disk": "ssd"}
     assert found["tolerations"] == [{"key": "k", "operator": "Exists", "tolerationSeconds": 30}]
-    with pytest.raises(GpuflowError, match=r"asks for nvidia\.com/gpu again"):
+    with pytest.raises(GpuflowError, match=r"requests nvidia\.com/gpu again"):
         pod(gpu="l4", kubernetes={"resources": {"nvidia.com/gpu": 4}})
 
 

@@ -76,7 +76,7 @@ steps:
     assert [finding.code for finding in findings(text)] == also
 
 
-def test_a_misspelt_section_is_not_taken_for_a_missing_one() -> None:
+def test_a_misspelled_section_is_not_taken_for_a_missing_one() -> None:
     steps = "steps:\n  a: {image: i, command: [x, {param: lr}], gpu: a1000}\n"
     assert [finding.code for finding in findings(f"{HEAD}parms: {{lr: 0.1}}\n{steps}")] == ["GF113", "GF201"]
 
@@ -114,7 +114,7 @@ def test_nothing_is_made_up_about_a_sub_pipeline_with_an_error_of_shape() -> Non
         ("{image: i, command: [x], volumes: {/d: {new_claim: corpsu}}}", 'did you mean "corpus"?'),
     ],
 )
-def test_a_misspelt_word_comes_with_the_right_one(step: str, hint: str) -> None:
+def test_a_misspelled_word_comes_with_the_right_one(step: str, hint: str) -> None:
     text = f"""{HEAD}params: {{lr: 0.1}}
 claims: {{corpus: {{size: 1Gi}}}}
 steps:

@@ -1,6 +1,6 @@
 """One table of pipelines through every target: the same pod, the same refusals, and losses said alike.
 
-Runs in each environment for the targets whose SDK is there; Airflow's needs none. What a target does not carry is
+Runs in each environment for the targets whose SDK is there; Airflow's needs none. What a target does not support is
 marked as its table marks it (not yet, upstream, never), and a mark that no longer holds is an error.
 """
 
@@ -105,7 +105,7 @@ def test_a_loss_is_said_by_name_everywhere(target: str, construct: str, site: Si
         with pytest.raises(GpuflowError) as refusal:
             compile_with(chosen, request, allow_lossy=False)
         messages = [finding.message for finding in refusal.value.findings if finding.code == "GF301"]
-        assert [f"{target} does not carry {name}" in text for name, text in zip(lost, messages, strict=True)]
+        assert [f"{target} does not support {name}" in text for name, text in zip(lost, messages, strict=True)]
     try:
         compiled = compile_with(chosen, request, allow_lossy=True)
     except GpuflowError as refusal:

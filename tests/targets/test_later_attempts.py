@@ -113,4 +113,4 @@ def test_kubeflow_has_no_later_attempts_of_its_own_and_refuses_each_by_name() ->
     refusals = demand_of(pipeline_of(f"command: [x], {text}{retry}"), Site.load("gke"), "kubeflow").refusals
     named = " ".join(finding.message for finding in refusals)
     for construct in ("retry.more_memory", "retry.other_node", "spot.fallback_after"):
-        assert f"kubeflow does not carry {construct}" in named
+        assert f"kubeflow does not support {construct}" in named

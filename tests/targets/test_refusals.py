@@ -31,12 +31,12 @@ steps:
       outputs: {n: {output: maybe.n}}
 """,
         [
-            'GF301 argo does not carry gang (step "pair")',
+            'GF301 argo does not support gang (step "pair")',
             'GF306 parameter "word": Argo would read an expression',
-            'GF306 step "ask": Argo would replace the tag in what is asked',
+            'GF306 step "ask": Argo would replace the tag in the approval message',
             'GF306 step "pair": Argo would replace the tag in the default of o',
             'GF306 step "tagged": Argo would replace the tag in metadata.annotations.note',
-            "GF306 step \"loop\": the item 'a$(B)' cannot be handed to a sub-pipeline",
+            "GF306 step \"loop\": the item 'a$(B)' cannot be passed to a sub-pipeline",
             'GF190 the output "n" would be missing when "maybe" is skipped',
         ],
     ),
@@ -59,11 +59,11 @@ steps:
     pipeline: {name: r, steps: {a: {image: "i:1", command: [x]}}}
 """,
         [
-            'GF301 airflow does not carry cache (step "cached")',
-            'GF301 airflow starts "p" by itself, and the parameter "first" has no default',
-            'GF301 airflow starts "p" by itself, and the parameter "second" has no default',
-            'GF301 airflow does not carry a list of artifacts: "files.f"',
-            'GF301 airflow does not carry a list of lists: "each.n"',
+            'GF301 airflow does not support cache (step "cached")',
+            'GF301 airflow starts "p" automatically, and the parameter "first" has no default',
+            'GF301 airflow starts "p" automatically, and the parameter "second" has no default',
+            'GF301 airflow does not support a list of artifacts: "files.f"',
+            'GF301 airflow does not support a list of lists: "each.n"',
             'GF194 step "twice" runs twice over 1 in "i"',
         ],
     ),
@@ -76,16 +76,16 @@ steps:
   owner: {command: [x], security: {user: 5, fs_group: 7}}
 """,
         [
-            'GF301 kubeflow does not carry termination_grace (step "slow")',
+            'GF301 kubeflow does not support termination_grace (step "slow")',
             'GF301 kubeflow: the default of "greeting" holds {{, which Argo would evaluate',
             'GF301 step "files": kubeflow cannot mount two kinds of volume named "same"',
             'GF301 step "files": kubeflow cannot mount the secret "hub.keys"',
-            'GF301 step "files": kubeflow does not carry the text {{$}}',
-            'GF301 kubeflow: step "owner": KFP sets user and group of the container, and no fs_group',
+            'GF301 step "files": kubeflow does not support the text {{$}}',
+            'GF301 kubeflow: step "owner": KFP sets user and group of the container, but no fs_group',
         ],
     ),
 }
-OPTIONAL = {"does not carry gang", "does not carry cache", "does not carry termination_grace", "no fs_group"}
+OPTIONAL = {"does not support gang", "does not support cache", "does not support termination_grace", "no fs_group"}
 
 
 @pytest.fixture(params=sorted(DOCUMENTS))
@@ -152,7 +152,7 @@ def test_every_pipeline_of_a_call_is_judged(gpuflow: Gpuflow, tmp_path: Path) ->
             HEAD.replace("name: p", f"name: {name}") + "steps: {a: {command: [x], cache: true}}"
         )
     answer = gpuflow("compile", tmp_path / "one.yaml", tmp_path / "two.yaml", "--target", "airflow")
-    assert (answer.code, answer.err.count("does not carry cache")) == (2, 2)
+    assert (answer.code, answer.err.count("does not support cache")) == (2, 2)
 
 
 def test_standalone_says_all_that_the_stock_operators_lose(gpuflow: Gpuflow, tmp_path: Path) -> None:

@@ -107,8 +107,8 @@ def test_a_check_speaks_of_it(gpuflow: Gpuflow, tmp_path: Path) -> None:
 
 REFUSED = ", cache: true, timeout: 1h}\n  third: {pipeline: {name: q, steps: {a: {image: i, command: [x]}}}"
 WORDS = (
-    "toy does not carry cache",
-    "toy does not carry pipeline",
+    "toy does not support cache",
+    "toy does not support pipeline",
     "toy: a box holds two steps",
 )
 
@@ -130,8 +130,8 @@ def test_accepted_losses_stand_in_the_file_on_the_console_and_in_json(gpuflow: G
     pipeline = written(tmp_path, ", cache: true")
     words = ("compile", pipeline, "--target", "toy", "--allow-lossy")
     answer = gpuflow(*words)
-    assert "GF303 toy does not carry cache" in answer.err
-    assert "# LOST: toy does not carry cache" in answer.out
+    assert "GF303 toy does not support cache" in answer.err
+    assert "# LOST: toy does not support cache" in answer.out
     data = gpuflow(*words, "--format", "json").data
     assert data["findings"][0]["code"] == "GF303"
     assert checked(gpuflow, pipeline).code == 1

@@ -19,7 +19,7 @@ class Assignment:
     `never`: it would not fit even then. `blocked`: a queue is stopped, missing or inactive, or the workload itself is
     refused. `message` is the text of Kueue's QuotaReserved condition.
 
-    What gpuflow does not model and Kueue would look at is listed in `unmodelled`; then the verdict is never `fit` or
+    What gpuflow does not model and Kueue would look at is listed in `unmodeled`; then the verdict is never `fit` or
     `preempt`, since quota alone does not decide.
     """
 
@@ -39,7 +39,7 @@ class Assignment:
     """The verdict once the scans that go on in later cycles have ended; they can differ from the first."""
     because: str | None = None
     """For `never`, what Kueue would say if nothing else held quota; for an inactive ClusterQueue, why it is."""
-    unmodelled: tuple[str, ...] = ()
+    unmodeled: tuple[str, ...] = ()
     reasons: tuple[FlavorReason, ...] = ()
     """What stands against the flavors, as `message` lists it; for `never`, on an empty cluster, as `because` does."""
     blocked: Inadmissible | None = None

@@ -45,7 +45,7 @@ class Configuration(NamedTuple):
     ignores_undeclared: bool = False
     orders_by_eviction: bool = True
     fair_sharing: bool = False
-    unmodelled: tuple[str, ...] = ()
+    unmodeled: tuple[str, ...] = ()
     """What is set and not followed here."""
 
 
@@ -63,7 +63,7 @@ def read_configuration(manifest: object) -> Configuration:
         read_choice(resources, "quotaCheckStrategy", "Configuration: resources", STRATEGIES) == IGNORE_UNDECLARED,
         read_text(requeuing, "timestamp", "Configuration: waitForPodsReady.requeuingStrategy") != "Creation",
         _is_on(manifest, "fairSharing"),
-        tuple(_unmodelled(manifest)),
+        tuple(_unmodeled(manifest)),
     )
 
 
@@ -82,7 +82,7 @@ def _read_transformations(value: object, where: str) -> dict[str, Transformation
     return found
 
 
-def _unmodelled(manifest: Body) -> list[str]:
+def _unmodeled(manifest: Body) -> list[str]:
     notes = []
     if _is_on(manifest, "admissionFairSharing"):
         notes.append("admissionFairSharing orders queues and victims by past usage")

@@ -36,7 +36,7 @@ REPLACED_SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
 def check_decides(name: str) -> str:
-    """What is not modelled of an AdmissionCheck."""
+    """What is not modeled of an AdmissionCheck."""
     return f"AdmissionCheck {name} decides after quota is reserved"
 
 
@@ -59,7 +59,7 @@ def assign_flavors(
 
     Arguments are manifests as plain maps, of v1beta1 or v1beta2. `admitted` are the workloads of the cluster: those
     that hold no quota are passed over. A namespace that is not given is known by its name alone. `None` for a kind
-    means unknown; what depends on it is then listed in the answer's `unmodelled`. A workload without
+    means unknown; what depends on it is then listed in the answer's `unmodeled`. A workload without
     `creationTimestamp` does not exist yet: it is newer than every other. `ValueError` names what cannot be read.
     """
     kueue = Kueue(
@@ -168,10 +168,10 @@ class Kueue:
         is_open = len(alone) == MOST_CYCLES
         is_possible = is_open or (bool(alone) and alone[-1].outcome == "fit")
         verdict, final = _verdict(first, is_possible), _verdict(last, is_possible)
-        unmodelled = tuple(self._unmodelled(workload, head.queue, first))
+        unmodeled = tuple(self._unmodeled(workload, head.queue, first))
         if is_open:
-            unmodelled += (f"after {MOST_CYCLES} cycles the scans of flavors still go on",)
-        if unmodelled:
+            unmodeled += (f"after {MOST_CYCLES} cycles the scans of flavors still go on",)
+        if unmodeled:
             verdict, final = _cautious(verdict), _cautious(final)
         found = {each.demand.pod_set.name: each for each in first.proposal.found}
         return Assignment(
@@ -187,7 +187,7 @@ class Kueue:
             tuple(sorted("/".join(target.key) for target in first.targets)),
             final,
             _truncated(alone[0].message) if verdict == "never" else None,
-            unmodelled,
+            unmodeled,
             alone[0].reasons if verdict == "never" else first.reasons,
         )
 
@@ -219,9 +219,9 @@ class Kueue:
             self._limits[namespace] = summarize(own)
         return self._limits[namespace]
 
-    def _unmodelled(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
+    def _unmodeled(self, workload: Workload, queue: ClusterQueue, cycle: Cycle) -> Iterable[str]:
         """What Kueue would look at besides, and gpuflow does not."""
-        yield from self.configuration.unmodelled
+        yield from self.configuration.unmodeled
         if self.configuration.fair_sharing and cycle.lacked_quota:
             yield "fair sharing decides who is preempted"
         if REPLACED_SLICE in workload.annotations:

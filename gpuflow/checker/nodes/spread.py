@@ -14,7 +14,7 @@ from gpuflow.kubernetes.labels import Labels, Selector, read_selector
 from gpuflow.resources import read_maps, read_texts
 
 UNEVEN: Final = "node(s) didn't match pod topology spread constraints"
-UNLABELLED: Final = f"{UNEVEN} (missing required label)"
+UNLABELED: Final = f"{UNEVEN} (missing required label)"
 
 
 class Constraint(NamedTuple):
@@ -71,7 +71,7 @@ class Balance(NamedTuple):
     def refusal(self, labels: Labels) -> str | None:
         domain = labels.get(self.constraint.topology_key)
         if domain is None:
-            return UNLABELLED
+            return UNLABELED
         fewest = min(self.tallies.values()) if len(self.tallies) >= max(self.constraint.min_domains, 1) else 0
         if self.tallies.get(domain, 0) + self.own - fewest > self.constraint.max_skew:
             return UNEVEN

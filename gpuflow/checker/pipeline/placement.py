@@ -20,7 +20,7 @@ from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.quota.volume_claims import claims_for_any_node
 from gpuflow.checker.rules.later_attempts import nodes_avoided
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.checker.snapshot.unmodelled_kinds import makers_of_nodes
+from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
 from gpuflow.demands import Demand
 
 

@@ -19,7 +19,7 @@ from gpuflow.targets.losses import Loss
 
 
 class Airflow(Target):
-    """One DAG file per pipeline; with --standalone one that imports nothing of gpuflow."""
+    """One DAG file per pipeline; with --standalone one that does not import gpuflow."""
 
     facts = FACTS
     capabilities = CAPABILITIES

@@ -13,13 +13,13 @@ _CANNOT = {
     ),
     "schedule.replace": Cannot(
         "upstream",
-        "Airflow never stops a run because the next one is due",
-        "use concurrency: forbid, and a deadline that ends the run before",
+        "Airflow never stops a run when the next one is due",
+        "use concurrency: forbid, and a deadline that ends the previous run",
     ),
     "cache": Cannot(
         "upstream",
         "Airflow keeps no results of earlier runs",
-        "let the step look for its own result and end at once, or split the pipeline and start the second half on_data",
+        "let the step check for its own result and exit early, or split the pipeline and start the second half on_data",
     ),
     "gang": Cannot(
         "not yet",
@@ -52,20 +52,20 @@ _NEEDS_OPERATOR = "compile without --standalone, so that the DAG imports gpuflow
 STANDALONE_CANNOT = {
     construct: Cannot("never", reason, _NEEDS_OPERATOR)
     for construct, reason in {
-        "claims": "no stock operator makes a volume for one run and deletes it again",
-        "exit.failure": "no trigger rule waits for everything and runs only after a failure",
-        "for_each.output": "the stock operator cannot fill items that are only known in the run into a pod",
-        "for_each.param": "the stock operator cannot fill items that are only known in the run into a pod",
+        "claims": "no stock operator creates a volume for one run and deletes it afterward",
+        "exit.failure": "no trigger rule waits foreverything and runs only after a failure",
+        "for_each.output": "the stock operator cannot put items known only at run time into a pod",
+        "for_each.param": "the stock operator cannot put items known only at run time into a pod",
         "outputs.default": "Jinja has no value for a step that was skipped",
         "parallel": "max_active_tasks does not count tasks that wait in a trigger",
         "pipeline": "a sub-pipeline's parameters and items are filled in by gpuflow's operator",
-        "retry.final_exit_codes": "the stock operator tries every exit code again",
+        "retry.final_exit_codes": "the stock operator retries every exit code",
         "retry.interruptions": "the stock operator has one budget and cannot tell an interruption from a failure",
         "retry.more_memory": "the stock operator starts every try with the same pod",
         "retry.other_node": "the stock operator starts every try with the same pod",
-        "retry.retryable_exit_codes": "the stock operator tries every exit code again",
+        "retry.retryable_exit_codes": "the stock operator retries every exit code",
         "spot.fallback_after": "the stock operator starts every try with the same pod",
         "when": "a condition on values of the run is evaluated by gpuflow's operator",
     }.items()
 }
-"""What a DAG file that imports nothing of gpuflow loses besides."""
+"""What a DAG file that does not import gpuflow loses besides."""

@@ -12,4 +12,4 @@ class AirflowOptions:
     """What may be asked of a DAG file."""
 
     pools: bool = option("--pools", "put GPU tasks in pools (gpuflow airflow pools)")
-    standalone: bool = option("--standalone", "a DAG file that imports nothing of gpuflow")
+    standalone: bool = option("--standalone", "a DAG file that does not import gpuflow")

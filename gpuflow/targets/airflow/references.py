@@ -130,9 +130,9 @@ class Scope:
             what = "a list of artifacts" if declared.is_artifact else "a list of lists"
             finding = Finding(
                 "GF301",
-                f'airflow does not carry {what}: "{ref.step}.{ref.name}" is one per item of a fan-out',
+                f'airflow does not support {what}: "{ref.step}.{ref.name}" is one per item of a fan-out',
                 where,
-                "let a step inside gather them, or pass the folder that holds them all",
+                "let an inner step collect them, or pass the folder that contains them all",
             )
             if self.refused is None:
                 raise GpuflowError(finding)
@@ -234,7 +234,7 @@ class Marks:
 
 
 def glued(parts: list[Any]) -> Any:
-    """Parts as one value: neighbouring literals merged, a single part as it is, else a join."""
+    """Parts as one value: neighboring literals merged, a single part as it is, else a join."""
     merged: list[Any] = []
     for part in parts:
         flat = part.args if isinstance(part, Call) and part.name == "join" else (part,)

@@ -39,7 +39,7 @@ def _unattended(pipeline: Pipeline) -> Iterator[Finding]:
         if param.required:
             yield Finding(
                 "GF301",
-                f'airflow starts "{pipeline.name}" by itself, and the parameter "{name}" has no default',
+                f'airflow starts "{pipeline.name}" automatically, and the parameter "{name}" has no default',
                 pipeline.where("params", name, key=True),
                 "give it a default, or start the pipeline by hand only",
             )
@@ -69,7 +69,7 @@ def twins(name: str, sources: Mapping[str, Any], where: Where | None = None) -> 
                 "GF194",
                 f'step "{name}" runs twice over {twice} in "{key}", and airflow keeps the copies apart by their items',
                 where or Where(),
-                "give every item a value of its own, such as a number beside it",
+                "give every item a unique value, for example by adding a number",
             )
 
 

@@ -16,7 +16,7 @@ from gpuflow.targets.losses import Loss
 
 
 class Argo(Target):
-    """Compiles to a WorkflowTemplate, or to a CronWorkflow when there is a schedule; --as asks for another kind."""
+    """Compiles to a WorkflowTemplate, or to a CronWorkflow when there is a schedule; --as selects another kind."""
 
     facts = FACTS
     capabilities = CAPABILITIES

@@ -51,7 +51,7 @@ class Keywords(Inputs):
 
 
 def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
-    """The step's template. Raises for what Argo cannot carry, and for flow, which the workflow's author writes."""
+    """The step's template. Raises for what Argo cannot express, and for flow, which the workflow's author writes."""
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
         raise fail(
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 FIELDS = ("container", "initContainers", "sidecars", "volumes", "outputs")
-"""What decides about the result. Where it runs, how often it is tried and what it is labelled with does not."""
+"""What decides about the result. Where it runs, how often it is tried and what it is labeled with does not."""
 
 
 def memoize(pipeline: str, title: str, template: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from gpuflow.targets.constructs import POD
 
 _CANNOT = {
     "on_data": Cannot(
-        "never", "Argo Workflows has no start by new data", "use an Argo Events sensor that submits the template"
+        "never", "Argo Workflows cannot start on new data", "use an Argo Events sensor that submits the template"
     ),
     "schedule.catch_up": Cannot(
         "never", "a CronWorkflow runs one missed time at most", "start the missed runs by hand"
@@ -22,7 +22,7 @@ _CANNOT = {
     ),
     "approval.timeout": Cannot(
         "never",
-        "a suspend node with a duration goes on when the time is over, which is the opposite",
+        "a suspend node with a duration resumes when the time is up, which is the opposite",
         "approve without a timeout",
     ),
     "gang": Cannot(
@@ -32,8 +32,8 @@ _CANNOT = {
     ),
     "queue_timeout": Cannot(
         "upstream",
-        "Argo bounds the time a pod runs, or its waiting and running together, and not the waiting alone",
-        "bound the whole run with deadline, or let Kueue end what waits too long",
+        "Argo can limit the time a pod runs, or its waiting and running together, but not the waiting alone",
+        "limit the whole run with deadline, or let Kueue end workloads that wait too long",
     ),
     "inputs": Cannot(
         "not yet", "artifacts are not placed in the container", "pass the URI: {output: step.name} in the command"
@@ -42,13 +42,13 @@ _CANNOT = {
 
 _WEAKER = {
     "for_each.dynamic_matrix": Weaker(
-        "Argo reads the numbers of lists that it combines as floating point: whole numbers above 2^53 lose digits"
+        "Argo reads numbers in combined lists as floating point: whole numbers above 2^53 lose digits"
     ),
     "params.range": Weaker(
         "Argo's parameters are text: min and max are checked when compiling, not when a run is started by hand"
     ),
     "retry.more_memory": Weaker(
-        "Argo sees the last attempt alone: after an OOM the memory grows by the number of attempts so far, and after "
+        "Argo sees only the last attempt: after an OOM the memory grows by the number of attempts so far, and after "
         "any other end the next attempt starts with what is written"
     ),
 }

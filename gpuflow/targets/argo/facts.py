@@ -20,8 +20,8 @@ FACTS = EngineFacts(
     waits={
         "quota": "Argo keeps the step pending and asks again every 10 s, without using up a retry, until there is room "
         "or the pipeline's deadline passes.",
-        "queue": "Kueue holds the pod back; Argo shows the step pending, and only the pipeline's deadline ends that.",
-        "nodes": "The pod stays Pending until a node has room or is added; only the pipeline's deadline ends that.",
+        "queue": "Kueue holds the pod; Argo shows the step pending, and only the pipeline's deadline ends the wait.",
+        "nodes": "The pod stays Pending until a node has room or is added; only the pipeline's deadline ends the wait.",
         "objects": "Finished pods count until they are deleted: set podGC in Argo's workflowDefaults, or delete old "
         "workflows.",
     },

@@ -34,7 +34,8 @@ def kustomization(names: Iterable[str], namespace: str | None) -> str:
     document["resources"] = sorted(names)
     return (
         f"{MADE}{__version__}: the compiled files of this folder.\n"
-        "# Do not edit: compile again with --kustomization, and put what is yours into an overlay.\n" + emit(document)
+        "# Do not edit: compile again with --kustomization, and put your own changes into an overlay.\n"
+        + emit(document)
     )
 
 
@@ -72,10 +73,10 @@ def refusals(folder: PurePath, present: Mapping[str, str]) -> list[Finding]:
         if foreign:
             path = str(folder / name)
             hint = (
-                f"keep what is yours in another folder whose kustomization.yaml has resources: [../{folder.name}], "
+                f"keep your own entries in another folder whose kustomization.yaml has resources: [../{folder.name}], "
                 f"and remove {name} here; or leave --kustomization out"
             )
-            found.append(Finding("GF315", f"{path} is not written over: {foreign}", Where(path), hint))
+            found.append(Finding("GF315", f"{path} is not overwritten: {foreign}", Where(path), hint))
     return found
 
 
@@ -85,9 +86,9 @@ def left_over(folder: PurePath, present: Mapping[str, str], names: Iterable[str]
     return [
         Finding(
             "GF316",
-            f"{folder / name} was compiled by gpuflow, but not now: {NAME} does not list it",
+            f"{folder / name} was compiled by gpuflow, but not by this command: {NAME} does not list it",
             Where(str(folder / name)),
-            "name its source too, or remove the file; whoever prunes what is not listed removes it from the cluster",
+            "name its source too, or remove the file; a tool that prunes unlisted objects removes it from the cluster",
             "warning",
         )
         for name, text in sorted(present.items())
@@ -101,7 +102,7 @@ def _foreign(name: str, present: Mapping[str, str]) -> str | None:
     if name != NAME:
         return f"kustomize reads only one of {', '.join(SPELLINGS)}"
     if not text.startswith(MADE):
-        return "it was not made by gpuflow"
+        return "gpuflow did not write it"
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -109,10 +110,10 @@ def _foreign(name: str, present: Mapping[str, str]) -> str | None:
     if not isinstance(document, dict) or not isinstance(document.get("resources", []), list):
         return "it is not a kustomization"
     if any("#" in line for line in text.splitlines()[2:]):
-        return "somebody added a comment"
+        return "someone added a comment"
     keys = sorted(str(key) for key in document.keys() - _KEYS)
     if keys:
-        return f"somebody added {', '.join(keys)}"
+        return f"someone added {', '.join(keys)}"
     entries = [str(entry) for entry in document.get("resources", [])]
     others = [entry for entry in entries if "/" in entry or not present.get(entry, MADE).startswith(MADE)]
-    return f"somebody added the resources {', '.join(others)}" if others else None
+    return f"someone added the resources {', '.join(others)}" if others else None

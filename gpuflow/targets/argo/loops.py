@@ -103,18 +103,18 @@ def is_quoted(step: Step, name: str) -> bool:
 
 
 def item_findings(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding]:
-    """Items that Argo cannot carry: it quotes what it replaces as Go does, which is not JSON for the unprintable."""
+    """Items that Argo cannot express: it quotes what it replaces as Go does, which is not JSON for the unprintable."""
     where = pipeline.where("steps", name, "for_each") if step.for_each else Where()
     written = [source for source in (step.for_each or {}).values() if not _is_open(source)]
     for text in (text_of(value) for source in written for value in _values(source)):
         if not all(character.isprintable() or character in "\n\t\r" for character in text):
-            yield Finding("GF306", f'step "{name}": Argo cannot carry the item {text!r}', where, "use printable text")
+            yield Finding("GF306", f'step "{name}": Argo cannot express the item {text!r}', where, "use printable text")
         elif step.pipeline is not None and is_static(step) and _hidden(text) != text:
             yield Finding(
                 "GF306",
-                f'step "{name}": the item {text!r} cannot be handed to a sub-pipeline',
+                f'step "{name}": the item {text!r} cannot be passed to a sub-pipeline',
                 where,
-                "hand items with $ or { over by a parameter instead",
+                "pass items with $ or { through a parameter instead",
             )
 
 

@@ -41,16 +41,15 @@ NOTES: tuple[tuple[str, Applies, str, str], ...] = (
     (
         "retry",
         shares_one_count,
-        "Argo counts one number of retries, so interruptions use up what is left for failures (never the other way "
-        "round)",
+        "Argo counts one number of retries, so interruptions use up retries meant for failures (never the reverse)",
         "give the step a checkpoint, or set runtime.state in the site: gpuflow-run then counts both budgets",
     ),
     (
         "spot",
         leaves_spot_early,
-        "fallback_after counts every retry on Argo, failures too, and misses pods that Argo starts again by itself "
-        "after a node was lost",
-        "set retry.failures to 0, or choose fallback_after with room for failures",
+        "fallback_after counts every retry on Argo, including failures, but not pods that Argo recreates on its "
+        "own after a node was lost",
+        "set retry.failures to 0, or set fallback_after high enough to include failures",
     ),
     (
         "spot",
@@ -82,6 +81,6 @@ def request_notes(request: Request) -> Iterator[Finding]:
     yield from notes(request.pipeline, request.site)
     kind = request.options_as(ArgoOptions).kind
     if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
-        text = f"schedule: a {kind} has none, so nothing starts it by the clock"
+        text = f"schedule: a {kind} has none, so nothing starts it on a schedule"
         where = request.pipeline.where("schedule")
         yield Finding("GF305", text, where, "compile without --as for a CronWorkflow", "note")

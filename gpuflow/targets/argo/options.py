@@ -14,9 +14,9 @@ class ArgoOptions:
     kind: str | None = option(
         "--as", "WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate", metavar="KIND"
     )
-    kustomization: bool = option("--kustomization", "also write kustomization.yaml, which lists what is compiled")
+    kustomization: bool = option("--kustomization", "also write kustomization.yaml, which lists the compiled files")
     semaphores: str | None = option(
         "--semaphores",
-        "let GPU steps hold a semaphore of their size (gpuflow argo semaphores prints the ConfigMap)",
+        "make GPU steps hold a semaphore of their size (gpuflow argo semaphores prints the ConfigMap)",
         metavar="CONFIGMAP",
     )

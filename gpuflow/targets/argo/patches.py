@@ -55,7 +55,7 @@ def _constant(value: Any) -> str:
     if json.loads(text) != value or "{{" in text:
         raise fail(
             "GF306",
-            f"Argo cannot carry {text[:60]!r} in a pod that changes with the attempts",
+            f"Argo cannot express {text[:60]!r} in a pod that changes with the attempts",
             hint="write labels and tolerations without {{ and }}, or drop spot.fallback_after",
         )
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

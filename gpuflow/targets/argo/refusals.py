@@ -1,4 +1,4 @@
-"""Parts of constructs that Argo cannot carry. None can be left out: the run would do something else, or never start."""
+"""Parts of constructs that Argo cannot express. None can be left out: the run would do something else or not start."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _unattended(request: Request) -> Iterator[Finding]:
         if param.required:
             yield Finding(
                 "GF301",
-                f'argo starts "{pipeline.name}" by itself, and the parameter "{name}" has no default',
+                f'argo starts "{pipeline.name}" automatically, and the parameter "{name}" has no default',
                 pipeline.where("params", name),
                 "give it a default, or compile with --as WorkflowTemplate, to be started by hand only",
             )
@@ -88,7 +88,7 @@ def _steps(plan: Plan) -> Iterator[Finding]:
 
 
 def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
-    """What Argo cannot carry of one step that runs a container."""
+    """What Argo cannot express of one step that runs a container."""
     yield from _default_tags(pipeline, name, pipeline.effective(name))
     yield from _pod_findings(pipeline, name, site, tags_in_site)
 
@@ -132,7 +132,7 @@ def _approval_tags(pipeline: Pipeline, name: str, message: str) -> Iterator[Find
     if "{{" in message:
         yield Finding(
             "GF306",
-            f'step "{name}": Argo would replace the tag in what is asked: {message[:60]!r}',
+            f'step "{name}": Argo would replace the tag in the approval message: {message[:60]!r}',
             pipeline.where("steps", name, "approval"),
             "ask without {{",
         )
@@ -145,7 +145,7 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
         if isinstance(ref, OutputRef) and ref.step in skipped and ref not in defaults:
             yield Finding(
                 "GF190",
-                f'the output "{name}" would be missing when "{ref.step}" is skipped, which Argo calls an error',
+                f'the output "{name}" would be missing when "{ref.step}" is skipped, which is an error in Argo',
                 pipeline.where("outputs", name),
                 f'give the output {ref.name} of "{ref.step}" a default',
             )

@@ -45,7 +45,7 @@ def synchronization(step: Step, site: Site, config_map: str | None) -> dict[str,
 
 
 def reason(pipeline: Pipeline, site: Site, config_map: str | None) -> list[str]:
-    """For the artefact's header: why its GPU steps wait, and where the numbers stand."""
+    """For the artifact's header: why its GPU steps wait, and where the numbers stand."""
     keys = [size.key for size in sizes_of([pipeline], site)] if config_map is not None else []
     if not keys:
         return []

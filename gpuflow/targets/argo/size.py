@@ -74,14 +74,14 @@ def size_findings(plan: Plan, manifest: Mapping[str, Any]) -> tuple[Finding, ...
     )
     if nodes.retries:
         text += f", {_mib(written + nodes.most)} when every retry is used"
-    text += f"; Argo keeps {_mib(LARGEST)}"
+    text += f"; Argo stores at most {_mib(LARGEST)}"
     packed = written + int(nodes.most * PACKED)
     if packed <= LARGEST:
-        hint = f"Argo packs the state of nodes when it must, here to about {_mib(packed)}; nothing needs to be done"
+        hint = f"Argo compresses the node status if needed, here to about {_mib(packed)}; you need to do nothing"
     else:
         hint = (
-            f"even packed it would take about {_mib(packed)}: split the pipeline, or have the controller keep "
-            "the state of nodes in a database (persistence.nodeStatusOffLoad)"
+            f"even compressed it would take about {_mib(packed)}: split the pipeline, or let the controller "
+            "store node status in a database (persistence.nodeStatusOffLoad)"
         )
     return (Finding("GF311", text, Where(plan.pipeline.source.file), hint, "warning"),)
 

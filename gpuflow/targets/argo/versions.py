@@ -1,4 +1,4 @@
-"""Which Argo an artefact is for.
+"""Which Argo an artifact is for.
 
 3.7 and 4.x read the same fields of nearly everything that is written here: `schedules`, lists of `semaphores`,
 expressions with `lastRetry.message` and closures, memoization without outputs. What 4.0 took away (`schedule`, `mutex`,
@@ -31,7 +31,7 @@ def version_finding(site: Site) -> Finding | None:
     said = site.engine("argo").version
     if said is None or (_VERSION.fullmatch(said) and version(site) >= OLDEST):
         return None
-    what = "is older than 3.7" if _VERSION.fullmatch(said) else "is no version such as 4.0"
+    what = "is older than 3.7" if _VERSION.fullmatch(said) else "is not a version such as 4.0"
     return Finding(
         "GF308",
         f'site "{site.name}" runs Argo {said}, which {what}',

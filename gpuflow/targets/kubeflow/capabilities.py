@@ -23,19 +23,21 @@ _CANNOT = {
         "volumes: {/scratch: {empty_dir: 50Gi}}, or a LimitRange default",
     ),
     "exit.outputs": Cannot(
-        "upstream", "an exit task reads no outputs; it gets their defaults", "keep them where the exit step looks"
+        "upstream",
+        "an exit task cannot read outputs; it gets their defaults",
+        "write them to a place that the exit step reads",
     ),
     "gang": Cannot("upstream", "a step is one pod", "let the step create a JobSet or TrainJob and wait for it"),
     "if_skipped.run": Cannot(
         "upstream",
-        "a task runs when all before it succeeded, or whatever became of them, and nothing between",
+        "a task runs when all upstream tasks succeeded, or whatever their result, with nothing in between",
         "repeat the step under both conditions",
     ),
     "init_containers": Cannot(
-        "upstream", "2.17 adds no containers to a pod", "make it a step of its own that shares a volume"
+        "upstream", "2.17 adds no containers to a pod", "make it a separate step that shares a volume"
     ),
     "inputs": Cannot(
-        "not yet", "nothing places the files before the command starts", "hand over the URI, {output: step.name}"
+        "not yet", "nothing places the files before the command starts", "pass the URI, {output: step.name}"
     ),
     "kubernetes.host_ipc": Cannot("upstream", "it has no hostIPC", "give the step shm:, which needs no hostIPC"),
     "kubernetes.host_network": Cannot("upstream", "it has no hostNetwork", _WEBHOOK),
@@ -44,8 +46,8 @@ _CANNOT = {
     "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
     "on_data": Cannot(
         "never",
-        "it starts runs by the clock or by hand",
-        "start a run from whatever sees the data: client.run_pipeline",
+        "it starts runs on a schedule or by hand",
+        "start a run from the program that sees the data: client.run_pipeline",
     ),
     "outputs.default": Cannot(
         "upstream",
@@ -55,27 +57,27 @@ _CANNOT = {
     "parallel": Cannot(
         "upstream",
         "it limits the items of one fan-out, not the pods of a run",
-        "set parallel on the fan-outs, or a Kueue queue",
+        "set parallel on the fan-outs, or use a Kueue queue",
     ),
     "priority.pod": Cannot(
         "upstream", "it has no priorityClassName per task", f"priority: {{queue: …}} with Kueue, or {_PATCH}"
     ),
-    "probes": Cannot("upstream", "it has no probes", "end the process when it is unwell: a failed step is retried"),
+    "probes": Cannot("upstream", "it has no probes", "exit the process when it is unhealthy: a failed step is retried"),
     "pipeline.deadline": Cannot(
-        "upstream", "a sub-pipeline's deadline cannot be carried", "move it to the pipeline that uses it"
+        "upstream", "it has no deadline for a sub-pipeline", "move it to the pipeline that uses it"
     ),
     "pipeline.timeout": Cannot("upstream", "a sub-pipeline has no timeout", "give timeouts to its steps"),
-    "queue_timeout": Cannot("upstream", "a pod waits as long as it must", "bound the whole run with deadline"),
-    "retry.final_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
+    "queue_timeout": Cannot("upstream", "a pod waits as long as it must", "limit the whole run with deadline"),
+    "retry.final_exit_codes": Cannot("upstream", "it retries every exit code", _JOB),
     "retry.interruptions": Cannot(
         "upstream",
-        "its retry never covers a deleted pod, so preemption and drain end the step, and a supervisor inside goes too",
+        "its retry never covers a deleted pod, so preemption and drain end the step, and its supervisor dies too",
         f"{_JOB}, or let an administrator set retryPolicy: Always in Argo's workflowDefaults",
     ),
     "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
     "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
-    "retry.retryable_exit_codes": Cannot("upstream", "it retries whatever the exit code was", _JOB),
-    "schedule.replace": Cannot("upstream", "a recurring run never ends the run before", "concurrency: forbid"),
+    "retry.retryable_exit_codes": Cannot("upstream", "it retries every exit code", _JOB),
+    "schedule.replace": Cannot("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
     "schedule.timezone": Cannot(
         "upstream",
         "its clock has one time zone for the whole installation",
@@ -90,7 +92,7 @@ _CANNOT = {
     "security.read_only_root": Cannot("upstream", "it has no readOnlyRootFilesystem", _WEBHOOK),
     "sidecars": Cannot("upstream", "2.17 adds no containers to a pod", "start it inside the step's own container"),
     "spot.fallback_after": Cannot(
-        "upstream", "every attempt gets the same pod", "a second step with spot: never for what is left"
+        "upstream", "every attempt gets the same pod", "add a second step with spot: never for the rest"
     ),
     "termination_grace": Cannot("upstream", "pods always get 30 s", "save within 30 s of SIGTERM"),
     "topology.same": Cannot(

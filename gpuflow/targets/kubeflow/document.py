@@ -1,4 +1,4 @@
-"""The artefact: pipeline spec and platform spec as two YAML documents, or as resources for Git."""
+"""The artifact: pipeline spec and platform spec as two YAML documents, or as resources for Git."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ FACTS = EngineFacts(
     waits={
         "quota": "Kubeflow runs on Argo: the step stays pending, without using up a retry, until there is room or the "
         "run's deadline passes.",
-        "queue": "Kueue holds the pod back; the task shows as pending, and only the run's deadline ends that.",
-        "nodes": "The pod stays Pending until a node has room or is added; only the run's deadline ends that.",
+        "queue": "Kueue holds the pod; the task shows as pending, and only the run's deadline ends the wait.",
+        "nodes": "The pod stays Pending until a node has room or is added; only the run's deadline ends the wait.",
         "objects": "Finished pods count until they are deleted, with the run or by podGC in Argo's workflowDefaults.",
     },
     keeps_parallel=False,

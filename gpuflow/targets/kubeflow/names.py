@@ -1,6 +1,6 @@
 """What things are called in the IR.
 
-KFP's backend reads meaning out of names: a loop's item is recognised by `loop-item`, a value handed into a sub-DAG by
+KFP's backend reads meaning out of names: a loop's item is recognized by `loop-item`, a value handed into a sub-DAG by
 `pipelinechannel--`, a condition's sub-DAG by `condition-`. So groups and their inputs carry exactly the names KFP's own
 compiler gives them; only the inputs of a step's component, which nobody interprets, are ours.
 """

@@ -1,4 +1,4 @@
-"""What a reader of the artefact should know, although nothing is lost."""
+"""What a reader of the artifact should know, although nothing is lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def notes(pipeline: Pipeline) -> Iterator[Finding]:
             f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
             "which replace {{…}} and $(NAME) in it and make $$ one $",
             pipeline.where(*next(iter(handed.values()))),
-            "hand over such text in a file",
+            "pass such text in a file",
             "note",
         )
 

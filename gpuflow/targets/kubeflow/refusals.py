@@ -1,6 +1,6 @@
 """Parts of constructs that KFP carries otherwise. Each is refused by name, because dropping it would be silent.
 
-Some can be left out when losses are accepted; they then stand in the artefact's header. Others would make a pipeline
+Some can be left out when losses are accepted; they then stand in the artifact's header. Others would make a pipeline
 that does something else, or that KFP cannot run at all.
 """
 
@@ -99,13 +99,13 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
             )
         if len(name) > LONGEST_CLAIM:
             yield (
-                f'the claim "{name}" is longer than {LONGEST_CLAIM} characters: KFP puts 37 before them, and calls '
-                "a volume so, which may have 63",
+                f'the claim "{name}" is longer than {LONGEST_CLAIM} characters: KFP adds a prefix of 37 and uses '
+                "the result as a volume name, which has at most 63",
                 ("claims", name),
                 "choose a shorter name",
             )
     if sub and pipeline.claims:
-        yield "a sub-pipeline's claims cannot be carried", ("claims",), "move them to the pipeline that uses it"
+        yield "KFP has no claims for a sub-pipeline", ("claims",), "move them to the pipeline that uses it"
 
 
 def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
@@ -113,7 +113,7 @@ def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
     if len(wanted) > 1:
         shown = ", ".join(sorted(account or "none" for account in wanted))
         yield (
-            f"a run has one service account, and steps ask for several ({shown})",
+            f"a run has one service account, and the steps name several ({shown})",
             (),
             "give all steps the same under defaults: service_account",
         )
@@ -121,9 +121,9 @@ def _pipeline_omissions(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
 
 def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     if f"{name}-driver" in pipeline.steps or f"{name}-driver" in pipeline.exit:
-        yield f'KFP calls its own task "{name}-driver", like another step', (), f'rename "{name}-driver"'
+        yield f'KFP names its own task "{name}-driver", like another step', (), f'rename "{name}-driver"'
     if any(name in (claim_task(claim), release_task(claim)) for claim in pipeline.claims):
-        yield f'the task of a claim is called "{name}" too', (), "rename the step or the claim"
+        yield f'the task of a claim is also named "{name}"', (), "rename the step or the claim"
     yield from _fan_out(pipeline, name, step)
     yield from _shared_state(step)
     yield from _bare_text(pipeline, step)
@@ -147,7 +147,7 @@ def _shared_state(step: Step) -> Iterator[Problem]:
         yield (
             f'its copies would share the checkpoints of "{name}"',
             ("for_each",),
-            "hand the item over as a parameter, and use that in checkpoint.store: s3://bucket/{param: ...}",
+            "pass the item as a parameter, and use that in checkpoint.store: s3://bucket/{param: ...}",
         )
 
 
@@ -202,7 +202,7 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
             yield f"{kind} is never read by KFP's backend", ("kubernetes", "affinity"), "use nodeAffinity"
     if step.security is not None and step.security.fs_group is not None:
         yield (
-            "KFP sets user and group of the container, and no fs_group",
+            "KFP sets user and group of the container, but no fs_group",
             ("security", "fs_group"),
             "let the volume's owner make it writable for the step's group",
         )
@@ -215,7 +215,7 @@ def _backoff(step: Step) -> Iterator[Problem]:
     longest, most = max(waits(step.retry), default=0), step.retry.backoff.max
     if longest > most.seconds:
         yield (
-            f"the waits grow to {longest}s, and KFP has no longest wait (backoff.max is {most})",
+            f"the waits grow to {longest}s, and KFP has no maximum wait (backoff.max is {most})",
             ("retry", "backoff"),
             "lower factor, start or failures until the last wait fits",
         )
@@ -229,7 +229,7 @@ def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     nested = len(sources) > 1 and not all(isinstance(source, tuple | Range) for source in sources.values())
     if nested and name in _read_steps(pipeline):
         yield (
-            "the outputs of loops that nest would arrive as lists of lists",
+            "the outputs of nested loops would arrive as lists of lists",
             ("for_each",),
             "let an earlier step write all combinations as one list",
         )
@@ -237,7 +237,7 @@ def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
         yield (
             "some of its copies may be left out, and KFP's driver fails on the outputs of the others",
             ("when",),
-            "run every copy, and let it say in its output that there was nothing to do",
+            "run every copy, and let it report in its output that there was nothing to do",
         )
 
 

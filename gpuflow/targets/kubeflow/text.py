@@ -55,8 +55,8 @@ def placeholder_problems(words: list[str]) -> Iterator[tuple[str, str]]:
         if any(f"{{{_SAFE}${mark}" in word for word in words):
             shown = f"{{{{${mark}"
             yield (
-                f"kubeflow does not carry the text {shown} in a command: its launcher reads it as a placeholder",
-                "hand it over in an environment variable, which the launcher leaves alone",
+                f"kubeflow does not support the text {shown} in a command: its launcher reads it as a placeholder",
+                "pass it in an environment variable, which the launcher does not change",
             )
 
 
@@ -70,7 +70,7 @@ def replaced(value: str, variables: Callable[[], Collection[str]]) -> str | None
         return "{{, which Argo would evaluate"
     for found in _DOLLARS.finditer(value):
         if found[1] == "$":
-            return "$$, of which the kubelet leaves one"
+            return "$$, which the kubelet turns into $"
         if found[2].isupper() or found[2] in variables():
             return f"{found[0]}, which the kubelet would replace"
     return None

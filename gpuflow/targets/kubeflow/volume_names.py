@@ -42,5 +42,5 @@ def volume_problems(pod: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield (
                 f'kubeflow cannot mount the {kind} "{name}": its driver gives the volume that name, and Kubernetes '
                 "allows volumes at most 63 lower-case letters, digits and '-'",
-                "make an object of a shorter name without dots, and mount that",
+                "create an object with a shorter name without dots, and mount that",
             )

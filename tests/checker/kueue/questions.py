@@ -127,7 +127,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         cluster_queue({"a": {"cpu": "4"}, "b": {"cpu": "8"}}, {"g": {GPU: "2"}}),
     ),
     # Cohorts.
-    "quota is borrowed from a neighbour": scene(
+    "quota is borrowed from a neighbor": scene(
         asks(pod_set(gpu="5")),
         cluster_queue(SMALL, cohortName="team"),
         cluster_queue({"a": {GPU: "4"}}, name="other", cohortName="team"),
@@ -194,7 +194,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         cluster_queue({"a": {GPU: "1"}}, name="other", cohortName="team"),
         held=[holder("guest", {"a": {GPU: "3"}}, queue="other", priority=100)],
     ),
-    "a neighbour within its own quota is safe": scene(
+    "a neighbor within its own quota is safe": scene(
         asks(pod_set(gpu="3")),
         cluster_queue(SMALL, cohortName="team", preemption=RECLAIM),
         cluster_queue({"a": {GPU: "2"}}, name="other", cohortName="team"),

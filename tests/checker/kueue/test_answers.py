@@ -24,7 +24,7 @@ def test_kueue_says(name: str) -> None:
     assert (answer.verdict, answer.message) == (expected["verdict"], expected["message"])
     assert dict(answer.pod_sets) == expected["pod_sets"]
     assert answer.final_verdict in (None, expected.get("finally", expected["verdict"]))
-    assert answer.unmodelled == ()
+    assert answer.unmodeled == ()
 
 
 @pytest.mark.go

@@ -20,7 +20,7 @@ def check(name: str, active: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("case", "more", "unmodelled"),
+    ("case", "more", "unmodeled"),
     [
         (CHECKED, {}, "AdmissionCheck prov decides after quota is reserved"),
         (CHECKED, {"admission_checks": [check("prov", "True")]}, "AdmissionCheck prov decides after quota is reserved"),
@@ -62,10 +62,10 @@ def check(name: str, active: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_it_is_said_and_nothing_is_promised(case: dict[str, Any], more: dict[str, Any], unmodelled: str) -> None:
+def test_it_is_said_and_nothing_is_promised(case: dict[str, Any], more: dict[str, Any], unmodeled: str) -> None:
     answer = asked(case, **more)
     assert answer.verdict == answer.final_verdict == "wait"
-    assert answer.unmodelled == (unmodelled,)
+    assert answer.unmodeled == (unmodeled,)
 
 
 def test_fair_sharing_matters_only_when_quota_is_short() -> None:
@@ -78,7 +78,7 @@ def test_fair_sharing_matters_only_when_quota_is_short() -> None:
     )
     assert asked(busy).verdict == "preempt"
     answer = asked(busy, configuration=fair)
-    assert answer.verdict == "wait" and answer.unmodelled == ("fair sharing decides who is preempted",)
+    assert answer.verdict == "wait" and answer.unmodeled == ("fair sharing decides who is preempted",)
 
 
 def test_never_stays_never_whatever_else_has_a_say() -> None:
@@ -91,7 +91,7 @@ def test_a_pod_without_topology_does_not_go_to_a_topology_flavor() -> None:
     case = scene(workload(pod_set(gpu="1")), queue, flavors=[flavor("a", topologyName="racks"), flavor("b")])
     answer = asked(case, topologies=[{"metadata": {"name": "racks"}}])
     assert answer.fits and answer.pod_sets == {"main": {GPU: "b"}}
-    assert asked(case).unmodelled == ("ClusterQueue cq is active only if racks exists",)
+    assert asked(case).unmodeled == ("ClusterQueue cq is active only if racks exists",)
     missing = asked(case, topologies=[])
     assert (missing.verdict, missing.message) == ("blocked", "ClusterQueue cq is inactive")
     assert missing.because == 'Can\'t admit new workloads: there is no Topology "racks" for TAS flavor "a".'

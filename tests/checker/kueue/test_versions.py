@@ -32,7 +32,7 @@ def test_the_cohort_and_the_search_policy_of_v1beta1() -> None:
 
 def test_the_admission_checks_of_v1beta1() -> None:
     fitting = scene(workload(pod_set(gpu="1")), cluster_queue(TWO, admissionChecks=["prov"]))
-    assert asked(fitting).unmodelled == ("AdmissionCheck prov decides after quota is reserved",)
+    assert asked(fitting).unmodeled == ("AdmissionCheck prov decides after quota is reserved",)
 
 
 def test_a_workload_of_v1beta1() -> None:

@@ -116,7 +116,7 @@ def test_a_condition_may_ask_for_what_another_task_returns() -> None:
 @pytest.mark.parametrize(
     ("step", "values", "words_of_error"),
     [
-        ({"command": ["x"]}, {}, "a gpuflow.Step is wanted here, not a dict"),
+        ({"command": ["x"]}, {}, "expected a gpuflow.Step, not a dict"),
         (Step(image="i", command=["x"], needs=["y"]), {}, "needs belongs to the pipeline"),
         (Step(image="i", command=["x"], if_skipped="run"), {}, "if_skipped belongs to the pipeline"),
         (Step(image="i", command=["x"], on="failure"), {}, "on belongs to the pipeline"),
@@ -125,7 +125,7 @@ def test_a_condition_may_ask_for_what_another_task_returns() -> None:
         (Step(image="i", command=["x", {"param": "site"}]), {}, "site is an argument of task itself"),
         (PLAIN, {"x": {1, 2}}, '"x" is a set'),
         (PLAIN, {"x": [object()]}, '"x" is a list'),
-        (PLAIN, {"x": "s3://{{ task_instance.xcom_pull('a') }}/x"}, "holds a template"),
+        (PLAIN, {"x": "s3://{{ task_instance.xcom_pull('a') }}/x"}, "contains a template"),
         (Step(image="i", command=["x"], for_each={"s": {"param": "x"}}), {"x": "abc"}, "which is 'abc'"),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_killed_worker_leaves_the_pod_running_and_the_next_try_takes_it_up(sta
     first.process.kill()
     first.process.wait()
     second = start(PUPPET, failures=0, tries_before=1)
-    until("the next try to find the pod", lambda: second.says(f"going on with pod {name}"), timeout=60)
+    until("the next try to find the pod", lambda: second.says(f"continuing with pod {name}"), timeout=60)
     tell(namespace, name, "USR2")
     assert second.ended()["state"] == "success"
     assert [item["metadata"]["name"] for item in namespace.list("pod") if item["metadata"]["name"] != name] == []

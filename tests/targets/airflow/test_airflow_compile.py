@@ -81,7 +81,7 @@ def test_what_airflow_cannot_say_is_refused_by_name_with_a_way_out(what: str, bo
     with pytest.raises(GpuflowError) as refusal:
         compiled(loads(HEAD + body))
     (finding,) = refusal.value.findings
-    assert f"airflow does not carry {what}" in finding.message
+    assert f"airflow does not support {what}" in finding.message
     assert finding.hint
 
 

@@ -89,7 +89,7 @@ def test_a_step_with_items_becomes_a_mapped_task_with_its_limit(bag: Any) -> Non
 def test_a_missing_or_surplus_value_of_a_step_is_named() -> None:
     step = Step(image="i", command=["x", {"param": "path"}])
     with DAG(dag_id="d"):
-        with pytest.raises(GpuflowError, match='uses "path", and no value is given'):
+        with pytest.raises(GpuflowError, match='uses "path", but no value is given'):
             task(step)
         with pytest.raises(GpuflowError, match='"paht" is not used by the step'):
             task(step, path="a", paht="b")
@@ -99,7 +99,7 @@ def test_outputs_that_share_a_name_take_an_argument_each() -> None:
     step = Step(image="i", command=["x", {"output": "left.path"}, {"output": "right.path"}])
     with DAG(dag_id="d"):
         made = task(step, left_path="a", right_path="b")
-        with pytest.raises(GpuflowError, match='uses "left_path", and no value is given'):
+        with pytest.raises(GpuflowError, match='uses "left_path", but no value is given'):
             task(step, path="a")
     assert made.template.spec["containers"][0]["command"] == ["x", "a", "b"]
 

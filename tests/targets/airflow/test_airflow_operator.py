@@ -141,7 +141,7 @@ def test_an_interruption_beyond_the_budget_fails_for_good(server: StandIn, maker
     server.tell(PREEMPTED, PREEMPTED, PREEMPTED)
     played = Stage().play(maker(failures=5, interruptions=2))
     assert (played.state, played.tries, len(server.made)) == ("failed", 1, 3)
-    assert "all 2 interruptions of the budget are spent" in played.messages[0]
+    assert "all 2 interruptions of the budget are used up" in played.messages[0]
 
 
 def test_a_failure_costs_an_airflow_try_and_no_interruption(server: StandIn, maker: Any) -> None:

@@ -171,7 +171,7 @@ def test_a_step_that_left_out_one_of_its_outputs_is_not_green(
     server.tell(GOOD)
     played = Stage().play(maker(outputs={"loss": "float", "rows": "int"}))
     assert played.state == "failed"
-    assert "left no output rows" in played.messages[0]
+    assert "wrote no output rows" in played.messages[0]
 
 
 def test_reading_outputs_that_breaks_off_leaves_their_container_alone(

@@ -77,7 +77,7 @@ def test_and_or_and_not_cannot_be_used_by_mistake() -> None:
 
 
 def test_a_missing_output_is_named_unless_it_has_a_default() -> None:
-    with pytest.raises(LookupError, match='task "a" left no output "b"'):
+    with pytest.raises(LookupError, match='task "a" wrote no output "b"'):
         output("a", "b").value(context())
     assert output("a", "b", "float", default=0.5).value(context()) == 0.5
 
@@ -125,7 +125,7 @@ def test_no_items_skip_the_fan_out_and_too_many_are_refused_with_the_setting() -
 def test_equal_items_are_refused_where_what_belongs_to_an_item_is_found_by_it() -> None:
     sources = {"x": param("xs"), "n": [1, 2]}
     assert len(listed(ListItems(task_id="items", for_each=sources), params={"xs": ["a", "a"]})) == 4
-    with pytest.raises(AirflowFailException, match="holds the item x=a, n=1 twice"):
+    with pytest.raises(AirflowFailException, match="contains the item x=a, n=1 twice"):
         listed(ListItems(task_id="items", for_each=sources, distinct=True), params={"xs": ["a", "a"]})
     assert len(listed(ListItems(task_id="items", for_each=sources, distinct=True), params={"xs": ["1", 2]})) == 4
 
@@ -176,7 +176,7 @@ def test_an_account_that_may_not_make_pods_is_not_told_to_ask_for_less() -> None
     who = 'User "system:serviceaccount:a:b" cannot create resource "pods" in API group ""'
     words = f'pods is forbidden: {who} in the namespace "ml"'
     refusal = read_refusal(403, json.dumps({"message": words, "reason": "Forbidden"}))
-    assert (refusal.then, refusal.because) == (NEVER, "Airflow may not make pods there (HTTP 403)")
+    assert (refusal.then, refusal.because) == (NEVER, "Airflow may not create pods there (HTTP 403)")
     assert "Role" in way_out(refusal.words)
     assert "ask for less" in way_out("exceeded quota")
 

@@ -19,7 +19,7 @@ HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 SCHEMA = "io.argoproj.workflow.v1alpha1."
 
 
-def artefact(text: str, site: str | Site = "nvidia", **options: str) -> str:
+def artifact(text: str, site: str | Site = "nvidia", **options: str) -> str:
     """The YAML a pipeline compiles to."""
     where = site if isinstance(site, Site) else Site.load(site)
     request = Request(loads(HEAD + text, "p.yaml"), where, "team-a", "p.yaml", (), ArgoOptions(**options))
@@ -28,7 +28,7 @@ def artefact(text: str, site: str | Site = "nvidia", **options: str) -> str:
 
 def compiled(text: str, site: str | Site = "nvidia", **options: str) -> dict[str, Any]:
     """The manifest a pipeline compiles to, read back from its YAML."""
-    document: dict[str, Any] = yaml.safe_load(artefact(text, site, **options))
+    document: dict[str, Any] = yaml.safe_load(artifact(text, site, **options))
     return document
 
 

@@ -19,7 +19,7 @@ from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
-from tests.targets.argo.manifests import HEAD, artefact, compiled, schema_errors, task, template
+from tests.targets.argo.manifests import HEAD, artifact, compiled, schema_errors, task, template
 
 HERE = Path(__file__).parent
 DEMO = HERE.parents[2] / "gpuflow" / "demo"
@@ -157,7 +157,7 @@ def test_a_run_has_the_pipelines_labels_whatever_it_was_started_from(kind: str) 
 
 def test_a_schedule_whose_runs_would_lack_a_parameter_is_refused() -> None:
     text = f"params: {{day: {{type: string}}}}\n{SCHEDULED}"
-    with pytest.raises(GpuflowError, match='argo starts "p" by itself, and the parameter "day" has no default'):
+    with pytest.raises(GpuflowError, match='argo starts "p" automatically, and the parameter "day" has no default'):
         compiled(text)
     assert compiled(text, kind="WorkflowTemplate")["kind"] == "WorkflowTemplate"
 
@@ -300,12 +300,12 @@ def test_what_argo_cannot_say_is_refused_by_name(construct: str, text: str) -> N
     assert "--allow-lossy" in (finding.hint or "")
 
 
-def test_losses_are_written_into_the_artefact_when_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_losses_are_written_into_the_artifact_when_allowed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "p.yaml"
     source.write_text(HEAD + "steps: {a: {command: [x], gang: 2}, b: {command: [y], gang: 2}}")
     assert main(["compile", str(source), "--target", "argo", "--allow-lossy"]) == 0
     out, err = capsys.readouterr()
-    assert '# LOST: argo does not carry gang (steps "a", "b")' in out
+    assert '# LOST: argo does not support gang (steps "a", "b")' in out
     assert "GF303" in err
 
 
@@ -329,7 +329,7 @@ def test_argos_own_validation_accepts_every_construct() -> None:
         ).artifact.text
         for text, options in ((CONSTRUCTS, {}), (CONSTRUCTS, {"kind": "Workflow"}), (SCHEDULED, {}))
     ]
-    texts += [artefact(f'schedule: "{cron}"\nsteps: {{a: {{command: [x]}}}}') for cron in CRONS]
+    texts += [artifact(f'schedule: "{cron}"\nsteps: {{a: {{command: [x]}}}}') for cron in CRONS]
     texts.append((HERE / "golden" / "nightly.yaml").read_text(encoding="utf-8"))
     with Oracle("argo", "lint") as oracle:
         assert [answer["errors"] for answer in oracle.ask([{"text": text} for text in texts])] == [[] for _ in texts]
@@ -347,5 +347,5 @@ def test_a_steps_own_exit_codes_say_nothing_about_running_out_of_memory() -> Non
 @pytest.mark.parametrize(("outer", "inner"), [("timeout: 1h, ", ""), ("", "deadline: 1h, ")])
 def test_a_time_limit_of_a_sub_pipeline_is_refused_by_name(outer: str, inner: str) -> None:
     text = f"steps: {{sub: {{{outer}pipeline: {{name: q, {inner}steps: {{a: {{image: i, command: [x]}}}}}}}}}}"
-    with pytest.raises(GpuflowError, match=r"GF301 argo does not carry pipeline\.(timeout|deadline)"):
+    with pytest.raises(GpuflowError, match=r"GF301 argo does not support pipeline\.(timeout|deadline)"):
         compiled(text)

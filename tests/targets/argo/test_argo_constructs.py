@@ -17,7 +17,7 @@ from gpuflow.targets.capabilities import Cannot
 from gpuflow.targets.constructs import VOCABULARY, uses
 from gpuflow.targets.frame import Request, compile_with
 from tests.differential.oracle import Oracle
-from tests.targets.argo.manifests import HEAD, SCHEMA, artefact, compiled, schema_errors, template
+from tests.targets.argo.manifests import HEAD, SCHEMA, artifact, compiled, schema_errors, template
 from tests.targets.argo.test_argo import CONSTRUCTS, SCHEDULED
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,7 +97,7 @@ def test_every_construct_satisfies_argos_full_schema(corpora: Path) -> None:
 
 @pytest.mark.go
 def test_every_construct_and_every_example_passes_argos_own_validation() -> None:
-    texts = [artefact(text, site, **options) for text, site, options in cases()]
+    texts = [artifact(text, site, **options) for text, site, options in cases()]
     texts += [text for _, text in examples("4.0")]
     with Oracle("argo", "lint") as oracle:
         answers = oracle.ask([{"text": text} for text in texts])
@@ -122,7 +122,7 @@ def at_version(version: str, preset: str = "nvidia") -> Site:
     return site.model_copy(update={"engines": {**site.engines, "argo": argo}})
 
 
-def test_one_artefact_serves_3_7_and_4_x_but_for_the_key_of_a_cache(corpora: Path) -> None:
+def test_one_artifact_serves_3_7_and_4_x_but_for_the_key_of_a_cache(corpora: Path) -> None:
     assert list(examples("3.7")) == list(examples("4.0")) != []
     cached = "steps: {a: {command: [x], cache: true}}"
     older, newer = (template(compiled(cached, at_version(said)), "a")["memoize"]["cache"] for said in ("3.7", "4.0"))
@@ -148,12 +148,12 @@ def used_fields(value: Any, kind: str, schema: dict[str, Any]) -> Iterator[str]:
 @pytest.mark.parametrize("version", ["3.6", "v3.5.12", "latest"])
 def test_an_argo_that_is_too_old_is_refused(version: str) -> None:
     with pytest.raises(GpuflowError, match="GF308"):
-        artefact("steps: {a: {command: [x]}}", at_version(version))
+        artifact("steps: {a: {command: [x]}}", at_version(version))
 
 
 @pytest.mark.parametrize("version", ["3.7", "v3.7.15", "4.0", "4.1.4", "v5.0-rc1"])
 def test_newer_argos_are_accepted(version: str) -> None:
-    assert "kind: WorkflowTemplate" in artefact("steps: {a: {command: [x]}}", at_version(version))
+    assert "kind: WorkflowTemplate" in artifact("steps: {a: {command: [x]}}", at_version(version))
 
 
 def notes(step: str, site: str | Site = "gke") -> list[str]:

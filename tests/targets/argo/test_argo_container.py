@@ -141,7 +141,7 @@ def test_missing_and_unknown_arguments_are_named(arguments: dict[str, Any], word
         ({"needs": ["b"]}, "needs belongs to the pipeline"),
         ({"for_each": {"x": [1]}}, "for_each belongs to the pipeline"),
         ({"volumes": {"/a": {"new_claim": "c"}}}, "new_claim belongs to the pipeline"),
-        ({"args": [{"item": "x"}]}, r"write \{param: x\}, and hand over the loop's item as x="),
+        ({"args": [{"item": "x"}]}, r"write \{param: x\}, and pass the loop's item as x="),
     ],
 )
 def test_what_the_author_of_the_workflow_writes_is_refused_on_a_step(fields: dict[str, Any], words: str) -> None:
@@ -154,9 +154,9 @@ def test_an_expression_of_hera_is_a_value_and_an_object_is_none() -> None:
     (call,) = hand_written(step, x=g.workflow.parameters.p)["spec"]["templates"][-1]["dag"]["tasks"]
     assert "string(workflow.parameters.p)" in call["arguments"]["parameters"][0]["value"]
     for wrong in (object(), Workflow(name="wf")):
-        with pytest.raises(GpuflowError, match=r'"x" is a (object|Workflow), which is no value'):
+        with pytest.raises(GpuflowError, match=r'"x" is a (object|Workflow), which is not a value'):
             hand_written(step, x=wrong)
-    with pytest.raises(GpuflowError, match=r"a gpuflow\.Step is wanted here, not a dict"):
+    with pytest.raises(GpuflowError, match=r"expected a gpuflow\.Step, not a dict"):
         gpuflow.argo.container({"image": "i", "command": ["a"]})  # type: ignore[arg-type]  # wrong on purpose
 
 

@@ -1,4 +1,4 @@
-"""`compile --fit`: the cap that makes a run fit a namespace's quotas, and why, in the artefact."""
+"""`compile --fit`: the cap that makes a run fit a namespace's quotas, and why, in the artifact."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from gpuflow.site import Site
-from tests.targets.argo.manifests import artefact, schema_errors
+from tests.targets.argo.manifests import artifact, schema_errors
 
 SITE = """
 apiVersion: gpuflow/v1
@@ -210,18 +210,18 @@ steps:
 SCHEDULE = 'schedule: {cron: "*/5 0-6 * * mon-fri", timezone: America/New_York, concurrency: allow}\n'
 
 
-def artefacts(name: str, folder: Path) -> dict[str, str]:
+def artifacts(name: str, folder: Path) -> dict[str, str]:
     """What the pipeline compiles to, by kind."""
     (folder / "site.yaml").write_text(SITE)
     site = Site.load(str(folder / "site.yaml"))
     kinds = ("WorkflowTemplate", "ClusterWorkflowTemplate", "Workflow", "CronWorkflow")
     text = SCHEDULE + PIPELINES[name].lstrip()
-    return {kind: artefact(text, site, kind=kind) for kind in kinds}
+    return {kind: artifact(text, site, kind=kind) for kind in kinds}
 
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_argos_schema_takes_it_as_every_kind(name: str, tmp_path: Path, corpora: Path) -> None:
-    found = {kind: schema_errors(yaml.safe_load(text), corpora) for kind, text in artefacts(name, tmp_path).items()}
+    found = {kind: schema_errors(yaml.safe_load(text), corpora) for kind, text in artifacts(name, tmp_path).items()}
     assert {kind: errors for kind, errors in found.items() if errors} == {}
 
 
@@ -229,7 +229,7 @@ def test_argos_schema_takes_it_as_every_kind(name: str, tmp_path: Path, corpora:
 def test_argos_own_validation_takes_all_of_them_as_every_kind(tmp_path: Path) -> None:
     from tests.differential.oracle import Oracle
 
-    texts = {(name, kind): text for name in PIPELINES for kind, text in artefacts(name, tmp_path).items()}
+    texts = {(name, kind): text for name in PIPELINES for kind, text in artifacts(name, tmp_path).items()}
     with Oracle("argo", "lint") as oracle:
         answers = oracle.ask([{"text": text} for text in texts.values()])
     assert {key: answer["errors"] for key, answer in zip(texts, answers, strict=True) if answer["errors"]} == {}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpuflow.cli.main import main
 from gpuflow.errors import GpuflowError
 from gpuflow.targets.argo.semaphores import Size, shares
-from tests.targets.argo.manifests import HEAD, artefact, compiled, template
+from tests.targets.argo.manifests import HEAD, artifact, compiled, template
 
 STEPS = """
 steps:
@@ -35,9 +35,9 @@ def test_each_gpu_step_holds_the_semaphore_of_its_size() -> None:
 
 
 def test_the_header_says_why_steps_wait() -> None:
-    lines = [line for line in artefact(STEPS, semaphores="gpus").splitlines() if line.startswith("#")]
+    lines = [line for line in artifact(STEPS, semaphores="gpus").splitlines() if line.startswith("#")]
     assert "# GPU steps wait for a semaphore of their size: ConfigMap gpus, keys gpu-4, gpu-1, mig-1g.10gb-1." in lines
-    assert not any("semaphore" in line for line in artefact(STEPS).splitlines())
+    assert not any("semaphore" in line for line in artifact(STEPS).splitlines())
 
 
 def test_the_config_map_splits_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A step that reads what a skipped one would have left gets the default; Argo itself would wait for it for ever."""
+"""A step that reads what a skipped one would have left gets the default; Argo itself would wait for it forever."""
 
 from __future__ import annotations
 

@@ -18,12 +18,12 @@ HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\n"
 def compiled(
     source: str, *, site: Site | None = None, lossy: bool = False, namespace: str | None = None, **options: str
 ) -> str:
-    """The artefact's text."""
+    """The artifact's text."""
     pipeline = loads(HEAD + source.lstrip())
     request = Request(pipeline, site or Site.load("nvidia"), namespace, "pipeline.yaml", (), KubeflowOptions(**options))
     return compile_with(target, request, allow_lossy=lossy).artifact.text
 
 
 def documents(source: str, **options: Any) -> list[dict[str, Any]]:
-    """The artefact's documents."""
+    """The artifact's documents."""
     return list(yaml.safe_load_all(compiled(source, **options)))

@@ -68,7 +68,7 @@ class Server:
 
 
 def pasted(text: str, server: Server) -> dict[str, Any]:
-    """What the server is asked for when the lines in an artefact's header are run with kfp's own client."""
+    """What the server is asked for when the lines in an artifact's header are run with kfp's own client."""
     client = object.__new__(kfp.Client)
     client._uihost, client._context_setting = "http://kfp", {"namespace": ""}
     for api in ("_experiment_api", "_pipelines_api", "_run_api", "_recurring_run_api"):
@@ -91,7 +91,7 @@ steps: {work: {image: "i:1", command: [w, {param: size}]}}
 
 @pytest.fixture
 def nightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The artefact, in the folder where its header is run."""
+    """The artifact, in the folder where its header is run."""
     monkeypatch.chdir(tmp_path)
     text = compiled(NIGHTLY, namespace="team-a")
     Path("nightly.yaml").write_text(text)

@@ -192,7 +192,7 @@ def test_the_components_text_is_a_component_that_kfp_loads() -> None:
 
 
 def test_what_kfp_cannot_carry_and_what_kfp_itself_should_say_are_refused() -> None:
-    with pytest.raises(GpuflowError, match="does not carry sidecars"):
+    with pytest.raises(GpuflowError, match="does not support sidecars"):
         kubeflow.component(
             gpuflow.Step(image="i:1", command=["x"], sidecars=[{"name": "s", "image": "i:1", "command": ["y"]}])
         )
@@ -200,13 +200,13 @@ def test_what_kfp_cannot_carry_and_what_kfp_itself_should_say_are_refused() -> N
         kubeflow.component(gpuflow.Step(image="i:1", command=["x"], service_account="trainer"))
     with pytest.raises(GpuflowError, match=r"dsl\.ParallelFor"):
         kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"item": "n"}], for_each={"n": [1, 2]}))
-    with pytest.raises(GpuflowError, match=r"write \{param: n\}, and hand over the loop's item as n="):
+    with pytest.raises(GpuflowError, match=r"write \{param: n\}, and pass the loop's item as n="):
         kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"item": "n"}]))
     with pytest.raises(GpuflowError, match=r"new_claim belongs to the pipeline.*\n.*mount_pvc"):
         kubeflow.component(gpuflow.Step(image="i:1", command=["x"], volumes={"/data": {"new_claim": "c"}}))
     with pytest.raises(GpuflowError, match='"pipeline_run_id" is an input that KFP itself gives'):
         kubeflow.component(gpuflow.Step(image="i:1", command=["x", {"param": "pipeline_run_id"}, {"run": "id"}]))
-    with pytest.raises(GpuflowError, match=r"a gpuflow\.Step is wanted here, not a dict"):
+    with pytest.raises(GpuflowError, match=r"expected a gpuflow\.Step, not a dict"):
         kubeflow.component({"image": "i:1", "command": ["x"]})  # type: ignore[arg-type]  # wrong on purpose
 
 
@@ -287,7 +287,7 @@ def test_configure_drops_nothing_that_only_a_command_can_carry(fields: Any, word
 
     with pytest.raises(GpuflowError, match=words):
         one_task(lambda lr, _: kubeflow.configure(train(lr=lr), step), tmp_path)
-    with pytest.raises(GpuflowError, match="takes a task first, and then a step, not a ContainerComponent"):
+    with pytest.raises(GpuflowError, match="takes a task and a step, not a ContainerComponent"):
         kubeflow.configure(train, step)
 
 
@@ -313,5 +313,5 @@ def test_a_pipeline_is_never_written_over_by_what_it_compiles_to(tmp_path: Path,
     source.write_text(text)
     for output in (source, tmp_path):
         assert main(["compile", str(source), "--target", "kubeflow", "-o", str(output)]) == 2
-        assert "is the pipeline itself, which would be written over" in capsys.readouterr().err
+        assert "would overwrite the pipeline itself" in capsys.readouterr().err
     assert source.read_text() == text

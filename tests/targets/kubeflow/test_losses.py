@@ -33,14 +33,14 @@ def test_the_table_answers_for_every_construct_and_every_gap_says_what_to_do() -
 
 def test_an_interruption_budget_is_a_loss_with_the_ways_that_really_help() -> None:
     message = refusal(step("retry: {failures: 1, interruptions: 5}"))
-    assert 'kubeflow does not carry retry.interruptions (step "work")' in message
+    assert 'kubeflow does not support retry.interruptions (step "work")' in message
     assert "podFailurePolicy" in message
     assert "workflowDefaults" in message
 
 
-def test_an_accepted_loss_stands_in_the_artefact_and_only_failures_are_retried() -> None:
+def test_an_accepted_loss_stands_in_the_artifact_and_only_failures_are_retried() -> None:
     text = compiled(step("retry: {failures: 1, interruptions: 5}"), lossy=True)
-    assert "# LOST: kubeflow does not carry retry.interruptions" in text
+    assert "# LOST: kubeflow does not support retry.interruptions" in text
     assert "maxRetryCount: 1" in text
 
 
@@ -49,11 +49,11 @@ def test_an_accepted_loss_stands_in_the_artefact_and_only_failures_are_retried()
     [
         ("volumes: {/a: {secret: same}, /b: {config_map: same}}", 'volume named "same"'),
         ('for_each: {word: ["{{x}}"]}', "which Argo would evaluate"),
-        ('for_each: {word: ["a$$b"]}', "holds $$, of which the kubelet leaves one"),
+        ('for_each: {word: ["a$$b"]}', "holds $$, which the kubelet turns into $"),
         ('for_each: {word: ["$(HOME)"]}', "holds $(HOME), which the kubelet would replace"),
         ('for_each: {word: ["$(mode)"]}, env: {mode: fast}', "holds $(mode), which the kubelet would replace"),
         ('working_dir: "/a/{{b}}"', "/a/{{b}} holds {{, which Argo would evaluate"),
-        ("working_dir: /a$$b", "holds $$, of which"),
+        ("working_dir: /a$$b", "holds $$, which the kubelet"),
         ('checkpoint: {path: "/c/{{b}}", store: "s3://m"}', "/c/{{b}} holds {{"),
         ('outputs: {o: {type: file, path: "/o/{{b}}", uri: "s3://m"}}', "/o/{{b}} holds {{"),
         ('outputs: {o: {type: file, uri: "s3://m/$$o"}}', "s3://m/$$o holds $$"),
@@ -80,10 +80,10 @@ def test_what_would_become_something_else_is_refused_even_when_losses_are_allowe
         ("claims: {the-scratch-space-of-the-run: {size: 1Gi, storage_class: fast}}\n", "longer than 26 characters"),
         (
             'claims: {x: {size: 1Gi, storage_class: fast}}\nexit: {deletepvc-x: {image: "i:1", command: [x]}}\n',
-            'the task of a claim is called "deletepvc-x" too',
+            'the task of a claim is also named "deletepvc-x"',
         ),
         ("params: {any: {type: json, default: 5}}\n", "neither a list nor a map"),
-        ('exit: {work-driver: {image: "i:1", command: [x]}}\n', 'KFP calls its own task "work-driver"'),
+        ('exit: {work-driver: {image: "i:1", command: [x]}}\n', 'KFP names its own task "work-driver"'),
     ],
 )
 def test_what_the_pipeline_says_is_refused_too(top: str, words: str) -> None:
@@ -118,12 +118,12 @@ def test_outputs_of_a_fan_out_that_leaves_items_out_are_refused_when_somebody_re
     [
         ("volumes: {/d: {claim: c, read_only: true}}", 'the claim "c" would be mounted writable'),
         ("volumes: {/d: {secret: s, sub_path: x}}", "sub_path works on claims only"),
-        ("security: {user: 5, fs_group: 7}", "KFP sets user and group of the container, and no fs_group"),
+        ("security: {user: 5, fs_group: 7}", "KFP sets user and group of the container, but no fs_group"),
         ("kubernetes: {affinity: {podAntiAffinity: {x: [{topologyKey: zone}]}}}", "podAntiAffinity is never read"),
         ("retry: {failures: 6, backoff: {start: 1m, factor: 3, max: 10m}}", "the waits grow to 14580s"),
     ],
 )
-def test_what_is_carried_only_in_part_is_refused_and_stands_in_the_header_of_a_lossy_artefact(
+def test_what_is_carried_only_in_part_is_refused_and_stands_in_the_header_of_a_lossy_artifact(
     fields: str, words: str
 ) -> None:
     assert words in refusal(step(fields))
@@ -143,10 +143,10 @@ steps:
 def test_a_service_account_is_carried_by_the_call_when_all_steps_share_it_and_refused_when_they_differ() -> None:
     assert 'service_account="trainer"' in compiled(ACCOUNTS % ", service_account: trainer")
     for other, shown in (("", "none, trainer"), (", service_account: other", "other, trainer")):
-        assert f"steps ask for several ({shown})" in refusal(ACCOUNTS % other)
+        assert f"the steps name several ({shown})" in refusal(ACCOUNTS % other)
         text = compiled(ACCOUNTS % other, lossy=True)
         assert "service_account=" not in text
-        assert f"# LOST: kubeflow: a run has one service account, and steps ask for several ({shown})" in text
+        assert f"# LOST: kubeflow: a run has one service account, and the steps name several ({shown})" in text
 
 
 APPROVAL = """
@@ -161,7 +161,7 @@ steps:
 
 
 def test_without_an_approval_the_next_step_waits_for_what_came_before_and_keeps_the_condition() -> None:
-    assert "does not carry approval" in refusal(APPROVAL)
+    assert "does not support approval" in refusal(APPROVAL)
     spec, *_ = yaml.safe_load_all(compiled(APPROVAL, lossy=True))
     (name,) = [task for task in spec["root"]["dag"]["tasks"] if task.startswith("condition")]
     task = spec["root"]["dag"]["tasks"][name]
@@ -174,7 +174,7 @@ def test_an_exit_step_that_reads_an_output_gets_its_default_when_losses_are_acce
     source = step(
         "outputs: {n: {type: int, default: 7}}", 'exit: {tell: {image: "i:1", command: [t, {output: work.n}]}}\n'
     )
-    assert "does not carry exit.outputs" in refusal(source)
+    assert "does not support exit.outputs" in refusal(source)
     spec, *_ = yaml.safe_load_all(compiled(source, lossy=True))
     given = spec["root"]["dag"]["tasks"]["tell"]["inputs"]["parameters"]["work-n"]
     assert given == {"runtimeValue": {"constant": "7"}}
@@ -183,11 +183,11 @@ def test_an_exit_step_that_reads_an_output_gets_its_default_when_losses_are_acce
 def test_the_gpu_is_kept_when_other_devices_are_lost() -> None:
     text = compiled(step("gpu: l4, kubernetes: {resources: {rdma/hca: 1}}"), lossy=True)
     assert "resourceType: nvidia.com/gpu" in text
-    assert "LOST: kubeflow does not carry kubernetes.resources" in text
+    assert "LOST: kubeflow does not support kubernetes.resources" in text
 
 
 def test_a_refusal_in_the_command_names_the_step() -> None:
-    assert 'step "work": kubeflow does not carry the text' in refusal(step('args: ["{{$}}"]'))
+    assert 'step "work": kubeflow does not support the text' in refusal(step('args: ["{{$}}"]'))
 
 
 def test_a_retry_without_a_timeout_still_has_an_explicit_limit() -> None:

@@ -190,7 +190,7 @@ class QueueVerdicts:
         )
 
     def _unknown(self, request: QueueRequest) -> Iterator[str]:
-        yield from request.found.unmodelled
+        yield from request.found.unmodeled
         queue = request.cluster_queue
         assert queue is not None
         for kind, name in (("LocalQueue", request.queue), ("ClusterQueue", queue.name)):
@@ -199,7 +199,7 @@ class QueueVerdicts:
         possible = {name for group in request.groups for name in group.flavors}
         for check in queue.checks:
             words = check_decides(check.name)
-            if check.flavors & possible and words not in request.found.unmodelled:
+            if check.flavors & possible and words not in request.found.unmodeled:
                 yield words
         named = self.setup.workload_class(request.pod_group)
         if named is not None and self.setup.priorities is not None and named not in self.setup.priorities:

@@ -35,7 +35,7 @@ LABELS = {
     "nvidia.com/gpu.sharing-strategy": "mps",
     "example.com/fabric": "infiniband",
 }
-"""How the node is labelled meanwhile: the site's spelling of other models, and what examples ask for themselves."""
+"""How the node is labeled meanwhile: the site's spelling of other models, and what examples ask for themselves."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ A100 = ["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "NVIDIA-A800-SXM4-80GB
 
 
 def step(task: dsl.PipelineTask, pipeline: str, name: str, **labels: str) -> dsl.PipelineTask:
-    """A task as gpuflow leaves every step: labelled, not root, not cached."""
+    """A task as gpuflow leaves every step: labeled, not root, not cached."""
     for key, value in {**labels, "gpuflow.dev/pipeline": pipeline, "gpuflow.dev/step": name}.items():
         k8s.add_pod_label(task, key.replace("queue_name", "kueue.x-k8s.io/queue-name"), value)
     k8s.set_security_context(task, run_as_user=1000, run_as_group=1000, run_as_non_root=True)

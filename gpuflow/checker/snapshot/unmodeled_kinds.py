@@ -51,8 +51,8 @@ class Asked(NamedTuple):
     """The labels of each pod."""
 
 
-def unmodelled_kinds(
-    cluster: Cluster, namespace: str, modelled: Collection[str], pods: Sequence[Mapping[str, str]]
+def unmodeled_kinds(
+    cluster: Cluster, namespace: str, modeled: Collection[str], pods: Sequence[Mapping[str, str]]
 ) -> list[str]:
     """The kinds, each once, of the objects that may refuse or delay a pod of the namespace unseen.
 
@@ -65,7 +65,7 @@ def unmodelled_kinds(
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
         for item in cluster.objects
-        if not (item.is_known and item.kind in modelled)
+        if not (item.is_known and item.kind in modeled)
         and (item.kind, item.group) not in passed
         and not _lets_pass(item)
         and not (item.group == ADMISSION and _leaves_pods_alone(item, policies, asked))
