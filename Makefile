@@ -4,7 +4,9 @@
 PYTHON ?= python3
 # How many test processes run side by side. A suite's own order does not matter: every test makes what it needs.
 WORKERS ?= 2
-PYTEST_ARGS = -n $(WORKERS) --dist worksteal
+# Whole runs of Airflow wait more than they compute.
+WORKERS_airflow ?= 4
+PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal
 ENVIRONMENTS := core argo airflow kubeflow runtime frameworks demo
 
 # What each environment installs on top of gpuflow itself.
