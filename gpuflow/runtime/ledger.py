@@ -239,7 +239,7 @@ class Ledger:
                 for part in ("checkpoints", "artifacts"):
                     place.clear_uploads(self.key(part))
         except StorageError as refusal:
-            self.say(f"what killed uploads left cannot be removed here; a lifecycle rule of the bucket can: {refusal}")
+            self.say(f"what killed uploads left could not be removed (in a bucket, a lifecycle rule can): {refusal}")
 
     def end(self, outcome: str, *, final: bool, exit_code: int, because: str, checkpoint: str | None = None) -> None:
         """Write how the attempt ended."""
