@@ -75,7 +75,7 @@ class Finding:
 
 
 def _printable(text: str) -> str:
-    """One line that a terminal shows as it is: what a document holds must not break the line or colour the screen."""
+    """One line that a terminal shows as it is: what a document holds must not break the line or color the screen."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 

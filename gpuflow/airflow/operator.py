@@ -50,7 +50,7 @@ class GpuPodOperator(StepPods):
     :param item: the fan-out item of a mapped task.
     :param limits: how many pods of the run, or of a part of it, may be there at once: `[at_most(24)]`.
     :param deadlines: until when the sub-pipelines around it must be done, a list of `deadline(…)`.
-    :param queue_timeout: the longest each pod may wait for quota, queue or node; without it, for ever.
+    :param queue_timeout: the longest each pod may wait for quota, queue or node; without it, forever.
     :param final_exit_codes: exit codes after which nothing is tried again.
     :param retryable_exit_codes: when given, only these are tried again.
     :param more_memory: `{"factor": 2, "max": "64Gi"}`: after running out of memory the next try gets more, never less.

@@ -14,7 +14,7 @@ STUCK_REASONS = (
     "CreateContainerConfigError",
     "CreateContainerError",
 )
-"""A container that waits for one of these may come right by itself, but not for ever."""
+"""A container that waits for one of these may come right by itself, but not forever."""
 HOPELESS_REASONS = ("InvalidImageName",)
 
 Body = Mapping[str, Any]

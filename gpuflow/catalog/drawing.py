@@ -1,4 +1,4 @@
-"""The answers of this package as plain text of at most 100 columns. No colour: the command line adds it."""
+"""The answers of this package as plain text of at most 100 columns. No color: the command line adds it."""
 
 from __future__ import annotations
 

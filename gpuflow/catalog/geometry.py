@@ -135,7 +135,7 @@ def place(shapes: Sequence[tuple[int, tuple[int, ...]]]) -> tuple[int, ...] | No
         if index == len(shapes):
             return True
         size, starts = shapes[index]
-        # Equal neighbours take rising starts: swapping them would be the same picture.
+        # Equal neighbors take rising starts: swapping them would be the same picture.
         floor = chosen[-1] if index and shapes[index - 1] == shapes[index] else -1
         for start in starts:
             mask = ((1 << size) - 1) << start

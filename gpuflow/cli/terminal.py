@@ -14,8 +14,8 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", 
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
-def coloured(stream: TextIO) -> bool:
-    """Whether to write colour: NO_COLOR and FORCE_COLOR decide, else whether a person is reading."""
+def colored(stream: TextIO) -> bool:
+    """Whether to write color: NO_COLOR and FORCE_COLOR decide, else whether a person is reading."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -24,8 +24,8 @@ def coloured(stream: TextIO) -> bool:
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """`text` in colour when the stream takes it."""
-    if not text or not coloured(stream or sys.stdout):
+    """`text` in color when the stream takes it."""
+    if not text or not colored(stream or sys.stdout):
         return text
     return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
 

@@ -104,7 +104,7 @@ def _merge(before: list[set[int]], after: list[set[int]]) -> tuple[list[int], li
         if node in dead:
             continue
         if len(after[node]) == 1 and len(before[follower := next(iter(after[node]))]) == 1:
-            # The side with fewer neighbours is rewired, so that long chains into wide fans stay linear.
+            # The side with fewer neighbors is rewired, so that long chains into wide fans stay linear.
             if len(before[node]) <= len(after[follower]):
                 absorb(follower, node, node, follower, together=False)
                 kept, moved = follower, before[node]
@@ -124,18 +124,18 @@ def _merge(before: list[set[int]], after: list[set[int]]) -> tuple[list[int], li
                 twins[ends] = node
                 continue
             absorb(twin, node, twin, node, together=True)
-            for neighbours, back in ((before[node], after), (after[node], before)):
-                for neighbour in neighbours:
-                    back[neighbour].discard(node)
-                    queue.append(neighbour)
+            for neighbors, back in ((before[node], after), (after[node], before)):
+                for neighbor in neighbors:
+                    back[neighbor].discard(node)
+                    queue.append(neighbor)
             queue.append(twin)
     return [node for node in range(len(after)) if node not in dead], term, merges
 
 
-def _rewire(neighbours: set[int], back: list[set[int]], old: int, new: int) -> None:
-    for neighbour in neighbours:
-        back[neighbour].discard(old)
-        back[neighbour].add(new)
+def _rewire(neighbors: set[int], back: list[set[int]], old: int, new: int) -> None:
+    for neighbor in neighbors:
+        back[neighbor].discard(old)
+        back[neighbor].add(new)
 
 
 def _ends(node: int, before: list[set[int]], after: list[set[int]]) -> tuple[int | None, int | None]:

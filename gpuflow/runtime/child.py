@@ -232,7 +232,7 @@ class Pump(threading.Thread):
                     os.close(source)
 
     def drain(self) -> None:
-        """A daemon the program left behind may hold the pipe open: wait for the rest, but not for ever."""
+        """A daemon the program left behind may hold the pipe open: wait for the rest, but not forever."""
         self.join(0.5 if self._sources else 0.0)
 
 

@@ -39,7 +39,7 @@ class Settings(Model):
     security: Security | None = None
     """Identity and privileges."""
     labels: dict[PodLabelKey, LabelValue] = {}
-    """Labels on every pod, for example team and cost-centre."""
+    """Labels on every pod, for example team and cost-center."""
     annotations: dict[LabelKey, Str] = {}
     """Annotations on every pod."""
     termination_grace: DurationField | None = None
@@ -47,7 +47,7 @@ class Settings(Model):
     queue: LabelValue | None = None
     """The Kueue LocalQueue the pod waits in."""
     queue_timeout: TimeLimit | None = None
-    """Longest time a pod may wait for quota, queue or a node. For ever when not given."""
+    """Longest time a pod may wait for quota, queue or a node. Forever when not given."""
     priority: Priority | None = None
     """A PriorityClass, or {pod, queue}."""
     spot: Spot | None = None

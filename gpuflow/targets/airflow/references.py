@@ -234,7 +234,7 @@ class Marks:
 
 
 def glued(parts: list[Any]) -> Any:
-    """Parts as one value: neighbouring literals merged, a single part as it is, else a join."""
+    """Parts as one value: neighboring literals merged, a single part as it is, else a join."""
     merged: list[Any] = []
     for part in parts:
         flat = part.args if isinstance(part, Call) and part.name == "join" else (part,)

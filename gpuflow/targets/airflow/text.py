@@ -50,7 +50,7 @@ def _import(module: str, names: list[str]) -> list[str]:
 
 
 def _tasks(tasks: list[Made]) -> list[str]:
-    """Tasks in document order; neighbours of one group share its `with` block."""
+    """Tasks in document order; neighbors of one group share its `with` block."""
     lines: list[str] = []
     opened: tuple[str, ...] = ()
     for made in tasks:

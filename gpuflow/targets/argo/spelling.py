@@ -93,7 +93,7 @@ def _unquoted(name: str) -> str:
 
 
 def _or_default(ref: OutputRef, default: str) -> str:
-    """An output, or the default when its step was skipped. Argo waits for ever for an output that an expression names
+    """An output, or the default when its step was skipped. Argo waits forever for an output that an expression names
     and a task has not got, also behind `?.`; what is looked up with `get` it does not see."""
     return f"(get(tasks['{ref.step}'], 'outputs')?.parameters?.['{ref.name}'] ?? {constant(default)})"
 
