@@ -62,7 +62,8 @@ lint: .venvs/core/.ready
 quick: lint
 	@echo "== unit tests of the core"
 	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not slow and not go and not control_plane and not cluster and not s3" \
-	  --ignore tests/targets --ignore tests/gitops --ignore tests/runtime --ignore tests/cluster --ignore tests/engines \
+	  --ignore tests/targets/argo --ignore tests/targets/airflow --ignore tests/targets/kubeflow --ignore tests/gitops \
+	  --ignore tests/runtime --ignore tests/cluster --ignore tests/engines \
 	  --ignore tests/differential --ignore tests/cluster_model/test_client.py
 
 test: lint test-core test-argo test-kubeflow test-airflow test-runtime

@@ -19,12 +19,14 @@ from gpuflow.cluster.live import read_live
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
 from gpuflow.targets.frame import Compiled, Request, Target, compile_with, findings_of
+from gpuflow.targets.options import flags_of
 
 LIVE = "live"
 GIB = 2**30
@@ -43,6 +45,8 @@ def compile(
 
     `options` are the target's own: `kind="CronWorkflow"` for argo, `standalone=True` for airflow.
     """
+    _want("target", target, str)
+    _want_namespace(namespace, "gpuflow.compile")
     engine = load_target(target)
     source, place = _pipeline(pipeline), _site(site)
     shown = Path(source.source.file).name if source.source.file else source.name
@@ -55,6 +59,7 @@ def compile(
 
 def demand(pipeline: Pipeline | str | Path, *, site: Site | str | Path = "nvidia", engine: str = NO_ENGINE) -> Demand:
     """What a pipeline asks of a cluster: its pods, and its peak per quota key. With an engine, its own pods too."""
+    _want("engine", engine, str)
     facts_of(engine)
     return demand_of(_pipeline(pipeline), _site(site), engine)
 
@@ -73,8 +78,15 @@ def check(
     `cluster` is a folder or file of manifests, the manifests themselves, or "live". A demand is checked as it is,
     whoever made it: `site` and `engine` are then its own.
     """
+    _want("pipeline", pipeline, Pipeline, Demand, str, Path)
+    _want("engine", engine, str)
+    _want_namespace(namespace, "gpuflow.check")
+    _want("runs", runs, int)
     if runs < 1:
         raise fail("GF903", f"runs={runs} is below 1", where=Where("gpuflow.check"))
+    if isinstance(pipeline, Demand) and engine not in (NO_ENGINE, pipeline.engine):
+        text = f"engine={engine!r} has no effect: the demand is for {pipeline.engine!r}"
+        raise fail("GF903", text, where=Where("gpuflow.check"), hint="make the demand for that engine")
     place = None if isinstance(pipeline, Demand) else _site(site)
     name = namespace or (None if place is None else place.namespace)
     if name is None:
@@ -92,15 +104,37 @@ def gpus(
     family: str | None = None,
 ) -> tuple[catalog.Model, ...]:
     """The GPU models of the catalog that match: `gpus("a100")`, `gpus(memory="40Gi", mig=True)`."""
-    least = None if memory is None else float(Quantity(str(memory)).value) / GIB
+    _want("text", text, str, None)
+    _want("memory", memory, str, Quantity, None)
+    _want("mig", mig, bool, None)
+    _want("family", family, str, None)
+    try:
+        least = None if memory is None else float(Quantity(str(memory)).value) / GIB
+    except ValueError as fault:
+        raise fail("GF121", f'"{memory}" is not a quantity: {fault}', where=Where("gpuflow.gpus")) from None
     return catalog.find_models(text, memory_gib=least, mig=mig, family=family)
 
 
+def _want(name: str, given: object, *kinds: type | None) -> None:
+    """TypeError unless an argument is one of these; without it, the first line that uses it would raise something."""
+    if not any(given is None if kind is None else isinstance(given, kind) for kind in kinds):
+        wanted = " or ".join("None" if kind is None else kind.__name__ for kind in kinds)
+        raise TypeError(f"{name} is a {type(given).__name__}; it must be {wanted}")
+
+
+def _want_namespace(given: str | None, function: str) -> None:
+    _want("namespace", given, str, None)
+    if given is not None and (faults := dns_label_faults(given)):
+        raise fail("GF903", f'"{given}" is not a namespace: it {faults[0]}', where=Where(function))
+
+
 def _pipeline(given: Pipeline | str | Path) -> Pipeline:
+    _want("pipeline", given, Pipeline, str, Path)
     return given if isinstance(given, Pipeline) else load(str(given))
 
 
 def _site(given: Site | str | Path) -> Site:
+    _want("site", given, Site, str, Path)
     return given if isinstance(given, Site) else Site.load(str(given))
 
 
@@ -109,9 +143,10 @@ def _cluster(
 ) -> Cluster | PreparedCluster:
     if isinstance(given, Cluster | PreparedCluster):
         return given
-    if given == LIVE:
-        return read_live(namespace)
-    return read_cluster(str(given)) if isinstance(given, str | Path) else cluster_of(given)
+    _want("cluster", given, Cluster, PreparedCluster, str, Path, Iterable)
+    if isinstance(given, str | Path):
+        return read_live(namespace) if given == LIVE else read_cluster(str(given))
+    return cluster_of([given] if isinstance(given, Mapping) else given)
 
 
 def _options(target: Target, given: Mapping[str, Any]) -> Any:
@@ -122,4 +157,7 @@ def _options(target: Target, given: Mapping[str, Any]) -> Any:
         text = f"{target.name} has no option {unknown[0]}"
         known_ones = f"it has {', '.join(known)}" if known else "it has none"
         raise fail("GF903", text, where=Where("gpuflow.compile"), hint=did_you_mean(unknown[0], known) or known_ones)
+    for flag in flags_of(target.options):
+        if flag.field in given:
+            _want(flag.field, given[flag.field], *((bool,) if flag.metavar is None else (str, None)))
     return target.options(**given)

@@ -78,7 +78,7 @@ def _no_cap(pipeline: Pipeline, scope: LimitLine) -> Finding:
         "GF312",
         f'no parallelism makes "{pipeline.name}" fit {_name(scope)}: it asks for {peak} of {scope.resource}, '
         f"{scope.used if scope.used is not None else 'an unknown number'} of {scope.hard} are in use",
-        pipeline.where("steps", scope.witness[0].split(".")[0], key=True) if scope.witness else pipeline.where(),
+        pipeline.where_step(scope.witness[0].split(".")[0]) if scope.witness else pipeline.where(),
         "ask for less, wait until others have finished, or have the quota raised",
     )
 

@@ -344,7 +344,7 @@ class GpuPodOperator(StepPods):
         return self.resume(context, asyncio.run(_first_event(trigger)))
 
     def _own(self, name: str) -> None:
-        """What `on_kill` of the stock operator deletes, from before the pod is made until it is judged."""
+        """What `on_kill` of the stock operator deletes, from before the pod is made until its end is decided."""
         self.pod = SimpleNamespace(metadata=SimpleNamespace(name=name, namespace=self._namespace()))
 
     def _connection_extras(self) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ from gpuflow.airflow.refusals import AGAIN, read_refusal
 from gpuflow.quantity import Quantity
 
 CHECKED = "already_checked"
-"""The stock operator's mark on a pod that was judged: no later try takes it for its own."""
+"""The stock operator's mark on a pod that it has dealt with: no later try takes it for its own."""
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 

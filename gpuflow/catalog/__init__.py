@@ -1,4 +1,4 @@
-"""GPUs as data: models, MIG profiles, instance types, and the small maths on them.
+"""GPUs as data: models, MIG profiles, instance types, and the small math on them.
 
     >>> from gpuflow import catalog
     >>> catalog.model("h100").id

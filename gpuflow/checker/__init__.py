@@ -1,7 +1,7 @@
 """Whether the cluster will admit a pipeline, and why not.
 
-Names are loaded when they are first used: the API server's arithmetic (`check.admission`) stands below the demand that
-is counted with it, and the verdict stands above both.
+Names are loaded when they are first used: the API server's arithmetic (`kubernetes.admission`) is below the demand that
+is counted with it, and the verdict is above both.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ built by hand:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,6 +40,10 @@ class PodSet:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"pod set {self.name!r} has {self.count} pods; it has at least 1")
+        if not isinstance(self.pod, Mapping) or not all(
+            isinstance(self.pod.get(part), Mapping) for part in ("metadata", "spec")
+        ):
+            raise ValueError(f"pod set {self.name!r}: a pod is a mapping with metadata and spec")
 
     @cached_property
     def amounts(self) -> Amounts:
@@ -209,11 +214,14 @@ class Demand:
     pipeline: OwnPipeline | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
+        twice = sorted(name for name, count in Counter(step.name for step in self.steps).items() if count > 1)
+        if twice:
+            raise ValueError(f"demand {self.name!r}: two steps are called {', '.join(twice[:5])}")
         whole = [step for step in self.steps if step.part_of is None]
         parts = {step.name for step in self.steps if step.part_of is not None}
         pods = {step.name: step.pods for step in whole}
         leaves = {leaf.name: leaf.pods for leaf in leaves_of(self.graph) if leaf.pods and leaf.name not in parts}
-        if pods != leaves or len(whole) + len(parts) != len(self.steps):
+        if pods != leaves:
             wrong = sorted(name for name in pods.keys() | leaves.keys() if pods.get(name) != leaves.get(name))
             raise ValueError(
                 f"demand {self.name!r}: steps and graph do not agree about {', '.join(wrong[:5])}; "

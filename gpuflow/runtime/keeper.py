@@ -83,7 +83,7 @@ class Keeper:
         self._pending: Pending | None = None
         self._unpruned: str | None = None
         self._refused: dict[str, dict[str, int]] = {}
-        self._look_hard = self._removed = self._rival = self._said_stuck = False
+        self._look_hard = self._removed = self._newer = self._said_stuck = False
         self._watch: Watch | None = None
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
 
@@ -197,13 +197,13 @@ class Keeper:
             self.directory.occupancy.beat()
         there = owner(self.directory)
         number = there.get("attempt") if there.get("identity") == self.directory.identity else None
-        rival = isinstance(number, int) and number > self.ledger.number
-        if time.monotonic() >= self._next_question or (rival and not self._rival):
-            self._next_question = time.monotonic() + (1.0 if rival else _ASK_OWNER)
+        newer = isinstance(number, int) and number > self.ledger.number
+        if time.monotonic() >= self._next_question or (newer and not self._newer):
+            self._next_question = time.monotonic() + (1.0 if newer else _ASK_OWNER)
             self._ask_owner()
             if self.directory.occupancy is not None and not self.directory.occupancy.held and self.lost is None:
                 self.directory.occupancy.renew()  # the older attempt that had the lock may be gone
-        self._rival = rival
+        self._newer = newer
 
     def _follow_directory(self, watch: Watch) -> None:
         """A program may remove its directory and make it anew: what was watched is then no longer there."""

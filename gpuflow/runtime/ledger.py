@@ -116,7 +116,7 @@ class Ledger:
         numbers = self._numbers()
         if not numbers:
             return History(0, Counts(), None, None)
-        claim, torn = self._newest_claim(numbers)
+        claim, unreadable = self._newest_claim(numbers)
         counts, kept, since, end = Counts(), None, 0, None
         previous: Previous | None = None
         if claim is not None:
@@ -130,11 +130,11 @@ class Ledger:
             if not claim.forget:
                 counts, end, previous, seen = self._add(counts, claim.attempt, claim.id)
                 kept = max(kept or "", seen or "") or None
-        for number in torn:
+        for number in unreadable:
             # Its number was taken and nothing else is known: it costs what it may have cost.
             self.say(f"{self._attempt(number)} cannot be read; it is counted from what lies beside it")
             owners = self._owners(number)
-            counts, end, previous, seen = self._add(counts, number, owners[-1] if owners else "torn")
+            counts, end, previous, seen = self._add(counts, number, owners[-1] if owners else "unreadable")
             kept = max(kept or "", seen or "") or None
         last = numbers[-1]
         last_id = claim.id if claim is not None and claim.attempt == last else None
@@ -267,7 +267,7 @@ class Ledger:
         if not self._create(key, data):
             there = self._marker(self.since)
             if there is None:
-                # Torn: no one's success.
+                # Half-written: no one's success.
                 self.store.write(key, data)
                 there = self._marker(self.since)
             if there is not None:
@@ -331,7 +331,7 @@ class Ledger:
         return grown, end, Previous(attempt=number, id=owner, outcome=outcome, assumed=found is None), seen
 
     def _outcome(self, number: int, owner: str) -> tuple[str, End | None] | None:
-        """How an attempt ended by its own word, or by what was judged later; None when nobody knows."""
+        """How an attempt ended by its own word, or by what was found out later; None when nobody knows."""
         try:
             end = self._read(End, self._end(number, owner))
         except Corrupt as damage:
@@ -341,32 +341,32 @@ class Ledger:
             assert isinstance(end, End)
             return end.outcome, end
         try:
-            judged = self._read(Judgment, self.key("attempts", f"{number:06d}-{owner}.judged.json"))
+            later = self._read(Judgment, self.key("attempts", f"{number:06d}-{owner}.judged.json"))
         except Corrupt as damage:
             self.say(f"{damage}; it is not believed")
             return None
-        return None if judged is None else (judged.outcome, None)
+        return None if later is None else (later.outcome, None)
 
     def _newest_claim(self, numbers: list[int]) -> tuple[Claim | None, list[int]]:
         """The newest claim that can be read, and the numbers after it that cannot, oldest first.
 
         Budgets never go back: where no record tells what was used up, the book is refused.
         """
-        torn: list[int] = []
+        unreadable: list[int] = []
         for number in reversed(numbers):
             try:
                 claim = self._read_claim(number)
             except Corrupt:
                 claim = None
             if claim is not None:
-                return claim, torn[::-1]
-            torn.append(number)
+                return claim, unreadable[::-1]
+            unreadable.append(number)
         if numbers[0] > 1:
             raise StorageError(
                 f"{self._attempt(numbers[-1])} cannot be read, and no older one is there to tell what was used up; "
                 "gpuflow-run forget starts the run from nothing"
             )
-        return None, torn[::-1]
+        return None, unreadable[::-1]
 
     def _read_claim(self, number: int) -> Claim | None:
         claim = self._read(Claim, self._attempt(number))

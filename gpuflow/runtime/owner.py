@@ -2,7 +2,7 @@
 
 The supervisor holds a lock on `.gpuflow/lock` for as long as it lives; the kernel gives it back however it ends. A
 directory that a living supervisor of another run, step or item holds is refused: two programs would take each other's
-checkpoints for their own. An older attempt of the same run is no stranger: the book decides between the two.
+checkpoints for their own. An older attempt of the same run is not another run: the book decides between the two.
 
 Where a file system has no locks (some FUSE and SMB mounts), a number in `owner.json` that counts up says that its
 writer lives. That is weaker, and is said: a supervisor that stands still for some seconds looks dead.
@@ -47,14 +47,14 @@ class Occupancy:
         self._beat, self._next_beat = 0, 0.0
 
     def enter(self) -> None:
-        """Take the directory, or BadOption when a living stranger has it."""
+        """Take the directory, or BadOption when another run that is alive has it."""
         self.directory.enter(identity_of(self.ledger.base), self.ledger.id)
         os.makedirs(self.directory.hidden, exist_ok=True)
         before = owner(self.directory)
         if self.renew():
             self._clear(before)
         elif self.weak:
-            self._watch_stranger(before)
+            self._watch_other_run(before)
         else:
             self._meet_holder()
         self.directory.prepare()
@@ -124,7 +124,7 @@ class Occupancy:
                 self._clear(owner(self.directory))
                 return
 
-    def _watch_stranger(self, before: dict[str, Any]) -> None:
+    def _watch_other_run(self, before: dict[str, Any]) -> None:
         if before.get("identity", self.directory.identity) == self.directory.identity and self.arbitrated:
             return
         until = time.monotonic() + _BEATS_MISSED * BEAT

@@ -93,7 +93,7 @@ class _Restoring:
         return self._stored(self.store)
 
     def _here(self, here: list[Entry], same_boot: bool) -> Restored:
-        """Without a store. After the machine went down, what was not forced to disk may be torn."""
+        """Without a store. After the machine went down, what was not forced to disk may be half-written."""
         doubtful: list[Entry] = []
         for entry in reversed(here):
             if same_boot or (entry.total is None and (entry.settled or entry.by_api)):

@@ -259,7 +259,7 @@ class Folder(Store):
             _sync_directory(os.path.dirname(path))
 
     def _create_without_links(self, path: str, data: bytes) -> bool:
-        """Where there are no hard links (SMB, some FUSE). A kill in the middle leaves a torn object; they know."""
+        """Where there are no hard links (SMB, some FUSE). A kill in the middle leaves a half-written object."""
         self.sure = False
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -28,6 +28,8 @@ def load(path: str | Path) -> Pipeline:
 
 def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     """The pipeline in a YAML text; `file` is the name that errors show, and what sub-pipelines are found beside."""
+    if not isinstance(text, str | bytes):
+        raise TypeError(f"text is a {type(text).__name__}; it must be str or bytes")
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
     tree = yaml_tree.parse(raw, file)
     require_kind(tree, "Pipeline", file)

@@ -31,6 +31,10 @@ class Use:
     path: Place
 
 
+PIPELINE_FIELDS = ("on_data", "parallel", "deadline", "claims", "params", "schedule")
+"""Fields of a pipeline, not of its steps, that are constructs by their own name."""
+
+
 def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
     schedule = pipeline.schedule
     if schedule is not None:
@@ -43,8 +47,8 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "schedule.replace", ("schedule", "concurrency")
         if schedule.suspended:
             yield "schedule.suspended", ("schedule", "suspended")
-    for name in ("on_data", "parallel", "deadline", "claims", "params"):
-        if getattr(pipeline, name):
+    for name in PIPELINE_FIELDS:
+        if name != "schedule" and getattr(pipeline, name):
             yield name, (name,)
     for name, param in pipeline.params.items():
         if param.enum is not None:
@@ -153,6 +157,8 @@ def _by_field() -> dict[str, list[tuple[str, Place, Present]]]:
 
 
 _BY_FIELD = _by_field()
+STEP_FIELDS = frozenset(_BY_FIELD)
+"""Fields of a step that constructs are looked for in."""
 
 
 def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.constructs import VOCABULARY
+from gpuflow.targets.constructs import PIPELINE_FIELDS, STEP_FIELDS, VOCABULARY
 
 PREFIXES = {
     "Pipeline": "", "Step": "", "Settings": "", "Schedule": "schedule.", "Param": "params.", "Retry": "retry.",
@@ -22,6 +22,12 @@ PREFIXES = {
     "Kubernetes": "kubernetes.", "Volume": "volumes.", "Output": "outputs.", "Approval": "approval.", "Gpu": "gpu.",
 }  # fmt: skip
 """What the names of constructs that are fields of a model begin with."""
+_NOT_HERE: dict[str, frozenset[str]] = {
+    "Pipeline": STEP_FIELDS - set(PIPELINE_FIELDS),
+    "Step": frozenset(PIPELINE_FIELDS),
+    "Settings": frozenset(PIPELINE_FIELDS),
+}
+"""Constructs of another model: a field of the same name here would be asked about by nobody."""
 
 PART_OF: dict[str, tuple[str, ...]] = {
     "params": ("Param.type", "Param.default", "Param.required", "Step.params"),
@@ -107,7 +113,8 @@ def unanswered(models: Iterable[type[BaseModel]] = SPEC, vocabulary: Iterable[st
     for each in models_in(models):
         prefix = PREFIXES.get(each.__name__)
         for name in each.model_fields:
-            by_name = prefix is not None and f"{prefix}{name}" in constructs
+            elsewhere = name in _NOT_HERE.get(each.__name__, ())
+            by_name = prefix is not None and f"{prefix}{name}" in constructs and not elsewhere
             if not by_name and f"{each.__name__}.{name}" not in known:
                 found.append(f"{each.__name__}.{name}")
     return found

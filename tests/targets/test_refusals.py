@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuflow.plan import plan_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from gpuflow.targets import load_target
 from tests.cli.commands import Gpuflow
 from tests.conftest import ROOT
 
@@ -164,3 +168,13 @@ def test_standalone_says_all_that_the_stock_operators_lose(gpuflow: Gpuflow, tmp
         answer = gpuflow("compile", path, "--target", "airflow", "--standalone", *words)
         assert (answer.code, answer.err.count("GF301")) == (2, count)
     assert "or --allow-lossy" not in answer.err
+
+
+@pytest.mark.parametrize(
+    "step", ["image: i, command: [c], outputs: {o: {default: '{{x}}'}}", "approval: {message: '{{x}}'}"]
+)
+def test_a_refusal_of_an_exit_step_points_at_the_exit_step(step: str) -> None:
+    text = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: x\nsteps:\n  a: {image: i, command: [c]}\nexit:\n"
+    pipeline = loads(f"{text}  e: {{{step}}}\n", "p.yaml")
+    (finding,) = load_target("argo").refusals(plan_of(pipeline, Site.load("nvidia")))
+    assert (finding.code, finding.where.line) == ("GF306", 7)

@@ -1,1 +1,1 @@
-"""Whether there is always room: bins, what may run at the same time, and proofs about them. Plain maths."""
+"""Whether there is always room: bins, what may run at the same time, and proofs about them. Plain math."""

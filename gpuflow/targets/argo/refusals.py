@@ -123,7 +123,7 @@ def _default_tags(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding
             yield Finding(
                 "GF306",
                 f'step "{name}": Argo would replace the tag in the default of {output_name}: {text[:60]!r}',
-                pipeline.where("steps", name, "outputs", output_name, "default"),
+                pipeline.where_step(name, "outputs", output_name, "default"),
                 "write the default without {{, or let the step write it",
             )
 
@@ -133,7 +133,7 @@ def _approval_tags(pipeline: Pipeline, name: str, message: str) -> Iterator[Find
         yield Finding(
             "GF306",
             f'step "{name}": Argo would replace the tag in the approval message: {message[:60]!r}',
-            pipeline.where("steps", name, "approval"),
+            pipeline.where_step(name, "approval"),
             "ask without {{",
         )
 

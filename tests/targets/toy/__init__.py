@@ -25,12 +25,18 @@ FACTS = EngineFacts(
     },
     keeps_parallel=False,
 )
+CARRIED = (*POD, "outputs.value", "parallel")
 CANNOT = {
     "pipeline": Cannot("never", "a toy holds no other toy", "write one pipeline"),
     "cache": Cannot("not yet", "a toy forgets", "run it again"),
 }
-CARRIED = (*POD, *(name for name in VOCABULARY if name not in (*POD, *CANNOT, "timeout")))
-CAPABILITIES = capabilities(carried=CARRIED, weaker={"timeout": Weaker("a toy clock is slow")}, cannot=CANNOT)
+# The rest is refused, what is new in the vocabulary too.
+REST = {
+    name: Cannot("not yet", "a toy is small", "leave it out")
+    for name in VOCABULARY
+    if name not in (*CARRIED, *CANNOT, "timeout")
+}
+CAPABILITIES = capabilities(carried=CARRIED, weaker={"timeout": Weaker("a toy clock is slow")}, cannot=CANNOT | REST)
 
 
 @dataclass(frozen=True, slots=True)
