@@ -353,3 +353,14 @@ def test_a_supervisor_inside_another_has_a_run_of_its_own(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert len(book(tmp_path / "outer", "000001")) == 1
     assert not list((tmp_path / "outer").rglob("000002*"))
+
+
+# -- what another start in the same place must not inherit
+
+
+def test_success_without_a_book_is_not_inherited_through_the_folder_of_the_outputs(tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    assert run("--outputs-dir", outputs, *shell("exit 0")).returncode == 0
+    second = run("--outputs-dir", outputs, *shell("exit 5"))
+    assert second.returncode == 5, second.stderr
+    assert os.listdir(outputs) == []
