@@ -95,6 +95,9 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any]) -
                 raise BadOutput(f'the output "{output.name}" should be a {output.kind}, and {path} is not')
             continue
         try:
+            if not os.path.isfile(path):
+                # To open a pipe would wait for its writer, for ever.
+                raise ValueError(f"{path} is no file")
             with open(path, encoding="utf-8", newline="") as file:
                 text = file.read()
         except (OSError, ValueError) as refusal:

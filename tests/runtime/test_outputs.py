@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outputs import BadOutput, Output, collect, deliver, pairs, parse, typed
 from gpuflow.runtime.records import Kept
+from tests.runtime.harness import run, shell, start
 
 
 def test_airflow_gets_one_json_object_with_typed_values(tmp_path: Path) -> None:
@@ -52,6 +54,27 @@ def test_text_that_is_not_utf_8_is_refused_with_the_name(tmp_path: Path) -> None
     (tmp_path / "x").write_bytes(b"\xff\xfe")
     with pytest.raises(BadOutput, match='"x" cannot be read as text'):
         collect(parse(["x"]), str(tmp_path), {})
+
+
+def test_a_pipe_is_no_value_and_is_not_waited_for(tmp_path: Path) -> None:
+    made = start("--output", "x", "--outputs-dir", tmp_path, *shell("mkfifo $GPUFLOW_OUTPUTS/x"))
+    try:
+        _, said = made.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        made.kill()  # it holds back every other signal
+        raise
+    assert made.returncode == 1
+    assert 'the output "x" cannot be read as text' in said
+    assert "is no file" in said
+
+
+@pytest.mark.parametrize(("made", "because"), [("mkfifo", "is no file"), ("ln -s nothing", "a link to nothing")])
+def test_what_is_no_file_is_a_failure_of_the_command(made: str, because: str, tmp_path: Path) -> None:
+    state = ("--state", tmp_path / "state", "--run-id", "r")
+    done = run("--output", "x:file", "--outputs-dir", tmp_path, *state, *shell(f"{made} $GPUFLOW_OUTPUTS/x"))
+    assert done.returncode == 1
+    assert 'the output "x" cannot be kept' in done.stderr
+    assert because in done.stderr
 
 
 @pytest.mark.parametrize("word", ["", ":int", "../x", ".hidden", "x:number"])
