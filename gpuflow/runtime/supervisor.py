@@ -81,6 +81,7 @@ class Attempt:
         declared = outputs.parse(options.output)
         artifacts = outputs.pairs(options.artifact, "artifact")
         places = outputs.pairs(options.deliver, "deliver")
+        outputs.agree(declared, artifacts, places)
         self.outputs_dir = options.outputs_dir or os.path.join(
             self.environ.get("TMPDIR") or "/tmp", f"gpuflow-{os.getpid()}-{os.urandom(4).hex()}"
         )
@@ -161,6 +162,10 @@ class Attempt:
 
     def _give_again(self, done: Success, declared: Sequence[Output], places: Mapping[str, str]) -> int:
         self._deliver(done, declared, places)
+        missing = [output.name for output in declared if output.name not in done.outputs]
+        if missing:
+            # The step was changed since; whoever looks for them should know why they are not there.
+            say(f"attempt {done.attempt} left no output {', '.join(missing)}: it was not asked for then")
         say(f"attempt {done.attempt} has succeeded already; its outputs are given again")
         return 0
 

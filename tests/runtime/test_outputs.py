@@ -87,3 +87,30 @@ def test_pairs_need_both_sides() -> None:
     assert pairs(["a=s3://b/c=d"], "artifact") == {"a": "s3://b/c=d"}
     with pytest.raises(BadOption, match="NAME=URI"):
         pairs(["a"], "artifact")
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (("--output", "m:directory", "--artifact", "n=/kept"), 'no file or directory output "n"'),
+        (("--output", "m", "--artifact", "m=/kept"), 'no file or directory output "m"'),
+        (("--output", "m", "--deliver", "n=/kept"), 'no output "n"'),
+        (("--output", "m", "--output", "m:int"), "given twice"),
+        (("--output", "a:file", "--output", "b:file", "--artifact", "a=/u", "--artifact", "b=/u/"), "cannot both"),
+    ],
+)
+def test_names_that_do_not_fit_together_are_refused_before_the_command_runs(
+    words: tuple[str, ...], because: str, tmp_path: Path
+) -> None:
+    refused = run(*words, *shell(f"touch {tmp_path}/ran"))
+    assert refused.returncode == 78, refused.stderr
+    assert because in refused.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_output_that_whoever_succeeded_did_not_leave_is_named(tmp_path: Path) -> None:
+    state = ("--state", tmp_path / "state", "--run-id", "r")
+    assert run("--output", "a", *state, *shell("echo 1 >$GPUFLOW_OUTPUTS/a")).returncode == 0
+    again = run("--output", "a", "--output", "b", *state, *shell("exit 3"))
+    assert again.returncode == 0
+    assert "attempt 1 left no output b" in again.stderr
