@@ -174,12 +174,17 @@ class Directory:
                 if key is not None:
                     self._there[name] = key
 
-    def disown(self) -> None:
-        """Believe nothing that lies here: forget what was written down, and pass over what is marked finished."""
+    def disown(self, *, others: bool = False) -> None:
+        """Believe nothing that lies here: forget what was written down, and pass over what is marked finished.
+
+        With `others`, only what this identity did not write down itself.
+        """
+        mine = {entry.name for entry in self.finished()} if others else set()
         for name in self._recorded():
-            self._forget(name)
+            if name not in mine:
+                self._forget(name)
         for name in sorted(os.listdir(self.path)):
-            if not name.startswith(".") and self._marked(name):
+            if not name.startswith(".") and name not in mine and self._marked(name):
                 self.record(name, foreign=True)
 
     def adopt_version_1(self) -> None:
@@ -237,7 +242,8 @@ class Directory:
             self._unwritten.pop(name, None)
         except OSError as refusal:
             self._unwritten[name] = record
-            self._remark(f"cannot write down that {name!r} is finished, it is known in memory only: {refusal}")
+            # Without the path: that of a part file is another one each time.
+            self._remark(f"cannot write down that {name!r} is finished, it is known in memory only: {refusal.strerror}")
 
     def _forget(self, name: str) -> None:
         self._unwritten.pop(name, None)
