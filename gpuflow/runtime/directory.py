@@ -130,9 +130,12 @@ class Directory:
             return
         self._write(name, {**old, **facts})
 
-    def is_whole(self, entry: Entry) -> bool:
-        """Whether nothing of it is gone: a program may have been killed while it removed it."""
-        return entry.entries is None or _entries(entry.path) >= entry.entries
+    def flaw(self, entry: Entry) -> str | None:
+        """Why it is no whole checkpoint: a program may have been killed while it removed it."""
+        count = _entries(entry.path)
+        if entry.entries and count < entry.entries:
+            return f"files of {entry.name} were removed after it was finished"
+        return f"{entry.name} is an empty folder" if not count and os.path.isdir(entry.path) else None
 
     def look(self, renamed: Iterable[str] = (), *, deaf: bool = False) -> None:
         """Find newly finished entries: those renamed, marked, or seen under a dotted name by the look before.

@@ -85,9 +85,9 @@ class _Restoring:
         here = directory.finished()
         write_owner(directory, ledger)
         self._moved()
-        gone = [entry.name for entry in here if not directory.is_whole(entry)]
+        gone = {entry.name: flaw for entry in here if (flaw := directory.flaw(entry)) is not None}
         if gone:
-            self.say(f"files of {gone[-1]} were removed after it was finished; it is not resumed from")
+            self.say(f"{list(gone.values())[-1]}; it is not resumed from")
         if self.store is None:
             doubt = "another run was here" if same_boot else "the machine was started anew"
             certain = same_boot and same_run

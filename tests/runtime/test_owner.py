@@ -237,6 +237,26 @@ def test_a_run_that_was_forgotten_is_not_resumed_from_its_directory(tmp_path: Pa
     assert run(*options, *shell(RESUMED)).stdout == "new\n"
 
 
+@pytest.mark.parametrize("own", [(), ("--own-folder",)])
+def test_a_run_that_is_kept_in_its_directory_can_be_forgotten(own: tuple[str, ...], tmp_path: Path) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--run-id", "r", *own)
+    assert run(*options, "--final-exit-codes", "4", "--every", "0s", *shell(SAVE_ONE % ("x", "x"))).returncode == 79
+    final = run(*options, *shell("true"))
+    assert final.returncode == 79
+    assert "gpuflow-run forget" in final.stderr
+    assert run("forget", *options).returncode == 0
+    assert run(*options, *shell(RESUMED)).stdout == "nothing\n"
+
+
+def test_forgetting_removes_the_checkpoints_where_the_book_is_elsewhere(tmp_path: Path) -> None:
+    kept = ("--store", tmp_path / "s", "--state", tmp_path / "t", "--run-id", "r")
+    saved = run(*kept, "--checkpoint-dir", tmp_path / "c", "--every", "0s", *shell(SAVE_ONE % ("x", "x")))
+    assert saved.returncode == 4
+    assert list((tmp_path / "s").rglob("manifest.json"))
+    assert run("forget", *kept).returncode == 0
+    assert not list((tmp_path / "s").rglob("checkpoints"))
+
+
 @pytest.mark.skipif(
     os.geteuid() != 0 or os.system("unshare --pid --fork --mount-proc true 2>/dev/null") != 0,
     reason="a container's own process numbers need root",
