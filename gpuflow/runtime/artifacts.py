@@ -110,7 +110,10 @@ class Artifact:
 def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
     """What there is to keep, parents first. A link to a file is that file; one to a folder inside stays a link."""
     if not os.path.isdir(source):
-        yield _checked(os.path.basename(source)), source, os.stat(source)
+        status = _stat(source)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotKept(f"{source} is no file")
+        yield _checked(os.path.basename(source)), source, status
         return
     whole = os.path.realpath(source)
     for folder, folders, names in os.walk(source, onerror=_raise):

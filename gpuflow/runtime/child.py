@@ -7,6 +7,7 @@ Nothing the program starts outlives it: what it leaves behind becomes ours, and 
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -49,6 +50,8 @@ class Child:
         file_actions = [(os.POSIX_SPAWN_DUP2, end, number) for number, end in self._pump.ends.items()]
         options = {"setpgroup": 0} if self.own_group else {}
         try:
+            # Before the program: where no thread can be had there must be no program either.
+            self._pump.begin()
             self.pid = os.posix_spawnp(
                 command[0],
                 list(command),
@@ -60,7 +63,6 @@ class Child:
             )
         finally:
             self._pump.close_ends()
-        self._pump.start()
 
     def wait(self, timeout: float) -> signal.Signals | None:
         """The next thing that happens: a stop signal is returned, others are passed on, the dead are buried."""
@@ -206,6 +208,13 @@ class Pump(threading.Thread):
             self.ends[number] = end
             self._sources[source] = number
 
+    def begin(self) -> None:
+        """Start; OSError where the machine is short of threads."""
+        try:
+            self.start()
+        except RuntimeError as refusal:
+            raise OSError(errno.EAGAIN, str(refusal)) from None
+
     def close_ends(self) -> None:
         for end in set(self.ends.values()):
             os.close(end)
@@ -255,7 +264,8 @@ def _exit_code(status: int) -> int:
 def say(sentence: str) -> None:
     """A line of the supervisor's own, on the error output."""
     try:
-        sys.stderr.write(f"gpuflow-run: {sentence}\n")
-        sys.stderr.flush()
+        if sys.stderr is not None:  # it was closed before we were started
+            sys.stderr.write(f"gpuflow-run: {sentence}\n")
+            sys.stderr.flush()
     except (OSError, ValueError):
         pass

@@ -130,9 +130,12 @@ class Directory:
             return
         self._write(name, {**old, **facts})
 
-    def is_whole(self, entry: Entry) -> bool:
-        """Whether nothing of it is gone: a program may have been killed while it removed it."""
-        return entry.entries is None or _entries(entry.path) >= entry.entries
+    def flaw(self, entry: Entry) -> str | None:
+        """Why it is no whole checkpoint: a program may have been killed while it removed it."""
+        count = _entries(entry.path)
+        if entry.entries and count < entry.entries:
+            return f"files of {entry.name} were removed after it was finished"
+        return f"{entry.name} is an empty folder" if not count and os.path.isdir(entry.path) else None
 
     def look(self, renamed: Iterable[str] = (), *, deaf: bool = False) -> None:
         """Find newly finished entries: those renamed, marked, or seen under a dotted name by the look before.
@@ -174,12 +177,17 @@ class Directory:
                 if key is not None:
                     self._there[name] = key
 
-    def disown(self) -> None:
-        """Believe nothing that lies here: forget what was written down, and pass over what is marked finished."""
+    def disown(self, *, others: bool = False) -> None:
+        """Believe nothing that lies here: forget what was written down, and pass over what is marked finished.
+
+        With `others`, only what this identity did not write down itself.
+        """
+        mine = {entry.name for entry in self.finished()} if others else set()
         for name in self._recorded():
-            self._forget(name)
+            if name not in mine:
+                self._forget(name)
         for name in sorted(os.listdir(self.path)):
-            if not name.startswith(".") and self._marked(name):
+            if not name.startswith(".") and name not in mine and self._marked(name):
                 self.record(name, foreign=True)
 
     def adopt_version_1(self) -> None:
@@ -237,7 +245,8 @@ class Directory:
             self._unwritten.pop(name, None)
         except OSError as refusal:
             self._unwritten[name] = record
-            self._remark(f"cannot write down that {name!r} is finished, it is known in memory only: {refusal}")
+            # Without the path: that of a part file is another one each time.
+            self._remark(f"cannot write down that {name!r} is finished, it is known in memory only: {refusal.strerror}")
 
     def _forget(self, name: str) -> None:
         self._unwritten.pop(name, None)

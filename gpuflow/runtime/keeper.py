@@ -288,8 +288,9 @@ class Keeper:
             if self._pending.is_of(entry):
                 return self._pending
             self._drop(store)
-        if not self.directory.is_whole(entry):
-            raise transfer.Refused("files of it were removed after it was finished")
+        flaw = self.directory.flaw(entry)
+        if flaw is not None:
+            raise transfer.Refused(flaw)
         self._number += 1
         name = checkpoint_name(self.ledger.number, self._number, self.ledger.id)
         copy = self.directory.temporary(f"upload-{name}")

@@ -476,12 +476,20 @@ def forget(options: Options) -> int:
     from gpuflow.runtime.options import BadOption
 
     where = [place for place in (options.store, options.state) if place]
-    if not where or not options.run_id:
-        raise BadOption("forget needs --run-id and --store or --state")
+    if not (where or options.checkpoint_dir) or not options.run_id:
+        raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
     base = identity.path(options.pipeline, options.run_id, options.step, options.item)
+    if not where:
+        from gpuflow.runtime.attempt_folder import identity_of
+        from gpuflow.runtime.directory import HIDDEN
+
+        own = identity_of(base) if options.own_folder else ""
+        where = [os.path.join(options.checkpoint_dir, own, HIDDEN, "state")]
     try:
+        # Checkpoints go with the attempts that made them, also where those are kept in another place.
+        kept = open_store(options.store) if options.store else None
         for place in where:
-            Ledger(open_store(place), base).forget()
+            Ledger(open_store(place), base, kept).forget()
     except (StorageError, records.UnknownFormat) as refusal:
         raise BadOption(f"storage failed: {refusal}") from None
     print(f"gpuflow-run: forgot {base}")

@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one attempt of a command, or one of the small commands beside it."""
     # Before anything else is loaded: a SIGTERM that comes meanwhile waits, and process 1 would not even notice it.
     signals.hold()
+    _open_standard_files()
     from gpuflow.runtime import options as table
 
     words = list(sys.argv[1:] if argv is None else argv)
@@ -87,12 +88,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     return supervisor.run(options, os.environ)
 
 
+def _open_standard_files() -> None:
+    """Where one of the three was closed, the next file we open would get its number, and the command's output."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def refuse(sentence: str, termination_log: str) -> int:
     """Say why the supervisor cannot work, where people and Kubernetes look."""
     print(f"gpuflow-run: {sentence}", file=sys.stderr)
-    if os.path.exists(termination_log):
-        with open(termination_log, "w", encoding="utf-8") as log:
-            log.write(f"gpuflow-run: {sentence}\n")
+    from gpuflow.runtime import farewell
+
+    farewell.write_text(termination_log, f"gpuflow-run: {sentence}\n")
     return EXIT_RUNTIME
 
 

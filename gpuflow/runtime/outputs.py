@@ -61,6 +61,24 @@ def pairs(words: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
+def agree(declared: Sequence[Output], artifacts: Mapping[str, str], places: Mapping[str, str]) -> None:
+    """BadOption for a name that is no output, and for two outputs in one place: one would be written over the other."""
+    names = [output.name for output in declared]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadOption(f'--output "{name}" is given twice')
+    kept = [output.name for output in declared if output.kind in ARTIFACTS]
+    for option, given, known in (("artifact", artifacts, kept), ("deliver", places, names)):
+        taken: dict[str, str] = {}
+        for name, place in given.items():
+            if name not in known:
+                what = "file or directory output" if option == "artifact" else "output"
+                raise BadOption(f'--{option} "{name}={place}": there is no {what} "{name}"')
+            other = taken.setdefault(place.rstrip("/"), name)
+            if other != name:
+                raise BadOption(f'--{option}: "{other}" and "{name}" cannot both be kept at {place}')
+
+
 def before(outputs: Sequence[Output], folder: str) -> dict[str, Any]:
     """Before the command starts: what an earlier attempt left must not pass for what this one writes.
 
@@ -95,6 +113,9 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any]) -
                 raise BadOutput(f'the output "{output.name}" should be a {output.kind}, and {path} is not')
             continue
         try:
+            if not os.path.isfile(path):
+                # To open a pipe would wait for its writer, for ever.
+                raise ValueError(f"{path} is no file")
             with open(path, encoding="utf-8", newline="") as file:
                 text = file.read()
         except (OSError, ValueError) as refusal:

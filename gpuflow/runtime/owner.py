@@ -161,12 +161,9 @@ class Occupancy:
             return
         for name in folders:
             path = os.path.join(self.directory.hidden, name)
-            if not _is_id(name):
+            if not _is_id(name) or not (here or name == self.directory.identity):
                 continue
-            if name != self.directory.identity:
-                if here:
-                    discard(path)
-                continue
+            # What another run wrote down as finished stays: without a store it is all that run can resume from.
             for attempt in sorted(os.listdir(path)):
                 if _is_id(attempt) and attempt != self.ledger.id:
                     discard(os.path.join(path, attempt))

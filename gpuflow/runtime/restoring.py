@@ -71,32 +71,38 @@ class _Restoring:
         before = owner(directory)
         same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot()
         self._same_run = same_run
-        fresh = self.history.fresh
+        number = before.get("attempt")
+        # Whoever worked here last was forgotten since: so is what lies here.
+        forgotten = same_run and isinstance(number, int) and number < ledger.since
+        fresh = self.history.fresh or forgotten
         trusted = same_run and before.get("id") == self.history.last_id and same_boot and not fresh
         if same_run and "identity" not in before:
             directory.adopt_version_1()
         if not (trusted or (self.store is None and same_run and not fresh)):
-            directory.disown()
+            # Without a store what this run wrote down is all there is, also when another one worked here since.
+            directory.disown(others=self.store is None and not fresh and not ledger.since)
         directory.look()
         here = directory.finished()
         write_owner(directory, ledger)
         self._moved()
-        gone = [entry.name for entry in here if not directory.is_whole(entry)]
+        gone = {entry.name: flaw for entry in here if (flaw := directory.flaw(entry)) is not None}
         if gone:
-            self.say(f"files of {gone[-1]} were removed after it was finished; it is not resumed from")
+            self.say(f"{list(gone.values())[-1]}; it is not resumed from")
         if self.store is None:
-            return self._here([entry for entry in here if entry.name not in gone], same_boot)
+            doubt = "another run was here" if same_boot else "the machine was started anew"
+            certain = same_boot and same_run
+            return self._here([entry for entry in here if entry.name not in gone], None if certain else doubt)
         if here and here[-1].stored is None and here[-1].name not in gone and trusted:
             # Newer than anything the last attempt has stored, and so than anything in the store.
             ledger.resumed = f"{self.history.last:06d}-~"
             return self._from(here[-1].path, here[-1].name, "here, newer than the store")
         return self._stored(self.store)
 
-    def _here(self, here: list[Entry], same_boot: bool) -> Restored:
-        """Without a store. After the machine went down, what was not forced to disk may be half-written."""
+    def _here(self, here: list[Entry], doubt: str | None) -> Restored:
+        """Without a store. After the machine went down, or another run was here, what was not verified may be half-written."""
         doubtful: list[Entry] = []
         for entry in reversed(here):
-            if same_boot or (entry.total is None and (entry.settled or entry.by_api)):
+            if doubt is None or (entry.total is None and (entry.settled or entry.by_api)):
                 break
             if entry.total is not None:
                 if self._total(entry) == entry.total:
@@ -109,10 +115,10 @@ class _Restoring:
             if not doubtful:
                 return Restored(None, None, "nothing")
             entry = doubtful.pop(0)
-            self.say(f"the machine was started anew before {entry.name} was forced to disk; it may not be whole")
+            self.say(f"{doubt} before {entry.name} was forced to disk; it may not be whole")
             return self._from(entry.path, entry.name, "here, not verified")
         for other in doubtful:
-            self.say(f"the machine was started anew before {other.name} was forced to disk; taking an older one")
+            self.say(f"{doubt} before {other.name} was forced to disk; taking an older one")
             self.directory.record(other.name, foreign=True)
         return self._from(entry.path, entry.name, "here")
 

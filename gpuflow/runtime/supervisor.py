@@ -53,9 +53,11 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
         return attempt.refuse(f"storage cannot be used: {refusal}")
     except OSError as refusal:
         return attempt.refuse(f"the supervisor could not work: {refusal}")
+    except Exception as fault:
+        # Ours, and never the command's: an exit code of 1 would be counted as its failure.
+        return attempt.refuse(f"a bug in gpuflow-run: {type(fault).__name__}: {fault}")
     finally:
-        if attempt.outputs_dir and not (options.outputs_dir or options.output):
-            discard(attempt.outputs_dir)
+        attempt.clean_up()
 
 
 class Attempt:
@@ -69,6 +71,8 @@ class Attempt:
         self.keeper: Keeper | None = None
         self.outputs_dir = options.outputs_dir or ""
         self._lasting = True
+        self._own_book: str | None = None
+        """Where the book is when it is for this attempt only."""
         self._kept_in: list[tuple[Store, str]] = []
         self._own_code: int | None = None
         self._told_at: float | None = None
@@ -80,8 +84,9 @@ class Attempt:
         declared = outputs.parse(options.output)
         artifacts = outputs.pairs(options.artifact, "artifact")
         places = outputs.pairs(options.deliver, "deliver")
+        outputs.agree(declared, artifacts, places)
         self.outputs_dir = options.outputs_dir or os.path.join(
-            self.environ.get("TMPDIR", "/tmp"), f"gpuflow-{os.getpid()}-{os.urandom(4).hex()}"
+            self.environ.get("TMPDIR") or "/tmp", f"gpuflow-{os.getpid()}-{os.urandom(4).hex()}"
         )
         os.makedirs(self.outputs_dir, exist_ok=True)
         ledger = self._open()
@@ -125,6 +130,13 @@ class Attempt:
             return self.close(Ending(INTERRUPTED, str(loss), 0))
         return self.close(ending)
 
+    def clean_up(self) -> None:
+        """Leave nothing in temporary places that nobody looks for."""
+        if self._own_book is not None:
+            discard(self._own_book)
+        if self.outputs_dir and not (self.options.outputs_dir or self.options.output):
+            discard(self.outputs_dir)
+
     def _begin(self, ledger: Ledger) -> History | Success:
         """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
         options = self.options
@@ -153,6 +165,10 @@ class Attempt:
 
     def _give_again(self, done: Success, declared: Sequence[Output], places: Mapping[str, str]) -> int:
         self._deliver(done, declared, places)
+        missing = [output.name for output in declared if output.name not in done.outputs]
+        if missing:
+            # The step was changed since; whoever looks for them should know why they are not there.
+            say(f"attempt {done.attempt} left no output {', '.join(missing)}: it was not asked for then")
         say(f"attempt {done.attempt} has succeeded already; its outputs are given again")
         return 0
 
@@ -283,7 +299,9 @@ class Attempt:
         elif self.directory is not None and options.run_id:
             book = Folder(os.path.join(self.directory.hidden, "state"))
         else:
-            book, self._lasting = Folder(os.path.join(self.outputs_dir, ".gpuflow"), lasting=False), False
+            # A name of its own: the folder of the outputs may outlive the attempt, and its success is no one else's.
+            self._own_book = os.path.join(self.outputs_dir, f".gpuflow-{os.getpid()}-{os.urandom(4).hex()}")
+            book, self._lasting = Folder(self._own_book, lasting=False), False
             book.conditional = True  # no one else knows of it
         self.ledger = Ledger(book, base, self.store, say)
         return self.ledger

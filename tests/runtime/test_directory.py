@@ -11,6 +11,7 @@ import pytest
 from gpuflow.runtime import fingerprint
 from gpuflow.runtime.directory import MARKER, Directory
 from gpuflow.runtime.watch import Watch
+from tests.runtime.harness import run, shell
 
 
 @pytest.fixture
@@ -313,3 +314,16 @@ def test_a_watched_directory_that_is_made_anew_is_noticed_and_can_be_watched_aga
     os.rename(place / ".x", place / "one")
     assert watch.wait(1.0) == ["one"]
     watch.close()
+
+
+def test_an_empty_folder_is_no_checkpoint_and_holds_nothing_up(tmp_path: Path) -> None:
+    code = 'cd "$GPUFLOW_CHECKPOINT_DIR"; mkdir .a .b; echo 1 >.a/x; mv .a good; mv .b empty; sleep 0.5; exit 4'
+    for store in ((), ("--store", tmp_path / "s")):
+        options = ("--checkpoint-dir", tmp_path / f"c{len(store)}", *store, "--run-id", "r", "--every", "0s")
+        began = time.monotonic()
+        done = run(*options, *shell(code))
+        assert done.returncode == 4
+        assert time.monotonic() - began < 30
+        again = run(*options, *shell('basename "$GPUFLOW_RESUME_FROM"'))
+        assert again.stdout == "good\n"
+        assert "empty is an empty folder" in done.stderr + again.stderr

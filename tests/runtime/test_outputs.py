@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outputs import BadOutput, Output, collect, deliver, pairs, parse, typed
 from gpuflow.runtime.records import Kept
+from tests.runtime.harness import run, shell, start
 
 
 def test_airflow_gets_one_json_object_with_typed_values(tmp_path: Path) -> None:
@@ -54,6 +56,27 @@ def test_text_that_is_not_utf_8_is_refused_with_the_name(tmp_path: Path) -> None
         collect(parse(["x"]), str(tmp_path), {})
 
 
+def test_a_pipe_is_no_value_and_is_not_waited_for(tmp_path: Path) -> None:
+    made = start("--output", "x", "--outputs-dir", tmp_path, *shell("mkfifo $GPUFLOW_OUTPUTS/x"))
+    try:
+        _, said = made.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        made.kill()  # it holds back every other signal
+        raise
+    assert made.returncode == 1
+    assert 'the output "x" cannot be read as text' in said
+    assert "is no file" in said
+
+
+@pytest.mark.parametrize(("made", "because"), [("mkfifo", "is no file"), ("ln -s nothing", "a link to nothing")])
+def test_what_is_no_file_is_a_failure_of_the_command(made: str, because: str, tmp_path: Path) -> None:
+    state = ("--state", tmp_path / "state", "--run-id", "r")
+    done = run("--output", "x:file", "--outputs-dir", tmp_path, *state, *shell(f"{made} $GPUFLOW_OUTPUTS/x"))
+    assert done.returncode == 1
+    assert 'the output "x" cannot be kept' in done.stderr
+    assert because in done.stderr
+
+
 @pytest.mark.parametrize("word", ["", ":int", "../x", ".hidden", "x:number"])
 def test_a_bad_declaration_is_refused(word: str) -> None:
     with pytest.raises(BadOption):
@@ -64,3 +87,30 @@ def test_pairs_need_both_sides() -> None:
     assert pairs(["a=s3://b/c=d"], "artifact") == {"a": "s3://b/c=d"}
     with pytest.raises(BadOption, match="NAME=URI"):
         pairs(["a"], "artifact")
+
+
+@pytest.mark.parametrize(
+    ("words", "because"),
+    [
+        (("--output", "m:directory", "--artifact", "n=/kept"), 'no file or directory output "n"'),
+        (("--output", "m", "--artifact", "m=/kept"), 'no file or directory output "m"'),
+        (("--output", "m", "--deliver", "n=/kept"), 'no output "n"'),
+        (("--output", "m", "--output", "m:int"), "given twice"),
+        (("--output", "a:file", "--output", "b:file", "--artifact", "a=/u", "--artifact", "b=/u/"), "cannot both"),
+    ],
+)
+def test_names_that_do_not_fit_together_are_refused_before_the_command_runs(
+    words: tuple[str, ...], because: str, tmp_path: Path
+) -> None:
+    refused = run(*words, *shell(f"touch {tmp_path}/ran"))
+    assert refused.returncode == 78, refused.stderr
+    assert because in refused.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_an_output_that_whoever_succeeded_did_not_leave_is_named(tmp_path: Path) -> None:
+    state = ("--state", tmp_path / "state", "--run-id", "r")
+    assert run("--output", "a", *state, *shell("echo 1 >$GPUFLOW_OUTPUTS/a")).returncode == 0
+    again = run("--output", "a", "--output", "b", *state, *shell("exit 3"))
+    assert again.returncode == 0
+    assert "attempt 1 left no output b" in again.stderr

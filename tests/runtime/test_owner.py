@@ -119,7 +119,7 @@ def test_what_the_dead_left_half_done_is_removed_and_their_checkpoints_stay(tmp_
     occupancy = occupy(tmp_path / "c", "r")
     assert occupancy.held
     assert not os.path.exists(dead.directory.attempt_folder)
-    assert not os.path.exists(stranger.directory.own_folder)
+    assert not os.path.exists(stranger.directory.attempt_folder)
     assert (tmp_path / "c" / "theirs").read_text() == "a checkpoint"
     assert occupancy.directory.finished() == []
 
@@ -202,6 +202,59 @@ def test_an_entry_of_another_run_in_the_way_of_a_restore_is_set_aside_and_not_re
     assert again.stdout == "a\n"
     assert [path.read_text() for path in (tmp_path / "c").glob(".last.set-aside-*")] == ["b\n"]
     assert "of another run stood in the way" in again.stderr
+
+
+SAVE_ONE = 'cd "$GPUFLOW_CHECKPOINT_DIR"; echo %s >.x; mv .x %s; sleep 0.5; exit 4'
+RESUMED = 'cat "$GPUFLOW_RESUME_FROM" || echo nothing'
+
+
+@pytest.mark.parametrize("between", ["another run", "a torn owner"])
+def test_without_a_store_what_a_run_wrote_down_is_resumed_whoever_was_here_since(between: str, tmp_path: Path) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--every", "0s")
+    assert run(*options, "--run-id", "a", *shell(SAVE_ONE % ("a", "last-a"))).returncode == 4
+    if between == "another run":
+        saved = f"mkdir .y; touch .y/{MARKER}; mv .y marked; {SAVE_ONE % ('b', 'last-b')}"
+        other = run(*options, "--run-id", "b", *shell(f'{RESUMED}; cd "$GPUFLOW_CHECKPOINT_DIR"; {saved}'))
+        assert (other.returncode, other.stdout) == (4, "nothing\n")
+    else:
+        (tmp_path / "c" / ".gpuflow" / "owner.json").write_text("")
+    assert run(*options, "--run-id", "a", *shell(RESUMED)).stdout == "a\n"
+
+
+def test_without_a_store_what_another_run_wrote_over_is_not_resumed(tmp_path: Path) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--every", "0s")
+    assert run(*options, "--run-id", "a", *shell(SAVE_ONE % ("a", "last"))).returncode == 4
+    assert run(*options, "--run-id", "b", *shell(SAVE_ONE % ("b", "last"))).returncode == 4
+    assert run(*options, "--run-id", "a", *shell(RESUMED)).stdout == "nothing\n"
+
+
+def test_a_run_that_was_forgotten_is_not_resumed_from_its_directory(tmp_path: Path) -> None:
+    state = ("--state", tmp_path / "t", "--run-id", "r")
+    options = (*state, "--checkpoint-dir", tmp_path / "c", "--every", "0s")
+    assert run(*options, *shell(SAVE_ONE % ("old", "old"))).returncode == 4
+    assert run("forget", *state).returncode == 0
+    assert run(*options, *shell(f"{RESUMED}; {SAVE_ONE % ('new', 'new')}")).stdout == "nothing\n"
+    assert run(*options, *shell(RESUMED)).stdout == "new\n"
+
+
+@pytest.mark.parametrize("own", [(), ("--own-folder",)])
+def test_a_run_that_is_kept_in_its_directory_can_be_forgotten(own: tuple[str, ...], tmp_path: Path) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--run-id", "r", *own)
+    assert run(*options, "--final-exit-codes", "4", "--every", "0s", *shell(SAVE_ONE % ("x", "x"))).returncode == 79
+    final = run(*options, *shell("true"))
+    assert final.returncode == 79
+    assert "gpuflow-run forget" in final.stderr
+    assert run("forget", *options).returncode == 0
+    assert run(*options, *shell(RESUMED)).stdout == "nothing\n"
+
+
+def test_forgetting_removes_the_checkpoints_where_the_book_is_elsewhere(tmp_path: Path) -> None:
+    kept = ("--store", tmp_path / "s", "--state", tmp_path / "t", "--run-id", "r")
+    saved = run(*kept, "--checkpoint-dir", tmp_path / "c", "--every", "0s", *shell(SAVE_ONE % ("x", "x")))
+    assert saved.returncode == 4
+    assert list((tmp_path / "s").rglob("manifest.json"))
+    assert run("forget", *kept).returncode == 0
+    assert not list((tmp_path / "s").rglob("checkpoints"))
 
 
 @pytest.mark.skipif(

@@ -353,3 +353,55 @@ def test_a_supervisor_inside_another_has_a_run_of_its_own(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
     assert len(book(tmp_path / "outer", "000001")) == 1
     assert not list((tmp_path / "outer").rglob("000002*"))
+
+
+# -- what another start in the same place must not inherit
+
+
+def test_success_without_a_book_is_not_inherited_through_the_folder_of_the_outputs(tmp_path: Path) -> None:
+    outputs = tmp_path / "outputs"
+    assert run("--outputs-dir", outputs, *shell("exit 0")).returncode == 0
+    second = run("--outputs-dir", outputs, *shell("exit 5"))
+    assert second.returncode == 5, second.stderr
+    assert os.listdir(outputs) == []
+
+
+# -- odd surroundings
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&- <&-"])
+def test_closed_standard_files_change_neither_the_exit_code_nor_the_files_of_the_supervisor(
+    closed: str, tmp_path: Path
+) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r")
+    line = words(*options, *shell("echo out; echo err >&2; exit 3"))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *line], env=environment(), timeout=60, **quiet)  # type: ignore[call-overload]
+    assert done.returncode == 3
+    written = [path.read_bytes().split(b"\n") for path in tmp_path.rglob("*") if path.is_file()]
+    assert not any(b"out" in lines or b"err" in lines for lines in written)
+
+
+def test_a_name_that_is_no_utf_8_does_not_change_the_exit_code(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    options = ("--termination-log", log, "--state", tmp_path / "s", "--run-id", "r")
+    done = run(*options, "--", "/\udcff")
+    assert done.returncode == 79, done.stderr
+    assert "/\udcff" in json.loads(log.read_text().splitlines()[-1])["because"]
+
+
+def test_where_no_thread_can_be_had_no_program_is_started(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom gpuflow.runtime import child\nfrom gpuflow.runtime.main import main\n"
+        'def refuse(self): raise RuntimeError("can\'t start new thread")\n'
+        "child.Pump.start = refuse\n"
+        f"sys.exit(main(['--state', {str(tmp_path)!r}, '--run-id', 'r', '--', 'touch', {str(tmp_path / 'ran')!r}]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 126, done.stderr
+    assert "can't start new thread" in done.stderr
+    (end,) = book(tmp_path, ".end")
+    assert end["final"] is False
+    time.sleep(0.2)
+    assert not (tmp_path / "ran").exists()

@@ -19,6 +19,7 @@ from gpuflow.runtime.ledger import History, Ledger
 from gpuflow.runtime.records import Kept
 from gpuflow.runtime.store import open_store
 from gpuflow.runtime.supervisor import Attempt
+from gpuflow.runtime.supervisor import run as supervise
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 
 PAUSE = "print('up', flush=True)\nsignal.pause()"
@@ -567,3 +568,20 @@ def test_what_another_attempt_does_between_look_and_claim_is_found(
     else:
         assert code == 79
         assert run(*state, *shell("echo ran")).returncode == 79
+
+
+def test_a_fault_of_the_supervisor_itself_is_never_the_commands_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def broken(_: Attempt) -> int:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Attempt, "run", broken)
+    log = tmp_path / "log"
+    options = table.parse(["--termination-log", str(log), "--", "true"], {})
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        assert supervise(options, {}) == 78
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert "a bug in gpuflow-run: RuntimeError: can't start new thread" in capsys.readouterr().err

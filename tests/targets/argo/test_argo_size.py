@@ -46,7 +46,7 @@ def test_a_large_run_is_named_with_its_size_and_what_argo_does_about_it() -> Non
     assert (finding.code, finding.severity) == ("GF311", "warning")
     assert "2,002 nodes" in finding.message
     assert "1.3 MiB" in finding.message
-    assert "packs" in (finding.hint or "")
+    assert "compresses" in (finding.hint or "")
 
 
 def test_a_run_that_does_not_fit_even_when_it_is_packed_gets_the_way_out() -> None:
