@@ -99,7 +99,7 @@ class _Restoring:
         return self._stored(self.store)
 
     def _here(self, here: list[Entry], doubt: str | None) -> Restored:
-        """Without a store. After the machine went down, or another run was here, what was not verified may be half-written."""
+        """Without a store. After the machine went down, or another run was here, the unverified may be half-written."""
         doubtful: list[Entry] = []
         for entry in reversed(here):
             if doubt is None or (entry.total is None and (entry.settled or entry.by_api)):
