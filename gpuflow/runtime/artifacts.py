@@ -83,7 +83,11 @@ class Artifact:
         import hashlib
 
         hashed, size = hashlib.sha256(), 0
-        with open(path, "rb", buffering=0) as file:
+        try:
+            source = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by the with below
+        except PermissionError:
+            raise NotKept(f"{path} may not be read") from None
+        with source as file:
             before = os.fstat(file.fileno())
             while True:
                 data = file.read(CHUNK)

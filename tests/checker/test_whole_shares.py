@@ -166,6 +166,7 @@ def finds_no_room(steps: list[Step], manifests: list[Body], free: dict[str, list
 AMOUNTS = st.lists(st.integers(1, 4), min_size=1, max_size=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(pipelines(3), st.integers(1, 6), st.integers(1, 6), AMOUNTS, AMOUNTS)
 def test_always_holds_from_the_queue_to_the_nodes(

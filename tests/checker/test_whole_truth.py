@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import combinations, permutations, product
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -102,6 +103,7 @@ def can_wait(steps: list[Step], nodes: list[Vector]) -> bool:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(pipelines(), st.lists(st.tuples(st.integers(1, 6), st.integers(1, 8)), min_size=1, max_size=3))
 def test_the_verdict_on_nodes_is_never_wrong(steps: list[Step], nodes: list[Vector]) -> None:
@@ -214,6 +216,7 @@ def admitted_in_some_order_only(steps: list[Step], queues: list[str], manifests:
     return False
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(pipelines(3), quotas(), st.data())
 def test_the_verdict_on_queues_is_never_wrong(steps: list[Step], manifests: list[Body], data: st.DataObject) -> None:

@@ -60,6 +60,7 @@ def test_what_is_not_understood_in_the_examples_of_kueue_is_named_and_makes_unkn
         assert [kind for kind in foreign if kind not in named] == [], path
 
 
+@pytest.mark.slow
 def test_the_fields_that_are_known_are_those_of_kueues_own_definitions() -> None:
     definitions = sorted(SCHEMAS.glob("kueue_*.crd.yaml"))
     if not definitions:

@@ -145,6 +145,7 @@ def broken(draw: st.DrawFn) -> list[Any]:
     return documents
 
 
+@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(broken(), st.sampled_from(sorted(DEMANDS)))
 def test_a_broken_manifest_ends_in_a_report_or_in_findings_and_in_nothing_else(

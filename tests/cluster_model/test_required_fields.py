@@ -138,6 +138,7 @@ def replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not CORPUS.is_dir(), reason="needs the examples of Kueue in ../shared/corpora/kueue")
 def test_whatever_a_part_of_an_example_of_kueue_is_replaced_by_only_findings_come_of_it(tmp_path: Path) -> None:
     demand = demand_of(loads(PIPELINE, "p.yaml"), Site.load("nvidia"), "argo")

@@ -27,6 +27,7 @@ def test_without_caps_the_peak_is_exact_and_its_witness_can_live(dag):
     assert can_live(expanded, dict(found.live))
 
 
+@pytest.mark.slow
 @MANY
 @given(trees(caps=False))
 def test_nested_pipelines_and_loops_compose_exactly(tree):
@@ -36,6 +37,7 @@ def test_nested_pipelines_and_loops_compose_exactly(tree):
     assert can_live(expanded, dict(found.live))
 
 
+@pytest.mark.slow
 @MANY
 @given(trees())
 def test_with_caps_the_truth_lies_between_what_is_reached_and_the_bound(tree):
@@ -48,6 +50,7 @@ def test_with_caps_the_truth_lies_between_what_is_reached_and_the_bound(tree):
     assert can_live(expanded, dict(found.live))
 
 
+@pytest.mark.slow
 @MANY
 @given(trees())
 def test_small_pipelines_under_caps_are_decided_exactly(tree):
@@ -83,6 +86,7 @@ def test_the_order_in_which_steps_are_written_does_not_change_the_peak(dag, rand
     assert peak(shuffled, "gpu").value == peak(dag, "gpu").value
 
 
+@pytest.mark.slow
 @MANY
 @given(trees(unknown=True), st.integers(0, 3))
 def test_whatever_the_run_turns_out_to_be_it_stays_within_the_bound(tree, copies):

@@ -246,3 +246,21 @@ def test_an_artifact_that_is_damaged_in_the_store_is_not_given_again(tmp_path: P
     assert (done.returncode, done.stdout) == (78, "")
     assert "does not match the success marker" in done.stderr
     assert not (tmp_path / "o" / "m").exists()
+
+
+def test_a_file_that_may_not_be_read_is_the_outputs_fault_and_not_the_storages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "secret").write_text("x")
+    ledger = Ledger(Folder(str(tmp_path / "state")), "p/r/s")
+    ledger.claim(ledger.history())
+
+    def refusing(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    # The suite may run as root, who may read everything.
+    monkeypatch.setattr(artifacts, "open", refusing, raising=False)
+    artifact = Artifact(ledger, Folder(str(tmp_path / "kept")), "a", str(tmp_path / "m"), lambda: None)
+    with pytest.raises(NotKept, match=r"m/secret may not be read"):
+        artifact.keep()

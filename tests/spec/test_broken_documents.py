@@ -63,6 +63,7 @@ def test_there_are_several_hundred_of_them_with_many_codes() -> None:
     assert len({problem.code for problems in everything for problem in problems}) >= 40
 
 
+@pytest.mark.slow
 def test_validate_exits_with_2_and_names_every_broken_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "finetune-eval.yaml").write_bytes((EXAMPLES / "finetune-eval.yaml").read_bytes())
     paths = []
@@ -86,6 +87,7 @@ def test_random_bytes_are_never_a_pipeline_and_never_a_crash(raw: bytes) -> None
     assert problem.where.line is not None
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

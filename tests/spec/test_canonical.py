@@ -39,6 +39,7 @@ def in_python(document: dict[str, Any]) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.slow
 @slow
 @given(pipelines())
 def test_a_pipeline_is_the_same_from_yaml_from_python_and_from_its_own_canonical_form(document: dict[str, Any]) -> None:
@@ -51,6 +52,7 @@ def test_a_pipeline_is_the_same_from_yaml_from_python_and_from_its_own_canonical
     assert to_yaml(again) == to_yaml(in_python(document)) == text
 
 
+@pytest.mark.slow
 @slow
 @given(pipelines())
 def test_every_valid_pipeline_satisfies_the_schema_that_editors_use(document: dict[str, Any]) -> None:
