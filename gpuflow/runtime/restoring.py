@@ -45,7 +45,33 @@ def restore(
     machine, since it was booted; otherwise only the store is believed. Without a store there is only the directory.
     Storage may fail for as long as `limit` says, counted from the last byte that came.
     """
-    return _Restoring(directory, ledger, history, store, limit, proceed, say).run()
+    for _ in range(_TRIES):
+        restored = _Restoring(directory, ledger, history, store, limit, proceed, say).run()
+        if restored.path is None or directory.occupancy is None or directory.occupancy.held:
+            return restored
+        # The program of an older attempt still lives here, and removes old checkpoints as its own.
+        apart = set_apart(restored.path, directory.temporary("resume"))
+        if apart is not None:
+            return Restored(apart, restored.name, restored.how, restored.seconds)
+    return restored
+
+
+def set_apart(path: str, folder: str) -> str | None:
+    """Hard links to a checkpoint, which stay when its name goes; None when it went before. Without links, the path."""
+    import shutil
+
+    target = os.path.join(folder, os.path.basename(path))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        discard(target)
+        if os.path.isdir(path):
+            shutil.copytree(path, target, symlinks=True, copy_function=os.link)
+        else:
+            os.link(path, target)
+        return target
+    except (OSError, shutil.Error) as refusal:
+        discard(target)
+        return None if isinstance(refusal, FileNotFoundError) or "[Errno 2]" in str(refusal) else path
 
 
 class _Restoring:

@@ -286,3 +286,25 @@ def test_an_attempt_that_lost_ends_its_own_program_and_not_that_of_the_newer_one
     out, said = old.communicate(timeout=60)
     assert (old.returncode, out) == (75, "")
     assert "attempt 2 has taken over from attempt 1; ending the command" in said
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_an_older_attempts_program_removes_a_newer_one_can_still_resume_from(tmp_path: Path, folder: bool) -> None:
+    options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r", "--every", "0s")
+    save = "mkdir .x; echo 7 >.x/step" if folder else "echo 7 >.x"
+    old = start(
+        *options,
+        *shell(
+            f'cd "$GPUFLOW_CHECKPOINT_DIR"; {save}; mv .x c1; '
+            f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; rm -r c1; touch {tmp_path}/gone; sleep 60"
+        ),
+    )
+    eventually(lambda: list((tmp_path / "s").rglob("manifest.json")))
+    read = '"$GPUFLOW_RESUME_FROM"/step' if folder else '"$GPUFLOW_RESUME_FROM"'
+    new = run(
+        *options,
+        *shell(f"touch {tmp_path}/go; until [ -e {tmp_path}/gone ]; do sleep 0.05; done; cat {read}"),
+    )
+    old.send_signal(signal.SIGTERM)
+    assert (new.returncode, new.stdout) == (0, "7\n"), new.stderr
+    assert old.wait(60) == 75
