@@ -55,7 +55,8 @@ class Invariants:
         self.books: dict[str, Book] = {}
         self.sequence = 0
         self.listings: dict[tuple[Any, str], tuple[int, list[str]]] = {}
-        self.resumed: dict[Any, tuple[Save | None, frozenset[str]]] = {}
+        self.resumed: dict[Any, tuple[Save | None, str, frozenset[str]]] = {}
+        """Of each attempt: what it began with, the name of that in the store, and what the store had then."""
         """What a process began with, and which whole checkpoints were there then."""
         scene.storage.changed = self._changed
         scene.storage.listed = self._listed
@@ -238,6 +239,10 @@ class Invariants:
                 files[file["path"]] = body
         return self.scene.saves.get(token_of(files) or "")
 
+    def _token(self, base: str, name: str) -> str | None:
+        save = self._save(base, name)
+        return None if save is None else save.token
+
     def _names(self, base: str, keys: Any) -> list[str]:
         """Names of checkpoints that have a manifest among these keys, oldest first; only those that still count."""
         prefix = f"store/{base}/checkpoints/"
@@ -260,8 +265,10 @@ class Invariants:
         whole = [other for other in needed if other == name or self._save(base, other) is not None]
         if whole and whole[-1] == name:
             self.world.violated(f"{process.name} removed the newest checkpoint {name} (step {save.step})")
-        begun, seen = self.resumed.get(process, (None, frozenset()))
-        if name in seen and int(name[:6]) < process.number and save.step > (begun.step if begun else 0):
+        begun, begun_name, seen = self.resumed.get(process, (None, "", frozenset()))
+        # Newer is what was kept later. An older attempt on a shared volume may be a step ahead: it has lost all the same.
+        newer = name > begun_name and save.step > (begun.step if begun else 0)
+        if name in seen and int(name[:6]) < process.number and newer:
             self.world.violated(
                 f"{process.name} began at step {begun.step if begun else 0} and removed {name} (step {save.step})"
             )
@@ -298,7 +305,10 @@ class Invariants:
         assert process.program is not None
         resumed = process.program.resumed
         there = [name for name in self._names(base, self.scene.storage.data) if self._save(base, name) is not None]
-        self.resumed[process] = (resumed, frozenset(there))
+        same = [name for name in there if resumed is not None and self._token(base, name) == resumed.token]
+        # What lay here and is not in the store is newer than all of it.
+        begun_name = "" if resumed is None else max(same, default="~")
+        self.resumed[process] = (resumed, begun_name, frozenset(there))
         prefix = f"store/{base}/checkpoints/"
         _, keys = self.listings.get((process, prefix), (0, None))
         if process.program.environ.get("GPUFLOW_RESUME_FROM"):
