@@ -266,7 +266,7 @@ class Invariants:
         if whole and whole[-1] == name:
             self.world.violated(f"{process.name} removed the newest checkpoint {name} (step {save.step})")
         begun, begun_name, seen = self.resumed.get(process, (None, "", frozenset()))
-        # Newer is what was kept later. An older attempt on a shared volume may be a step ahead: it has lost all the same.
+        # Newer is what was kept later. An older attempt on a shared volume may be a step ahead: it has lost anyway.
         newer = name > begun_name and save.step > (begun.step if begun else 0)
         if name in seen and int(name[:6]) < process.number and newer:
             self.world.violated(
