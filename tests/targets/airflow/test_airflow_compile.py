@@ -154,7 +154,7 @@ def test_a_standalone_dag_imports_nothing_of_gpuflow() -> None:
 def test_what_a_standalone_dag_would_lose_is_refused_by_name() -> None:
     with pytest.raises(GpuflowError) as refusal:
         compiled(load(HERE / "cases" / "spot.yaml"), "gke", standalone="true")
-    lost = [finding.message.partition(" carry ")[2].partition(" (")[0] for finding in refusal.value.findings]
+    lost = [finding.message.partition(" support ")[2].partition(" (")[0] for finding in refusal.value.findings]
     assert lost == [
         "retry.final_exit_codes",
         "retry.interruptions",

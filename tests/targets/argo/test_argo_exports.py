@@ -13,9 +13,10 @@ from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source
+from gpuflow.targets.argo import target
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request
+from gpuflow.targets.frame import Request, accepted
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import compiled, substituted, task, template
 from tests.targets.argo.test_argo_text import PRINTABLE, SETTINGS, kubelet
@@ -32,7 +33,9 @@ def argo() -> Iterator[Oracle]:
 def ending(fields: dict[str, Any]) -> dict[str, Any]:
     """The workflow as its exit handler sees it."""
     pipeline = check(Pipeline, {"name": "p", "defaults": {"image": "i"}, **fields}, Source())
-    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow")))
+    request = Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow"))
+    accepted(target, request, allow_lossy=False)
+    manifest = build(request)
     manifest["spec"]["entrypoint"] = manifest["spec"].pop("onExit")
     return manifest
 

@@ -16,9 +16,10 @@ from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source
+from gpuflow.targets.argo import target
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
-from gpuflow.targets.frame import Request
+from gpuflow.targets.frame import Request, accepted
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import compiled, submitted, substituted, task, template
 from tests.targets.argo.test_argo_text import PRINTABLE, SETTINGS, container
@@ -34,7 +35,9 @@ def argo() -> Iterator[Oracle]:
 
 def manifest(fields: dict[str, Any]) -> dict[str, Any]:
     pipeline = check(Pipeline, {"name": "p", "defaults": {"image": "i"}, **fields}, Source())
-    return build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow")))
+    request = Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions("Workflow"))
+    accepted(target, request, allow_lossy=False)
+    return build(request)
 
 
 def answers(oracle: Oracle, fields: dict[str, Any], path: list[str], **case: Any) -> list[bool]:
