@@ -277,8 +277,14 @@ class Ledger:
     def forget(self) -> None:
         """The run starts from nothing next time, with full budgets; an attempt that is still alive has lost."""
         numbers = self._numbers()
-        # A listing may be late: only a run of which nothing at all is there needs no word that it is forgotten.
-        while numbers or self.store.names(self.base):
+        # A listing may be late: only a run of which nothing at all is there needs no word that it is forgotten. What is
+        # there when that word is not written belongs to someone who began since.
+        kept = [] if numbers else [key for place in self._places() for key, _ in place.names(self.base)]
+        if not numbers and not kept:
+            return
+        made_by = (records.attempt_of(part) for key in kept for part in key[len(self.base) + 1 :].split("/")[1:3])
+        numbers = numbers or sorted(number for number in made_by if number is not None)
+        while True:
             self.id = os.urandom(8).hex()
             number = numbers[-1] + 1 if numbers else 1
             claim = Claim(
@@ -297,7 +303,7 @@ class Ledger:
                 self.number = self.since = number
                 break
             numbers = self._numbers()
-        self._remove_before(self.since or None)
+        self._remove_before(self.since)
 
     # -- parts
 
@@ -403,20 +409,20 @@ class Ledger:
         except FileNotFoundError:
             raise StorageError(f"{key} is not there after it was written") from None
 
-    def _remove_before(self, since: int | None) -> None:
+    def _remove_before(self, since: int) -> None:
         """Remove what is forgotten: manifests first, the attempts last, so that an end in the middle is found again."""
 
         def old(key: str, part: int) -> bool:
             parts = key[len(self.base) + 1 :].split("/")
             number = records.attempt_of(parts[part]) if len(parts) > part else None
-            return since is None or (number is not None and number < since)
+            return number is not None and number < since
 
         for place in self._places():
             found = [key for key, _ in place.names(self.key("checkpoints")) if old(key, 1)]
             found += [key for key, _ in place.names(self.key("artifacts")) if old(key, 2)]
             place.delete(sorted(found, key=lambda key: not key.endswith("/manifest.json")))
         keys = [key for key, _ in self.store.names(self.key("attempts"))]
-        gone = [key for key in keys if since is not None and (_attempt_of(key) or since) < since]
+        gone = [key for key in keys if (_attempt_of(key) or since) < since]
         self.store.delete([self._success(begun) for begun in sorted({0, *(_attempt_of(key) or 0 for key in gone)})])
         self.store.delete(gone)
 

@@ -306,3 +306,23 @@ def test_forget_never_starts_numbering_again(tmp_path: Path) -> None:
     assert run(*state, *show).stdout == "1 0\n"
     assert run("forget", *state).returncode == 0
     assert run(*state, *show).stdout == "3 0\n"
+
+
+def test_who_forgets_a_run_that_does_not_exist_yet_removes_nothing_of_one_that_begins_meanwhile(store: Folder) -> None:
+    """Its listing was empty: what is there a moment later is not what was to be forgotten."""
+    began = Ledger(store, "p/r/s")
+    first = True
+
+    class Beginning(Folder):
+        def names(self, prefix: str) -> list[tuple[str, int]]:
+            nonlocal first
+            found = super().names(prefix)
+            if first and prefix == "p/r/s":
+                first = False
+                began.claim(began.history())
+                began.succeed({})
+            return found
+
+    Ledger(Beginning(store.root), "p/r/s").forget()
+    assert not first
+    assert began.success() is not None

@@ -79,8 +79,11 @@ ALL: dict[str, Mutation] = {
         "numbers never start again: who forgets a run takes the next one",
         "forgotten",
         {"start": 1, "switch": 1},
-        ("ledger.py", "while numbers or self.store.names(self.base):", "while False:"),
-        ("ledger.py", "if since is not None and (_attempt_of(key)", "if since is None or (_attempt_of(key)"),
+        (
+            "ledger.py",
+            "        if not numbers and not kept:\n            return\n",
+            "        self._remove_before(10**9)\n        if self.base:\n            return\n",
+        ),
     ),
     "marker": Mutation(
         "each time a run is begun anew it has a success marker of its own",
