@@ -113,9 +113,11 @@ test-control-plane: .venvs/core/.ready
 DEPTH ?= 2
 SECONDS ?= 14400
 SEED ?= 1
+# Empty: whole bounds only.
+CHANCE ?= yes
 KILLS ?= 2000
 prove-supervisor: .venvs/core/.ready
-	@.venvs/core/bin/python -m tests.runtime.explorer --depth $(DEPTH) --seconds $(SECONDS) --seed $(SEED)
+	@.venvs/core/bin/python -m tests.runtime.explorer --depth $(DEPTH) --seconds $(SECONDS) $(if $(CHANCE),--seed $(SEED),--no-chance)
 
 prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)

@@ -26,8 +26,8 @@ BEYOND = 6
 """Decisions in an execution by chance."""
 
 
-def prove(names: list[str], depth: int, seconds: float, jobs: int, seed: int) -> list[Report]:
-    """Bound after bound, each scenario whole, while there is time; the rest of it by chance."""
+def prove(names: list[str], depth: int, seconds: float, jobs: int, seed: int | None) -> list[Report]:
+    """Bound after bound, each scenario whole, while there is time; with a seed, the rest of it by chance."""
     until = time.monotonic() + seconds
     reports: list[Report] = []
     print(f"{'scenario':10} {'decisions':>9} {'executions':>10} {'states':>9} {'moves':>10} {'seconds':>8}")
@@ -39,7 +39,7 @@ def prove(names: list[str], depth: int, seconds: float, jobs: int, seed: int) ->
                 tasks = [(name, total, until, (index, jobs)) for index in range(jobs)]
                 reports.append(_joined(pool.starmap(_explore, tasks, chunksize=1)))
         left = until - time.monotonic()
-        if left > 1 and not any(report.found for report in reports):
+        if seed is not None and left > 1 and not any(report.found for report in reports):
             for name in names:
                 share = time.monotonic() + (until - time.monotonic()) / (len(names) - names.index(name))
                 tasks2 = [(name, share, f"{seed}-{index}") for index in range(jobs)]
@@ -102,6 +102,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-chance", action="store_true", help="whole bounds only, nothing by chance")
     parser.add_argument("--scenario", action="append", choices=sorted(BY_NAME))
     parser.add_argument("--mutate", choices=sorted(mutations.ALL))
     parser.add_argument("--find", nargs="*", metavar="KIND=MOST", help="the first violation with such decisions only")
@@ -112,7 +113,8 @@ def main() -> int:
     if options.find is not None:
         pairs = (word.partition("=") for word in options.find)
         return find(names, {kind: int(most) for kind, _, most in pairs})
-    reports = prove(names, options.depth, options.seconds, options.jobs, options.seed)
+    seed = None if options.no_chance else options.seed
+    reports = prove(names, options.depth, options.seconds, options.jobs, seed)
     found = [each for report in reports for each in report.found]
     for each in found:
         print(f"\n{each.story()}")

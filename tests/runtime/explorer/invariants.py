@@ -314,7 +314,8 @@ class Invariants:
         if process.program.environ.get("GPUFLOW_RESUME_FROM"):
             if resumed is None:
                 return
-            if book.is_forgotten(resumed.root):
+            # An attempt that claimed before the run was forgotten has lost, and finds out.
+            if book.is_forgotten(resumed.root) and process.number >= self._since(base):
                 self.world.violated(f"{process.name} resumed from step {resumed.step} of a run that was forgotten")
             for name in self._names(base, self.scene.storage.data):
                 there = self._save(base, name)
