@@ -87,9 +87,10 @@ def _defused(match: re.Match[str]) -> str:
     return f"{match[1]}\\x3a" if match[1] is not None else "\\x23"
 
 
-def has_control(text: str) -> bool:
-    """Whether a name holds a control character, a line separator or a change of direction: no honest name does."""
-    return _CONTROL.search(text) is not None
+def control_at(name: str) -> int | None:
+    """Where a name holds a control character, a line separator or a change of direction: no honest name does."""
+    found = _CONTROL.search(name)
+    return found.start() if found else None
 
 
 def escaped(literal: str) -> str:
