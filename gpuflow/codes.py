@@ -56,7 +56,6 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF127", "A number is out of range", "The number is smaller or larger than makes sense here.", "Use a number in the range shown."),
     ("GF128", "Exactly one of several fields is needed", "These fields say the same thing in different ways. Exactly one must be set.", "Keep one."),
     ("GF129", "A file name with control characters", "The path of a pipeline, a site or a manifest holds a control character, such as a line break, or one that changes the direction of text. It would be written into logs, reports and compiled files, where it can hide or add lines.", "Rename the file or folder."),
-    ("GF130", "The DAG file has the name of a Python module", "Python looks for modules beside the file that it runs, and Airflow adds the folder of DAGs to the path. A file called airflow.py or json.py there can be imported instead of the module.", "Rename the pipeline, or name another file with -o."),
     ("GF131", "Not every engine accepts this name", "Names of pipelines, sites, steps and containers become object names, label values, task ids and comments. Only lower-case letters, digits and '-' work everywhere.", "Use the suggested name."),
     ("GF132", "Not every engine accepts this parameter or output name", "Such names become Argo parameters, KFP inputs and Python keyword arguments.", "Use letters, digits and '_', starting with a letter."),
     ("GF133", "Not an absolute path", "Paths in the container start with '/'.", "Start it with '/'."),
@@ -147,6 +146,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF312", "No parallelism fits", "Even with one pod at a time the run could exceed the quota, or the key counts something that a cap on pods does not limit.", "Ask for less, wait until others finish, or ask for a larger quota."),
     ("GF315", "A kustomization that gpuflow did not write", "The folder has a kustomization.yaml that gpuflow did not write, or that somebody edited. Overwriting it would remove what they apply.", "Keep hand-written entries in an overlay that has the folder among its resources, or leave --kustomization out."),
     ("GF316", "A compiled file is not listed", "The folder has a compiled file that this command does not compile, so the kustomization does not list it.", "Name its source too, or remove the file."),
+    ("GF320", "The DAG file has the name of a Python module", "Python looks for modules beside the file that it runs, and Airflow adds the folder of DAGs to the path. A file called airflow.py or json.py there can be imported instead of the module.", "Rename the pipeline, or name another file with -o."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

@@ -55,8 +55,7 @@ class Finding:
         lines = [f"{self.where}: {self.code} {printable.line(self.message)}"]
         if self.kubernetes:
             lines.append(f"    Kubernetes says: {printable.line(self.kubernetes)}")
-        if self.hint:
-            lines.extend(f"    {printable.line(line)}".rstrip() for line in self.hint.rstrip("\n").split("\n"))
+        lines += [f"    {line}" for line in printable.shown_lines(self.hint)]
         return "\n".join(lines)
 
     def document(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ the order of what is seen, or that a terminal, a CI system or an engine obeys. N
 
 | medium                                   | door                                              |
 |------------------------------------------|---------------------------------------------------|
-| terminal, log                            | `line`, `lines`                                   |
+| terminal, log                            | `line`, `lines`, `shown_lines`, `colored_lines`   |
 | string literal in YAML and Python        | `escaped`; `fits_block` for a YAML block          |
 | comment in YAML and Python               | `comment`                                         |
 | JSON, SARIF                              | `json_text`                                       |
@@ -60,6 +60,11 @@ def line(text: str) -> str:
 def lines(text: str) -> str:
     """Several lines for people, each as `line` has it."""
     return "\n".join(map(line, text.split("\n")))
+
+
+def shown_lines(text: str | None) -> list[str]:
+    """The lines of a text for people, each as `line` has it; none of no text."""
+    return [line(part).rstrip() for part in text.strip("\n").split("\n")] if text else []
 
 
 def colored_lines(text: str) -> str:

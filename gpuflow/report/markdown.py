@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
-from gpuflow.printable import md_cell, md_code, md_code_cell, md_text
+from gpuflow.printable import md_cell, md_code, md_code_cell, md_text, shown_lines
 from gpuflow.quantity import Quantity
 
 MARKS = {"always": "✅", "may-queue": "⏳", "unknown": "❔", "never": "❌"}
@@ -54,7 +54,7 @@ def _finding(finding: Finding, since: str = "") -> list[str]:
     lines = [f"- {since}**{finding.code}** {md_text(finding.message)}{place}"]
     if finding.kubernetes:
         lines.append(f"  - Kubernetes: {md_code(finding.kubernetes)}")
-    lines += [f"  - {md_text(line)}" for line in (finding.hint or "").split("\n") if line.strip()]
+    lines += [f"  - {md_text(line)}" for line in shown_lines(finding.hint) if line]
     return lines
 
 

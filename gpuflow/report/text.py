@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
-from gpuflow.printable import line
+from gpuflow.printable import line, shown_lines
 
 Paint = Callable[..., str]
 COLOR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
@@ -76,5 +76,5 @@ def _finding(finding: Finding, paint: Paint) -> list[str]:
     lines = [f"{paint(finding.code, 'bold', color)} {line(finding.message)}{place}"]
     if finding.kubernetes:
         lines.append(f"      {paint('Kubernetes:', 'dim')} {line(finding.kubernetes)}")
-    lines += [f"      {line(hint)}".rstrip() for hint in (finding.hint or "").rstrip("\n").split("\n") if finding.hint]
+    lines += [f"      {hint}" for hint in shown_lines(finding.hint)]
     return lines

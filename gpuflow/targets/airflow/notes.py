@@ -29,4 +29,4 @@ def notes_of(request: Request) -> Iterator[Finding]:
     if module in IMPORTED or module in sys.stdlib_module_names:
         text = f'pipeline "{name}" becomes {file_of(name)}, which has the name of the Python module {module}'
         hint = f'rename the pipeline, for example "{name}-pipeline", or name another file: -o dags/{module}_dag.py'
-        yield Finding("GF130", text, request.pipeline.where("name"), hint, "warning")
+        yield Finding("GF320", text, request.pipeline.where("name"), hint, "warning")
