@@ -14,8 +14,13 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, task, to_dag
+from gpuflow.emit import emit
 from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.targets import load_target
+from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.frame import Request, compile_with
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -113,6 +118,27 @@ def test_a_standalone_dag_fills_in_values_and_leaves_other_text_alone(bag: Any) 
     plan = bag["stock"].get_task("plan")
     plan.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "run_id": "r"})
     assert plan.pod_template_dict["spec"]["containers"][0]["command"][-2:] == ["{{ kept }}", "$$(HOME)"]
+
+
+@pytest.mark.parametrize(
+    "text", ["{😀}", "{👩\u200d💻 \u202e\u3164}", "}😀\\ud83d", "😀\n", '{"😀": "\\u0041"}', "{\x85\u2028}"]
+)
+def test_text_beside_a_value_is_rendered_by_airflow_as_it_was_written(text: str) -> None:
+    """Jinja does not join the two halves that JSON writes an emoji with."""
+    step = {"image": "i", "command": ["x", {"join": [text, {"param": "name"}, text]}]}
+    document = {
+        "apiVersion": "gpuflow/v1",
+        "kind": "Pipeline",
+        "name": "p",
+        "params": {"name": "n"},
+        "steps": {"a": step},
+    }
+    request = Request(loads(emit(document)), Site.load(), None, "p.yaml", options=AirflowOptions(standalone=True))
+    names: dict[str, Any] = {}
+    exec(compile_with(load_target("airflow"), request, allow_lossy=False).text, names)
+    made = names["dag"].get_task("a")
+    made.render_template_fields({"params": {"name": "n"}, "run_id": "r"})
+    assert made.pod_template_dict["spec"]["containers"][0]["command"] == ["x", f"{text}n{text}"]
 
 
 def test_a_failed_pipeline_is_a_failed_run_whatever_its_exit_steps_do(bag: Any) -> None:
