@@ -98,8 +98,8 @@ CONDITION: Final = _fields("type status reason lastTransitionTime observedGenera
 CONDITIONS: Final = {"conditions": [CONDITION]}
 RULE: Final = _fields("scope", operations=TEXTS, apiGroups=TEXTS, apiVersions=TEXTS, resources=TEXTS)
 ASKED: Final = _fields("", namespaceSelector=SELECTOR, objectSelector=SELECTOR)
-WEBHOOKS: Final = {"webhooks": [{**_fields("name failurePolicy"), **ASKED, "rules": [RULE]}]}
-POLICY: Final = {"spec": {"matchConstraints": {**ASKED, "resourceRules": [RULE]}}}
+WEBHOOKS: Final[dict[str, Shape]] = {"webhooks": [{**_fields("name failurePolicy"), **ASKED, "rules": [RULE]}]}
+POLICY: Final[dict[str, Shape]] = {"spec": {"matchConstraints": {**ASKED, "resourceRules": [RULE]}}}
 QUOTA_GROUPS: Final = [
     {
         "coveredResources": TEXTS,
