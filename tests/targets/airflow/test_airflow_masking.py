@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
+from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow.sdk import DAG
 from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
 
 from gpuflow import Step
-from gpuflow.airflow import GpuPodOperator, Pod, param, task
+from gpuflow.airflow import GpuPodOperator, Pod, param, task, to_dag
 
 from .playing import Stage
 
@@ -39,6 +42,18 @@ def test_secrets_in_a_pod_are_masked_in_what_airflow_stores() -> None:
     assert "plain-and-shown" in shown
     # The pod itself is as it was written.
     assert operator.template["spec"]["containers"][0]["env"][0]["value"] == LITERAL
+
+
+def test_a_dag_that_is_read_at_parse_time_says_what_it_shows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "p.yaml").write_text(
+        "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
+        f"steps: {{a: {{image: i, command: [x], env: {{DB_PASSWORD: {LITERAL}}}}}}}\n"
+    )
+    with caplog.at_level(logging.WARNING, "gpuflow.airflow.dags"):
+        to_dag(tmp_path / "p.yaml", namespace="ml")
+    (said,) = (record.getMessage() for record in caplog.records if record.name == "gpuflow.airflow.dags")
+    assert 'GF601 step "a": DB_PASSWORD is written in plain text' in said
+    assert LITERAL not in said
 
 
 def test_a_step_in_a_dag_of_ones_own_is_masked_too() -> None:
