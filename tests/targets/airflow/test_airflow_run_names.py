@@ -143,12 +143,13 @@ def test_two_real_airflows_share_a_store_and_a_cleared_run_keeps_its_name(tmp_pa
             folder.mkdir()
             connection = {"kube_config_path": str(server.kubeconfig(folder)), "in_cluster": False}
             homes.append(Home(folder, Path(sys.executable).parent, connection))
-            if homes[1:]:  # an empty database, as good as one of its own
+            if homes[1:]:  # an empty database and a DAG file, as good as those of its own
                 homes[-1].dags.mkdir()
                 shutil.copy(homes[0].folder / "airflow.db", folder)
+                shutil.copy(homes[0].dags / "nightly.py", homes[-1].dags)
             else:
                 homes[0].migrate()
-            homes[-1].compile(tmp_path / "nightly.yaml")
+                homes[0].compile(tmp_path / "nightly.yaml")
         for home, times in zip(homes, ("2", "1"), strict=True):
             words = [home.python, "-m", "tests.targets.airflow.same_run", str(home.dags / "nightly.py"), times]
             done = subprocess.run(words, env=home.environment, cwd=ROOT, text=True, capture_output=True, check=False)
