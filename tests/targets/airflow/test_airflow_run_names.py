@@ -118,7 +118,7 @@ def test_the_setting_wins_and_asks_nobody(asked: Callable[[ApiServer], None], mo
 def test_two_airflows_in_one_namespace_never_take_over_each_others_pods(
     server: StandIn, maker: Callable[..., Callable[[], Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server.tell([running(), running()], GOOD)
+    server.tell(GOOD, GOOD)
     make = maker()
     monkeypatch.setenv("AIRFLOW__GPUFLOW__DEPLOYMENT", "staging")
     operator = make()
