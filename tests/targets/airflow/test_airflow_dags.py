@@ -14,6 +14,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, task, to_dag
+from gpuflow.airflow.run_names import run_name
 from gpuflow.emit import emit
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
@@ -113,11 +114,14 @@ def test_a_standalone_dag_fills_in_values_and_leaves_other_text_alone(bag: Any) 
     train = bag["stock"].get_task("train")
     pulled = {"plan": {"rows": 7}}
     ti = SimpleNamespace(xcom_pull=lambda task_ids: pulled[task_ids])
-    train.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "run_id": "r"})
+    run = SimpleNamespace(dag_id="stock", run_id="r")
+    train.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "dag_run": run})
     assert train.pod_template_dict["spec"]["containers"][0]["command"] == ["train", "--lr={1.0}", "7", "$$(HOME)"]
     plan = bag["stock"].get_task("plan")
-    plan.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "run_id": "r"})
-    assert plan.pod_template_dict["spec"]["containers"][0]["command"][-2:] == ["{{ kept }}", "$$(HOME)"]
+    plan.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "dag_run": run})
+    command = plan.pod_template_dict["spec"]["containers"][0]["command"]
+    assert command[-2:] == ["{{ kept }}", "$$(HOME)"]
+    assert f"--run-id={run_name('stock', 'r')}" in command
 
 
 @pytest.mark.parametrize(
