@@ -55,6 +55,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF126", "Not text", "The value must be text. Unquoted true, null and numbers are not.", "Quote it."),
     ("GF127", "A number is out of range", "The number is smaller or larger than makes sense here.", "Use a number in the range shown."),
     ("GF128", "Exactly one of several fields is needed", "These fields say the same thing in different ways. Exactly one must be set.", "Keep one."),
+    ("GF129", "A file outside the repository", "A link, `..` or an absolute path in a repository leads out of it, or to a file of the kernel. Such a file is not part of what was reviewed, so gpuflow does not open it.", "Name the file itself, or keep it in the repository."),
     ("GF131", "Not every engine accepts this name", "Names of pipelines, steps and containers become object names, label values and task ids. Only lower-case letters, digits and '-' work everywhere.", "Use the suggested name."),
     ("GF132", "Not every engine accepts this parameter or output name", "Such names become Argo parameters, KFP inputs and Python keyword arguments.", "Use letters, digits and '_', starting with a letter."),
     ("GF133", "Not an absolute path", "Paths in the container start with '/'.", "Start it with '/'."),
@@ -117,6 +118,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF193", "Not exactly one pipeline in a Python file", "gpuflow takes the one Pipeline at the top level of the file.", "Leave exactly one, finished."),
     ("GF194", "Two equal fan-out items", "gpuflow stores checkpoints and retry counts per fan-out item, by its value. Two equal items would restore each other's checkpoint, and the second would find the first one's success.", "Give every item a value of its own."),
     ("GF195", "more_memory would take memory away", "retry.more_memory gives an attempt more memory after it ran out, up to max. A max below what the step has from the start could only take memory away.", "Raise max above the step's memory, or drop more_memory."),
+    ("GF196", "A Python pipeline is not run", "A Python file is a program: loading it runs it. It was not allowed here, because anybody may have written it.", "Read it, then pass --allow-python (in the Action: allow-python), or commit the pipeline as YAML."),
     # GPUs and sites.
     ("GF201", "Unknown GPU model", "Model names come from the catalog. gpuflow refuses a short name that matches several GPUs and lists them.", "gpuflow gpus list"),
     ("GF202", "Unknown MIG profile", "The model has no such profile. The same name can mean another slice on another GPU.", "gpuflow gpus show MODEL"),
@@ -210,6 +212,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF906", "A file cannot be written", "gpuflow may not write there.", "Check the path and its permissions."),
     ("GF907", "Files already exist", "init does not overwrite files.", "Choose another folder, or --force."),
     ("GF908", "Nothing to compare with", "--compare takes another file, or a Git revision in which the pipeline exists.", "Name a file, or a revision such as HEAD~1."),
+    ("GF909", "An output that leads elsewhere", "At the place of a compiled file stands a link, a device or a pipe. Reading it would show, and writing it would change, something that is not the compiled file.", "Replace it by a file, or allow links with --follow-links."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("version", "codes", "errors", "runtime"),
-    ("quantity", "emit", "graph", "yaml_tree"),
+    ("quantity", "emit", "files", "graph", "yaml_tree"),
     ("resources",),
     ("kubernetes",),
     ("engines", "catalog"),

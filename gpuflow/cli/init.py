@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     root = Path(args.folder)
     templates = resources.files("gpuflow") / "templates"
     files = {root / place: (templates / name).read_text(encoding="utf-8") for name, place in FILES.items()}
-    present = [str(path) for path in files if path.exists()]
+    present = [str(path) for path in files if path.exists() or path.is_symlink()]
     if present and not args.force:
         raise fail(
             "GF907",
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
             where=Where(str(root)),
             hint="choose another folder, or --force",
         )
-    write_files(files)
+    write_files(files, folder=root)
     for path in files:
         sys.stdout.write(f"wrote {path}\n")
     where = "" if args.folder == "." else f"cd {args.folder} && "

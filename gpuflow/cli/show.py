@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gpuflow.cli.inputs import add_common, read_site, with_params
+from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, with_params
 from gpuflow.cli.terminal import paint, show_json
 from gpuflow.report.drawing import dot, mermaid, terminal
 from gpuflow.spec.canonical import to_document, to_yaml
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
-    pipeline = with_params(load(args.file), args.param)
+    pipeline = with_params(load(args.file, allow_python=python_is_allowed(args)), args.param)
     if args.format == "json":
         show_json(to_document(pipeline))
     elif args.format == "yaml":
