@@ -43,4 +43,5 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(f"wrote {path}\n")
     where = "" if args.folder == "." else f"cd {args.folder} && "
     sys.stdout.write(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
+    sys.stdout.write(f"then: say in {root / FILES['ci.yaml']} where your copy of gpuflow is, and at which commit\n")
     return 0
