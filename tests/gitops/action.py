@@ -1,7 +1,7 @@
 """Runs action.yml as GitHub's runner does, as far as it goes here: step by step, in bash, with inputs as variables.
 
-What it knows of the expression language is what the action uses: `inputs.x`, `github.action_path`, `runner.temp` and the
-condition `!cancelled()`. Anything else is an error, so that the action cannot quietly use more.
+What it knows of the expression language is what the action uses: `inputs.x`, `github.action_path`, `runner.temp` and
+the condition `!cancelled()`. Anything else is an error, so that the action cannot quietly use more.
 """
 
 from __future__ import annotations
@@ -68,6 +68,21 @@ def run(
         status, log = status or done.returncode, log + done.stdout
     outputs = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text().splitlines())
     return Ended(status, log, files["GITHUB_STEP_SUMMARY"].read_text(), outputs)
+
+
+def commands(log: str) -> list[str]:
+    """The lines that the runner takes for commands: trimmed, from `::` on, unless a token has stopped it."""
+    found, token = [], None
+    for line in log.splitlines():
+        word = line.strip()
+        if token is not None:
+            token = None if word == f"::{token}::" else token
+        elif word.startswith("::stop-commands::"):
+            token = word.removeprefix("::stop-commands::")
+        elif word.startswith("::") or "##[" in word:
+            found.append(word)
+    assert token is None, "the runner would take no command for the rest of the job"
+    return found
 
 
 def _filled(text: str, values: dict[str, str]) -> str:

@@ -16,7 +16,7 @@ import yaml
 from gpuflow.cli.main import main
 from gpuflow.version import __version__
 from tests.conftest import ROOT
-from tests.gitops.conftest import git, no_index
+from tests.gitops.conftest import TAKEN, git, no_index, plant
 
 TEMPLATES = ROOT / "gpuflow" / "templates"
 PRE_COMMIT = Path(sys.executable).with_name("pre-commit")
@@ -128,3 +128,20 @@ def test_a_broken_pipeline_and_one_the_cluster_never_admits_fail_in_their_own_ho
     ended = hooks()
     assert ended["gpuflow validate"] == "Failed"
     assert "GF177" in ended["log"]
+
+
+def test_nothing_of_the_repository_is_run_and_a_python_pipeline_is_refused(
+    hooks: Hooks, repository: Path, compile_first: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_first()
+    plant(repository)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep)
+    ended = hooks()
+    assert (ended["gpuflow compile --check"], ended["gpuflow check"]) == ("Passed", "Passed")
+    assert ended["gpuflow validate"] == "Passed"
+    assert not (repository / TAKEN).exists(), (repository / TAKEN).read_text()
+    config = repository / ".pre-commit-config.yaml"
+    config.write_text(config.read_text().replace("pipelines/first.yaml", "pipelines/json.py"))
+    ended = hooks()
+    assert (ended["gpuflow compile --check"], ended["gpuflow check"]) == ("Failed", "Failed")
+    assert "GF196" in ended["log"] and not (repository / TAKEN).exists()
