@@ -45,15 +45,16 @@ help:
 
 # An environment is ready when its stamp is newer than what it was made from.
 # Packages come with the hashes of the lock, then gpuflow itself, whose build fetches nothing. UNLOCKED=1 is for platforms
-# that a lock does not cover: what it lists is still held to its hashes, the rest is not.
+# that a lock does not cover: its versions are kept where it has one, without hashes.
 PIP_INSTALL = .venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check
 .venvs/%/.ready: locks/%.txt locks/build.txt pyproject.toml
 	@echo "== setting up .venvs/$* (once): $(EXTRAS_$*)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuflow needs Python 3.11 or newer; say which with PYTHON=python3.12"; exit 1; }
 	@test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
 ifdef UNLOCKED
-	@echo "UNLOCKED is set: packages that locks/$*.txt does not list are installed without a hash"
-	@$(PIP_INSTALL) -c locks/$*.txt -e '.[$(EXTRAS_$*)]' $(PACKAGES_$*)
+	@echo "UNLOCKED is set: the versions of locks/$*.txt without their hashes, and whatever it does not list"
+	@grep -oE '^[a-z0-9.-]+==[^ ;]+' locks/$*.txt > .venvs/$*/versions.txt
+	@$(PIP_INSTALL) -c .venvs/$*/versions.txt -e '.[$(EXTRAS_$*)]' $(PACKAGES_$*)
 else
 	@$(PIP_INSTALL) --require-hashes -r locks/build.txt
 	@$(PIP_INSTALL) --require-hashes --no-build-isolation -r locks/$*.txt || \

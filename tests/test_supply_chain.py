@@ -124,21 +124,15 @@ def test_what_users_install_is_what_was_tested_and_complete(engine: str) -> None
 
 
 def test_pip_takes_nothing_with_another_hash(tmp_path: Path) -> None:
-    """pip itself on a lock with one hash changed, offline: the file is at hand, and it is not the one."""
+    """pip itself, offline: the file is at hand and is not the one."""
     wheel = tmp_path / "wheels" / "six-1.0-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.write_bytes(b"not what was locked")
     (tmp_path / "lock.txt").write_text(f"six==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
-    line = next(
-        line for line in (ROOT / "Makefile").read_text().splitlines() if "--require-hashes --no-build-isolation" in line
-    )
-    assert "-r locks/$*.txt" in line
-
+    offline = ("--no-index", "--find-links", str(wheel.parent), "--target", str(tmp_path / "out"))
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--find-links", str(wheel.parent)),
-            *("--require-hashes", "-r", str(tmp_path / "lock.txt"), "--target", str(tmp_path / "out")),
-        ],
+        [sys.executable, "-m", "pip", "install", "--dry-run", *offline, "--require-hashes", "-r", "lock.txt"],
+        cwd=tmp_path,
         env={name: value for name, value in os.environ.items() if not name.startswith("PIP_")},
         capture_output=True,
         text=True,
@@ -146,6 +140,20 @@ def test_pip_takes_nothing_with_another_hash(tmp_path: Path) -> None:
     )
     assert done.returncode != 0
     assert "DO NOT MATCH THE HASHES" in done.stderr
+
+
+def test_make_the_action_and_the_hooks_install_from_the_locks() -> None:
+    make = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "$(PIP_INSTALL) --require-hashes --no-build-isolation -r locks/$*.txt" in make
+    assert "$(PIP_INSTALL) --no-deps --no-build-isolation -e ." in make
+    action = (ROOT / "action.yml").read_text(encoding="utf-8")
+    assert '--require-hashes --no-build-isolation -r "$ACTION_PATH/locks/install-$TARGET.txt"' in action
+    assert '--no-deps --no-build-isolation "$ACTION_PATH"' in action
+    script = (ROOT / "tools" / "hook").read_text(encoding="utf-8")
+    assert '--require-hashes --no-build-isolation -r "locks/install-$engine.txt"' in script
+    assert "--no-deps --no-build-isolation ." in script
+    for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8")):
+        assert hook["entry"].startswith("tools/hook ") and "--no-allow-python" in hook["entry"]
 
 
 # Workflows.

@@ -42,6 +42,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             target = copy / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
+            target.chmod(source.stat().st_mode & 0o777)  # the hook's script is run
     git(copy, "init", "--quiet")
     git(copy, "add", "--all")
     git(copy, "commit", "--quiet", "--message", "release")
