@@ -227,13 +227,32 @@ def test_the_list_of_packages_is_that_of_the_locks(release: ModuleType) -> None:
     assert json.dumps(listed) == json.dumps(release.packages("1.0", "0" * 40))
 
 
-def test_an_audit_that_could_not_be_made_is_said_to_be_none(
-    release: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+ANSWERS = {
+    "no service": (
+        "echo 'ConnectionError: https://example.com/ is down' >&2; exit 1",
+        "NOT audited: ConnectionError",
+        0,
+    ),
+    "nothing known": ({"name": "a", "skip_reason": "not found"}, "NOT audited: none of its 1 packages", 0),
+    "sound": ({"name": "a", "version": "1", "vulns": []}, "1 packages audited, 0 known", 0),
+    "vulnerable": ({"name": "a", "version": "1", "vulns": [{"id": "CVE-1"}]}, "a 1: CVE-1", 1),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_audit_says_what_it_found_and_when_there_was_none(
+    release: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
+    answer, words, vulnerable = ANSWERS[name]
+    (tmp_path / "answer").write_text(json.dumps({"dependencies": [answer]}))
+    find = 'while [ "$1" != --output ]; do shift; done; '
     program = tmp_path / "python"
-    program.write_text("#!/bin/sh\necho 'ConnectionError: https://example.com/ is down' >&2\nexit 1\n")
+    program.write_text(
+        "#!/bin/sh\n" + (answer if isinstance(answer, str) else f'{find}cp {tmp_path}/answer "$2"') + "\n"
+    )
     program.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(program))
-    vulnerable, text = release.audited()
-    assert not vulnerable
-    assert text.decode().count("NOT audited: ConnectionError: the service is down") == len(ENGINES)
+    found, text = release.audited()
+    assert found == bool(vulnerable)
+    assert text.decode().count(words) == len(ENGINES)
+    assert "://" not in text.decode()

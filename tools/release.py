@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 LOCKED = re.compile(r"^([a-z0-9.-]+)==([^\s;\\]+)", re.MULTILINE)
-BUILD = "import sys, setuptools.build_meta as b; b.build_sdist(sys.argv[1]); b.build_wheel(sys.argv[1])"
+BUILD = "import sys, setuptools.build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
 
 
 def main() -> int:
@@ -34,6 +34,9 @@ def main() -> int:
     epoch = int(git("log", "-1", "--format=%ct", commit))
     first, second = built(commit, epoch), built(commit, epoch)
     different = sorted(name for name in {*first, *second} if first.get(name) != second.get(name))
+    if sorted(name.rpartition(".")[2] for name in first) != ["gz", "whl"]:
+        print(f"a source archive and a wheel should have been built, not: {', '.join(sorted(first))}")
+        return 1
     if different:
         print(f"built twice with different bytes, so nothing is written: {', '.join(different)}")
         return 1
@@ -150,6 +153,9 @@ def audited() -> tuple[bool, bytes]:
         ]
         skipped = [f"{each['name']} not audited: {each['skip_reason']}" for each in entries if "skip_reason" in each]
         vulnerable |= bool(bad)
+        if len(skipped) == len(entries):
+            lines.append(f"{lock.stem}: NOT audited: none of its {len(entries)} packages; the first: {skipped[0]}")
+            continue
         lines.append(f"{lock.stem}: {len(entries) - len(skipped)} packages audited, {len(bad)} known vulnerabilities")
         lines += [f"  {line}" for line in (*bad, *skipped)]
     return vulnerable, ("\n".join(lines) + "\n").encode()
