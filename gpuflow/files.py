@@ -84,9 +84,9 @@ def reason_of(refusal: OSError | ValueError) -> str:
 
 
 def refuse_outside(refusal: OSError | ValueError, file: Path, where: Where | None = None) -> None:
-    """Raise GF129 when a file is not what it must be; return when the refusal has another reason."""
+    """Raise GF140 when a file is not what it must be; return when the refusal has another reason."""
     if isinstance(refusal, NotOrdinary):
         raise fail("GF100", str(refusal), where=where or Where(str(file)), hint="name a file, or /dev/stdin") from None
     if isinstance(refusal, Outside):
         hint = "name the file itself, or keep it in the repository: what a link shows is not what was reviewed"
-        raise fail("GF129", str(refusal), where=where or Where(str(file)), hint=hint) from None
+        raise fail("GF140", str(refusal), where=where or Where(str(file)), hint=hint) from None

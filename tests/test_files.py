@@ -182,7 +182,7 @@ def test_a_file_outside_the_repository_is_not_read(
     answer = gpuflow(*way(repository, name))
     assert answer.code == 2
     # --compare of what is no ordinary file takes it for a revision.
-    assert "GF129" in answer.err or (way is _compared and "GF908" in answer.err)
+    assert "GF140" in answer.err or (way is _compared and "GF908" in answer.err)
     for word in (TOKEN, "users", "PATH="):
         assert word not in answer.out + answer.err
 
@@ -191,7 +191,7 @@ def test_an_absolute_base_of_a_site_is_a_file_outside_too(gpuflow: Gpuflow, repo
     base = repository.parent / "home" / "base.yaml"
     base.write_text(SITE % "nvidia")
     answer = gpuflow(*_extended(repository, str(base)))
-    assert (answer.code, "GF129" in answer.err, "site.yaml:4:10" in answer.err) == (2, True, True)
+    assert (answer.code, "GF140" in answer.err, "site.yaml:4:10" in answer.err) == (2, True, True)
     assert gpuflow("validate", "pipelines/demo.yaml", "--site", base).code == 0  # who names it may
 
 
@@ -210,7 +210,7 @@ def test_includes_and_bases_within_the_repository_are_read_from_any_folder(
 def test_a_folder_behind_a_link_out_of_the_repository_is_not_walked(gpuflow: Gpuflow, repository: Path) -> None:
     (repository / "cluster" / "all").symlink_to("/")
     answer = gpuflow("check", "pipelines/demo.yaml", "--cluster", "cluster/", "--namespace", "team")
-    assert (answer.code, answer.err.count("GF129")) == (2, 1)
+    assert (answer.code, answer.err.count("GF140")) == (2, 1)
 
 
 def test_another_repository_behind_a_link_does_not_make_it_ours(repository: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_pipe_or_a_device_neither_hangs_nor_fills_the_memory(tmp_path: Path, k
         check=False,
     )
     assert done.returncode == 2, done.stderr
-    assert any(code in done.stderr for code in ("GF100", "GF102", "GF129"))
+    assert any(code in done.stderr for code in ("GF100", "GF102", "GF140"))
 
 
 def test_a_stream_that_somebody_names_is_read(tmp_path: Path) -> None:

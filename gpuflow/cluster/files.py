@@ -58,7 +58,7 @@ def _leaves(folder: Path) -> Finding | None:
             files.within(folder)
         return None
     except files.Outside as refusal:
-        return Finding("GF129", str(refusal), Where(str(folder)), "copy the manifests into the repository")
+        return Finding("GF140", str(refusal), Where(str(folder)), "copy the manifests into the repository")
 
 
 def _identity(path: Path) -> tuple[int, int]:
