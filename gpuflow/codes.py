@@ -66,6 +66,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF137", "A reserved variable name", "The supervisor sets the variables that start with GPUFLOW_.", "Choose another name."),
     ("GF138", "Not the name of a Kubernetes object", "Object names are lower-case letters, digits, '-' and '.'; those of some kinds have other rules. The API server would refuse this one, so no cluster holds it.", "Check the name with kubectl get."),
     ("GF139", "A reserved label", "Labels under gpuflow.dev/ say which pipeline and step a pod belongs to. gpuflow would overwrite yours.", "Choose another prefix."),
+    ("GF140", "A file outside the repository", "A link, `..` or an absolute path in a repository leads out of it, or to a file of the kernel. Such a file is not part of what was reviewed, so gpuflow does not open it.", "Name the file itself, or keep it in the repository."),
     ("GF141", "Text with a NUL character", "No program can receive a NUL byte in an argument or a variable.", "Remove it, or pass the data as a file."),
     ("GF142", "Not a reference", "A reference is a map with one key: {param: …}, {output: step.name}, {item: …}, {run: id} or {join: […]}.", "Write one of these, or quote the text."),
     ("GF143", "Cannot be written as JSON", "Parameter values are JSON: text, finite numbers, true, false, lists and maps.", "Use one of these."),
@@ -119,6 +120,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF193", "Not exactly one pipeline in a Python file", "gpuflow takes the one Pipeline at the top level of the file.", "Leave exactly one, finished."),
     ("GF194", "Two equal fan-out items", "gpuflow stores checkpoints and retry counts per fan-out item, by its value. Two equal items would restore each other's checkpoint, and the second would find the first one's success.", "Give every item a value of its own."),
     ("GF195", "more_memory would take memory away", "retry.more_memory gives an attempt more memory after it ran out, up to max. A max below what the step has from the start could only take memory away.", "Raise max above the step's memory, or drop more_memory."),
+    ("GF196", "A Python pipeline is not run", "A Python file is a program: loading it runs it. It was not allowed here, because anybody may have written it.", "Read it, then pass --allow-python (in the Action: allow-python), or commit the pipeline as YAML."),
     # GPUs and sites.
     ("GF201", "Unknown GPU model", "Model names come from the catalog. gpuflow refuses a short name that matches several GPUs and lists them.", "gpuflow gpus list"),
     ("GF202", "Unknown MIG profile", "The model has no such profile. The same name can mean another slice on another GPU.", "gpuflow gpus show MODEL"),
@@ -217,6 +219,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF906", "A file cannot be written", "gpuflow may not write there.", "Check the path and its permissions."),
     ("GF907", "Files already exist", "init does not overwrite files.", "Choose another folder, or --force."),
     ("GF908", "Nothing to compare with", "--compare takes another file, or a Git revision in which the pipeline exists.", "Name a file, or a revision such as HEAD~1."),
+    ("GF909", "An output that leads elsewhere", "At the place of a compiled file stands a link, a device or a pipe. Reading it would show, and writing it would change, something that is not the compiled file.", "Replace it by a file, or allow links with --follow-links."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

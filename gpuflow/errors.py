@@ -96,6 +96,14 @@ def fail(code: str, message: str, *, hint: str | None = None, where: Where | Non
     return GpuflowError(Finding(code, message, where or Where(), hint))
 
 
+def install_line(extra: str) -> str:
+    """How to install gpuflow with an extra: from a copy that the user trusts, never from an index by its bare name."""
+    return (
+        f'python -m pip install "gpuflow[{extra}] @ git+URL@COMMIT"'
+        " (the URL of your copy of gpuflow, and a commit of it)"
+    )
+
+
 def listed(names: Sequence[str], noun: str = "step") -> str:
     """`step "a"`, `steps a, b`, `steps a, b, c, d, e and 7 more`."""
     return f'{noun} "{names[0]}"' if len(names) == 1 else f"{noun}s {shortened(names)}"

@@ -8,7 +8,15 @@ from dataclasses import replace
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.cli.inputs import add_common, add_engine, namespace_of, read_pipelines, read_site, with_params
+from gpuflow.cli.inputs import (
+    add_common,
+    add_engine,
+    namespace_of,
+    python_is_allowed,
+    read_pipelines,
+    read_site,
+    with_params,
+)
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, put, say, show_json
@@ -55,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare",
         metavar="FILE|REV",
-        help="show how peak and verdict change compared with another file or Git revision",
+        help="show how peak and verdict change compared with another file or Git revision; git:REV is never a file",
     )
 
 
@@ -112,9 +120,9 @@ def _compare(
     failed = False
     documents = []
     for pipeline, file in zip(pipelines, args.files, strict=True):
+        other = earlier(file, args.compare, allow_python=python_is_allowed(args))
         before, after = (
-            _checked(args, one, site, cluster, namespace)
-            for one in (with_params(earlier(file, args.compare), args.param), pipeline)
+            _checked(args, one, site, cluster, namespace) for one in (with_params(other, args.param), pipeline)
         )
         failed |= after.verdict in FAILS[args.fail_on]
         documents.append({"before": before.document(), "after": after.document()})

@@ -38,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     files = _compile_everywhere(pipeline, site)
     if args.output:
         sources = {path.relative_to(DATA): path.read_text(encoding="utf-8") for path in sorted(DATA.rglob("*.yaml"))}
-        write_files({Path(args.output) / name: text for name, text in {**sources, **files}.items()})
+        folder = Path(args.output)
+        write_files({folder / name: text for name, text in {**sources, **files}.items()}, folder=folder)
         say(f"written to {line(args.output)}\n")
     team = read_cluster(str(DATA / "cluster"))
     wider = loads(

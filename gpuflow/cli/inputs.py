@@ -36,6 +36,11 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, fil
     parser.add_argument(
         "--param", action="append", default=[], metavar="K=V", help="value of a parameter; may be repeated"
     )
+    parser.add_argument(
+        "--allow-python",
+        action=argparse.BooleanOptionalAction,
+        help="run pipelines that are Python files, as is the default; --no-allow-python refuses them",
+    )
     parser.add_argument("--format", choices=formats, default=formats[0], help=f"default: {formats[0]}")
 
 
@@ -67,7 +72,7 @@ def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
     pipelines, findings = [], []
     for file in args.files:
         try:
-            pipelines.append(with_params(load(file), args.param))
+            pipelines.append(with_params(load(file, allow_python=python_is_allowed(args)), args.param))
         except GpuflowError as refusal:
             findings += [finding.in_file(file) for finding in refusal.findings]
     if findings:
@@ -118,6 +123,11 @@ def _with_default(param: Param, name: str, text: str, file: str | None) -> Param
         raise GpuflowError(
             Finding(refusal.type, f"--param {name}: {context.get('message')}", Where(file), context.get("hint"))
         ) from None
+
+
+def python_is_allowed(args: argparse.Namespace) -> bool:
+    """Whether a pipeline that is a Python file may be run: a file that somebody names is, unless told otherwise."""
+    return args.allow_python is not False
 
 
 def read_site(args: argparse.Namespace) -> Site:

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     cluster = without_tenants(read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout))
     folder, files = Path(args.output), snapshot_files(cluster)
     stale = _stale(folder, files)
-    write_files({folder / name: text for name, text in files.items()})
+    write_files({folder / name: text for name, text in files.items()}, folder=folder)
     for path in stale:
         path.unlink()
     show_findings(_unread(cluster))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, read_site, with_params
+from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, with_params
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import plan_of
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    results = {file: _validate(file, site, args.param) for file in args.files}
+    results = {file: _validate(file, site, args) for file in args.files}
     findings = [finding for _, found in results.values() for finding in found]
     if args.format == "json":
         show_json(
@@ -47,10 +47,10 @@ def run(args: argparse.Namespace) -> int:
     return 2 if any(finding.severity == "error" for finding in findings) else 0
 
 
-def _validate(file: str, site: Site, params: list[str]) -> tuple[Pipeline | None, list[Finding]]:
+def _validate(file: str, site: Site, args: argparse.Namespace) -> tuple[Pipeline | None, list[Finding]]:
     """The pipeline, and what is wrong with it: by itself, and on this site."""
     try:
-        pipeline = with_params(load(file), params)
+        pipeline = with_params(load(file, allow_python=python_is_allowed(args)), args.param)
     except GpuflowError as refusal:
         return None, [finding.in_file(file) for finding in refusal.findings]
     return pipeline, [*site_findings(pipeline, site), *exposed_secrets(pipeline), *exposed_in_site(site)]

@@ -12,7 +12,7 @@ from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
 from gpuflow.cluster.tidy import tidied
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, install_line
 
 PAGE = 500
 TIMEOUT = 60
@@ -35,7 +35,7 @@ class Reader:
             from kubernetes import client, config
         except ModuleNotFoundError:
             message = "reading a live cluster needs the package kubernetes"
-            raise _environment_failure("GF901", message, 'python -m pip install "gpuflow[cluster]"') from None
+            raise _environment_failure("GF901", message, install_line("cluster")) from None
         settings = client.Configuration()
         settings.retries = 0
         inside = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, install_line
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
@@ -204,8 +204,7 @@ def needed_sdk(engine: str) -> Iterator[None]:
         if missing.name is None or missing.name.split(".")[0] == "gpuflow":
             raise
         message = f"compiling for {engine} needs the package {missing.name}, which is not installed"
-        hint = f'python -m pip install "gpuflow[{engine}]"'
-        raise EnvironmentFailure(Finding("GF901", message, hint=hint)) from None
+        raise EnvironmentFailure(Finding("GF901", message, hint=install_line(engine))) from None
 
 
 def site_notes(plan: Plan) -> list[Finding]:
