@@ -109,3 +109,17 @@ def test_a_command_that_env_would_take_for_an_assignment_still_runs() -> None:
 
 def test_no_brace_variable_where_no_brace_is() -> None:
     assert BRACE not in compiled(one('[say, "{a} }} {"x": {}}"]'.replace('"x"', "x")))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "{command: [x], checkpoint: {store: {join: [s3://b/, {param: who}]}, path: /c}}",
+        "{command: [x], outputs: {m: {type: file, uri: {join: [s3://b/, {param: who}]}}}}",
+    ],
+    ids=["a store", "a URI"],
+)
+def test_text_of_the_run_in_the_supervisors_options_is_named_too(fields: str) -> None:
+    source = f'name: p\nparams: {{who: {{type: string}}}}\ndefaults: {{image: "i:1"}}\nsteps:\n  a: {fields}\n'
+    (message,) = noted(source)
+    assert message.startswith('step "a": text that is only known in the run')
