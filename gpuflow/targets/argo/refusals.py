@@ -25,7 +25,7 @@ from gpuflow.targets.argo.versions import version_finding
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import Loss, refused
 
-SPELLED = {"command", "args", "env", "script", "for_each", "when", "pipeline", "params", "description"}
+SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
 """Fields of a step whose text Argo never sees as it is written."""
 TAGS = ("{{", "}}")
 
@@ -41,6 +41,7 @@ def _findings(request: Request) -> Iterator[Finding]:
     if outdated is not None:
         yield outdated
     yield from _open_tags(pipeline)
+    yield from _claim_tags(pipeline)
     yield from _unattended(request)
     yield from _steps(request.plan)
 
@@ -57,6 +58,14 @@ def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
                     pipeline.where("params", name),
                     "close it with }}, or write a space between {{ and =",
                 )
+
+
+def _claim_tags(pipeline: Pipeline) -> Iterator[Finding]:
+    """Argo replaces tags in the claims that it makes for a run."""
+    for name, claim in pipeline.claims.items():
+        if "{{" in (claim.storage_class or ""):
+            text = f'claim "{name}": Argo would replace the tag in the storage class: {claim.storage_class!r:.60}'
+            yield Finding("GF306", text, pipeline.where("claims", name, "storage_class"), "name the class without {{")
 
 
 def _unattended(request: Request) -> Iterator[Finding]:

@@ -111,13 +111,18 @@ def stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> Iterator[F
         return
     where = pipeline.where_step(name)
     for path, text in _strings(pod, ()):
-        if "{{" in text and not {"command", "env"} & set(path):
+        if "{{" in text and not _is_spelled(path):
             yield Finding(
                 "GF306",
                 f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
                 where,
                 "only commands, arguments, scripts and variables can hold {{",
             )
+
+
+def _is_spelled(path: tuple[str | int, ...]) -> bool:
+    """Whether text at this place of a pod was spelled for Argo: words of a command, and plain values of variables."""
+    return "command" in path or (path[-1] == "value" and "env" in path)
 
 
 def _strings(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:

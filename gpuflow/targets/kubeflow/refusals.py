@@ -21,6 +21,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
 from gpuflow.targets.constructs import texts_of
+from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.facts import FACTS
@@ -41,6 +42,7 @@ def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
     plan = plan_of(pipeline, site)
     yield from _everywhere(plan, _pipeline, _step, optional=False)
+    yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
 
@@ -63,6 +65,14 @@ def _everywhere(
             yield Loss(f'kubeflow: step "{each.own_name}": {message}', where, hint, optional=optional)
         if each.step.pipeline is not None:
             yield from whole(each.step.pipeline, True)
+
+
+def _fan_outs(plan: Plan) -> Iterator[Finding]:
+    """Fan-outs whose items would not fit into what KFP makes of them."""
+    for each in plan.steps:
+        found = fan_out_finding(each.step, each.own_name, "KFP", each.where("for_each")) if each.step.for_each else None
+        if found is not None:
+            yield found
 
 
 def _pods(plan: Plan) -> Iterator[Finding]:
