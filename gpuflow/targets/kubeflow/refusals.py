@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.plan import Plan, plan_of
+from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine, pod_for
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item
@@ -20,7 +20,6 @@ from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
-from gpuflow.targets.constructs import texts_of
 from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
@@ -30,6 +29,7 @@ from gpuflow.targets.kubeflow.retries import waits
 from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced
 from gpuflow.targets.kubeflow.volume_names import volume_problems
 from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.tags import holds_tags, stray_tags
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, Place, str]
@@ -77,19 +77,22 @@ def _fan_outs(plan: Plan) -> Iterator[Finding]:
 
 def _pods(plan: Plan) -> Iterator[Finding]:
     """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
+    tags_in_site = holds_tags(plan.site)
     for each in plan.containers:
-        if each.step.volumes or any("{{" in text for _, text in texts_of(each.step)):
-            for message, hint in _pod_problems(each.pipeline, each.own_name, each.step, plan.site):
-                yield Finding("GF301", f'step "{each.own_name}": {message}', each.where(), hint)
+        if each.step.volumes or tags_in_site or holds_tags(list(each.step.__dict__.values())):
+            yield from _pod_findings(each, plan.site)
 
 
-def _pod_problems(pipeline: Pipeline, name: str, step: Step, site: Site) -> Iterator[tuple[str, str]]:
+def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
+    name, step = each.own_name, each.step
     try:
-        pod = pod_for(pipeline, name, site, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
+        pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
     except GpuflowError:
         return  # said by whoever makes the pod
-    yield from volume_problems(pod)
-    yield from placeholder_problems(command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs)))
+    words = command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs))
+    for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
+        yield Finding("GF301", f'step "{name}": {message}', each.where(), hint)
+    yield from stray_tags(name, pod, each.where())
 
 
 def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
@@ -101,6 +104,8 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
         if param.type == "json" and not isinstance(param.default, list | dict | None):
             yield f'the default of "{name}" is neither a list nor a map', ("params", name), "give it another type"
     for name, claim in pipeline.claims.items():
+        if "{{" in (claim.storage_class or ""):
+            yield _braces(f'the storage class of "{name}"', ("claims", name, "storage_class"))
         if claim.storage_class is None:
             yield (
                 f'the claim "{name}" names no storage_class, and KFP cannot ask for the cluster\'s default',

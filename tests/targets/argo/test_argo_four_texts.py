@@ -1,4 +1,4 @@
-"""Texts that once passed Argo and the kubelet as they were: an output's path, a Secret's key, a storage class, and where
+"""Texts that once passed Argo and the kubelet as they were: an output's path, a Secret's key, a storage class, where
 the site counts retries. Each arrives as it was written, or is refused."""
 
 from __future__ import annotations
