@@ -17,6 +17,7 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("printable",),
     ("version", "codes", "errors", "runtime"),
     ("quantity", "emit", "graph", "yaml_tree"),
     ("resources",),

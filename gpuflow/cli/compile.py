@@ -11,8 +11,9 @@ from gpuflow.cli.fitting import add_fit, fitted
 from gpuflow.cli.inputs import add_common, read_pipelines, read_site
 from gpuflow.cli.output import shown_source, stale, write_files
 from gpuflow.cli.target_options import add_target_options, target_options
-from gpuflow.cli.terminal import paint, show_findings, show_json
+from gpuflow.cli.terminal import paint, put, say, show_findings, show_json
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, fail
+from gpuflow.printable import line
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.frame import Artifact, Batch, Request, Target, compile_with, findings_of
 
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         return _report(artifacts, notes, destination.files, args.check)
     show_findings(notes)
     if destination.output is None:
-        sys.stdout.write((target.separator or "").join(artifact.text for artifact in artifacts))
+        put((target.separator or "").join(artifact.text for artifact in artifacts))
         return 0
     return _compare(destination.files) if args.check else _write(destination.files)
 
@@ -91,17 +92,17 @@ def _compile_all(
 
 def _compare(files: dict[Path, str]) -> int:
     diffs = stale(files)
-    sys.stdout.write("".join(diffs))
+    say("".join(diffs))
     if diffs:
         noun = "file is" if len(diffs) == 1 else "files are"
-        sys.stderr.write(f"{len(diffs)} {noun} stale: compile again without --check\n")
+        say(f"{len(diffs)} {noun} stale: compile again without --check\n", sys.stderr)
     return 1 if diffs else 0
 
 
 def _write(files: dict[Path, str]) -> int:
     write_files(files)
     for path in files:
-        sys.stderr.write(f"{paint('wrote', 'green', stream=sys.stderr)} {path}\n")
+        say(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
     return 0
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib import resources
 from pathlib import Path
 
 from gpuflow.cli.output import write_files
+from gpuflow.cli.terminal import say
 from gpuflow.errors import Where, fail
+from gpuflow.printable import line
 
 EXAMPLE = """gpuflow init my-pipeline
 cd my-pipeline && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/"""
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         )
     write_files(files)
     for path in files:
-        sys.stdout.write(f"wrote {path}\n")
-    where = "" if args.folder == "." else f"cd {args.folder} && "
-    sys.stdout.write(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
+        say(f"wrote {line(str(path))}\n")
+    where = "" if args.folder == "." else f"cd {line(args.folder)} && "
+    say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
     return 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gpuflow.cli.inputs import add_common, read_site, with_params
-from gpuflow.cli.terminal import paint, show_json
+from gpuflow.cli.terminal import paint, put, say, show_json
 from gpuflow.report.drawing import dot, mermaid, terminal
 from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.loading import load
@@ -26,8 +25,8 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         show_json(to_document(pipeline))
     elif args.format == "yaml":
-        sys.stdout.write(to_yaml(pipeline))
+        put(to_yaml(pipeline))
     else:
         draw = {"mermaid": mermaid, "dot": dot}.get(args.format)
-        sys.stdout.write(draw(pipeline) if draw else terminal(pipeline, paint))
+        say(draw(pipeline) if draw else terminal(pipeline, paint))
     return 0

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import show_findings
+from gpuflow.cli.terminal import put, say, show_findings
 from gpuflow.cluster.live import TIMEOUT, read_live
 from gpuflow.cluster.manifests import RECORD
 from gpuflow.cluster.model import Cluster
 from gpuflow.cluster.sources import SOURCES, rbac
 from gpuflow.emit import emit, emit_all
 from gpuflow.errors import Finding, Where, fail
+from gpuflow.printable import json_text, line
 from gpuflow.site import Site
 
 EXAMPLE = """gpuflow snapshot -o cluster/ --namespace team-a
@@ -56,7 +55,7 @@ def add_live(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     namespace = namespace_of(args, Site.load(args.site))
     if args.rbac:
-        sys.stdout.write(emit_all(rbac(namespace, args.service_account)))
+        put(emit_all(rbac(namespace, args.service_account)))
         return 0
     if args.output is None:
         raise fail("GF903", "snapshot needs -o, the folder to write to", where=Where("gpuflow snapshot"))
@@ -67,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     for path in stale:
         path.unlink()
     show_findings(_unread(cluster))
-    sys.stdout.write(f"{len(cluster.objects)} objects of {len(files) - 1} kinds written to {args.output}\n")
+    say(f"{len(cluster.objects)} objects of {len(files) - 1} kinds written to {line(args.output)}\n")
     return 0
 
 
@@ -91,7 +90,7 @@ def snapshot_files(cluster: Cluster) -> dict[str, str]:
             files[f"{name}.yaml"] = emit_all(bodies)
         else:
             whole = {"apiVersion": "v1", "kind": "List", "items": bodies}
-            files[f"{name}.json"] = json.dumps(whole, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
+            files[f"{name}.json"] = json_text(whole, indent=0, sort_keys=True)
     return files
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gpuflow.cli.inputs import add_common, read_site, with_params
-from gpuflow.cli.terminal import paint, show_findings, show_json
+from gpuflow.cli.terminal import paint, say, show_findings, show_json
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for
+from gpuflow.printable import line
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         for file, (pipeline, found) in results.items():
             if pipeline is not None and not found:
                 steps = len(pipeline.steps) + len(pipeline.exit)
-                sys.stdout.write(f"{file}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps} steps\n")
+                say(f"{line(file)}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps} steps\n")
     return 2 if findings else 0
 
 

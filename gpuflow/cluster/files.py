@@ -83,6 +83,7 @@ def must_be_rendered(what: str, where: Where, command: str) -> GpuflowError:
 
 
 def _bytes(file: Path, piped: bool) -> bytes:
+    yaml_tree.require_plain_name(str(file))
     try:
         mode = file.stat().st_mode
         if not stat.S_ISREG(mode) and not (piped and not stat.S_ISDIR(mode)):

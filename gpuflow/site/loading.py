@@ -50,6 +50,7 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     where = Where(str(file), tree.value_at["extends"].line, tree.value_at["extends"].column)
     if not isinstance(base, str):
         raise fail("GF212", "extends takes the name of a preset or of a file", where=where)
+    yaml_tree.require_plain_name(base, where)
     path = _PRESETS / f"{base}.yaml" if base in presets() else file.parent / base
     if base not in presets() and not path.exists():
         raise fail(

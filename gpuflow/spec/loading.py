@@ -40,6 +40,7 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
 
 def read_bytes(file: Path) -> bytes:
     """The file's bytes, or an error that says why not."""
+    yaml_tree.require_plain_name(str(file))
     try:
         if file.is_dir():
             raise fail("GF100", f"{file} is a directory, not a file", where=Where(str(file)), hint="name a file in it")

@@ -226,7 +226,10 @@ def _named(steps: list[PlannedStep]) -> str:
 
 
 def header(request: Request) -> list[str]:
-    """Lines for the top of an artifact: where it came from, for which site, and what it lost. No clock, no machine."""
+    """What stands at the top of an artifact, for `comment`: where it came from, for which site, and what it lost.
+
+    No clock, no machine.
+    """
     digest = request.pipeline.source.sha256
     origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
     lines = [

@@ -117,7 +117,10 @@ def _literal(text: str) -> Any:
 
 def _kept(text: str) -> str:
     """Text beside a value, as a string inside Jinja where Jinja would read it otherwise."""
-    return f"{{{{ {json.dumps(text)} }}}}" if "{" in text or "}" in text or text.endswith("\n") else text
+    if "{" not in text and "}" not in text and not text.endswith("\n"):
+        return text
+    # Not with JSON's escapes: Jinja would read the two halves of an emoji as two characters.
+    return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}"
 
 
 def _jinja(call: Call) -> str:

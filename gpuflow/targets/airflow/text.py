@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
+from gpuflow.printable import comment
 from gpuflow.targets.airflow.dag import Dag, Made
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name, source
@@ -18,8 +19,7 @@ def dag_file(dag: Dag, request: Request) -> str:
     used = {"DAG"} | {name for name in _names([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
-    lines = [f"# {line}" for line in header(request)]
-    lines += ["", *_imports(used), ""]
+    lines = [*comment(header(request)).splitlines(), "", *_imports(used), ""]
     shared = Shared([made.call for made in dag.tasks])
     lines += [f"{name} = {source(value, '', len(name) + 3)}" for name, value in shared.constants.items()]
     lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), dag.settings), '', 12)} as dag:"]
