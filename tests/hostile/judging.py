@@ -21,12 +21,12 @@ import yaml
 from gpuflow.targets.argo.spelling import constant
 from tests.hostile.compiling import TWIN, Case
 
-HIDDEN_IS_REFUSED = False
+HIDDEN_IS_REFUSED = True
 """Whether an artifact must hold no control, direction-changing or invisible character as it is."""
 BRACE = "GPUFLOW_BRACE"
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\uffff\U000e0000-\U000e0fff\ud800-\udfff]"
+    "\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\uffff\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 DERIVED = re.compile(r"[A-Za-z0-9._/-]*")
 """Names that are made from text, with nothing in them that anybody reads."""
@@ -47,6 +47,11 @@ def judge(case: Case, made: str, twin: str) -> None:
     JUDGES[case.mode.medium](Words(case.text), made, twin)
 
 
+def judge_words(text: str, printed: str) -> None:
+    """The same of words for people alone, such as those of a refusal."""
+    _text(Words(text), printed, "")
+
+
 class Words:
     """What the harmless word may have become."""
 
@@ -63,6 +68,12 @@ class Words:
             if DERIVED.fullmatch(_plain(ours)) and DERIVED.fullmatch(_plain(twin)):
                 return
             raise Injected(f"{_at(path)}: {ours[:200]!r} is not {twin[:200]!r}")
+        if is_word(path):  # the kubelet reads it last, and so it must be spelled for the kubelet
+            if expanded(ours) == expanded(twin).replace(TWIN, self.text):
+                return
+            raise Injected(
+                f"{_at(path)}: a program would get {expanded(ours)!r:.300}, its twin {expanded(twin)!r:.200}"
+            )
         if any(spelled(ours) == spelled(twin).replace(TWIN, self.text) for spelled in (str, expanded)):
             return
         if self._pattern(twin).fullmatch(ours):
@@ -138,9 +149,14 @@ class Words:
                 raise Injected(f"{_at(path)}: no key {key!r}, but {sorted(map(str, left))!r:.300}")
 
 
+def is_word(path: tuple[Any, ...]) -> bool:
+    """Whether a container is started with the text at this place of a pod."""
+    return "command" in path or "args" in path[-2:-1] or ("env" in path and path[-1] == "value")
+
+
 def expanded(text: str) -> str:
-    """What the kubelet makes of a word, when braces are all that gpuflow's variable holds."""
-    return _VARIABLE.sub(lambda found: "$" if found[1] == "$" else "{" if found[2] == BRACE else found[0], text)
+    """What the kubelet makes of a word, when gpuflow's variable holds a brace, and every other one a secret."""
+    return _VARIABLE.sub(lambda found: "$" if found[1] == "$" else "{" if found[2] == BRACE else "<a secret>", text)
 
 
 def expanded_back(text: str) -> str:
@@ -244,7 +260,11 @@ def _node(words: Words, ours: Any, twin: Any, renders: bool, path: tuple[Any, ..
             if renders and ours.value != twin.value and not _is_out_of_reach(path) and _is_template(ours.value):
                 raise Injected(f"{_at(path)}: Airflow would render {ours.value!r:.200}")
         return
-    if isinstance(twin, ast.AST):
+    if isinstance(twin, ast.Dict):
+        _node(words, ours.keys, twin.keys, renders, (*path, "keys"))
+        for key, *pair in zip(twin.keys, ours.values, twin.values, strict=True):
+            _node(words, *pair, renders, (*path, key.value if isinstance(key, ast.Constant) else None))
+    elif isinstance(twin, ast.AST):
         for name in twin._fields:
             step = (
                 twin.func.id if isinstance(twin, ast.Call) and isinstance(twin.func, ast.Name) else type(twin).__name__
@@ -365,6 +385,18 @@ def _commands(text: str) -> set[str]:
     return set(_COMMAND.findall(text))
 
 
+_ANNOTATION = re.compile(r"::(error|warning|notice) \w+=.*?::.*")
+
+
+def _github(words: Words, made: str, twin: str) -> None:
+    """Every line is an annotation with its place; a finding that the twin has not is one more of them."""
+    printed, _, errors = made.partition("\n\0")
+    for line in printed.splitlines():
+        if line and not _ANNOTATION.fullmatch(line):
+            raise Injected(f"the line {line!r:.200}")
+    _text(words, errors, "")
+
+
 _CELL = re.compile(r"(?<!\\)\|")
 _CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
 
@@ -387,5 +419,5 @@ def _html(line: str) -> tuple[str, ...]:
 
 JUDGES: dict[str, Callable[[Words, str, str], None]] = {
     "argo": _argo, "yaml": _yaml, "kfp": _kfp, "python": _python, "json": _json, "junit": _junit, "text": _text,
-    "github": _text, "markdown": _markdown,
+    "github": _github, "markdown": _markdown,
 }  # fmt: skip

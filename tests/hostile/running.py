@@ -11,9 +11,10 @@ from random import Random
 from typing import Any
 
 from gpuflow.errors import GpuflowError
+from tests.hostile.argo_itself import ArgoItself
 from tests.hostile.compiling import MODES, Case, Mode, Refused, Unchanged
 from tests.hostile.documents import Place, places
-from tests.hostile.judging import Injected, judge
+from tests.hostile.judging import Injected, judge, judge_words
 from tests.hostile.payloads import payload
 
 
@@ -90,17 +91,21 @@ def _twin(mode: Mode, place: Place, how: str) -> str | None:
         return None
 
 
-def run(tried: Case, tally: Tally) -> None:
-    """Compile one case and judge it."""
+def run(tried: Case, tally: Tally, argo: ArgoItself | None = None) -> None:
+    """Compile one case and judge it; with `argo`, also by what Argo's own code makes of it."""
     name = ".".join(tried.place.field)
     try:
         made = tried.made()
     except Unchanged:
         tally.nothing += 1
         return
-    except Refused:
+    except Refused as refusal:
         tally.refused[tried.mode.name] += 1
         tally.turned_away[name] += 1
+        try:
+            judge_words(tried.text, refusal.printed)
+        except Injected as found:
+            tally.injected.append(f"{_shown(tried)}: the refusal itself: {found}")
         return
     except GpuflowError as refusal:
         tally.refused[tried.mode.name] += 1
@@ -120,6 +125,8 @@ def run(tried: Case, tally: Tally) -> None:
         return
     try:
         judge(tried, made, twin)
+        if argo is not None and tried.mode.name == "argo Workflow":
+            argo.judge(tried.text, made, twin)
     except Injected as found:
         tally.injected.append(f"{_shown(tried)}: {found}")
     except Exception as fault:  # what the engine's reader does not take is no artifact
