@@ -71,9 +71,7 @@ class Words:
         if is_word(path):  # the kubelet reads it last, and so it must be spelled for the kubelet
             if expanded(ours) == expanded(twin).replace(TWIN, self.text):
                 return
-            raise Injected(
-                f"{_at(path)}: a program would get {expanded(ours)!r:.300}, its twin {expanded(twin)!r:.200}"
-            )
+            raise Injected(f"{_at(path)}: a program gets {expanded(ours)!r:.300}, its twin {expanded(twin)!r:.200}")
         if any(spelled(ours) == spelled(twin).replace(TWIN, self.text) for spelled in (str, expanded)):
             return
         if self._pattern(twin).fullmatch(ours):
@@ -100,6 +98,7 @@ class Words:
         yield json.dumps(self.text)[1:-1]
         yield written.replace("\\", "\\\\").replace("'", "\\'")  # JSON as a text of Argo's expressions
         yield expanded_back(self.text)
+        yield from (_cel(self.text), _cel(self.text).replace("{{", "{\\u007b"))
         yield written.replace("}}", "} }").replace("\\", "\\\\").replace("'", "\\'")
 
     def _same_json(self, ours: str, twin: str, path: tuple[Any, ...], tags: str | None) -> bool:
@@ -151,7 +150,9 @@ class Words:
 
 def is_word(path: tuple[Any, ...]) -> bool:
     """Whether a container is started with the text at this place of a pod."""
-    return "command" in path or "args" in path[-2:-1] or ("env" in path and path[-1] == "value")
+    if path[-1:] == ("default",):  # of an output that Airflow reads in the run, and spells then
+        return False
+    return "command" in path or ("env" in path and path[-1] == "value")
 
 
 def expanded(text: str) -> str:
@@ -162,6 +163,11 @@ def expanded(text: str) -> str:
 def expanded_back(text: str) -> str:
     """A text that the kubelet would give back."""
     return text.replace("$", "$$").replace("{", f"$({BRACE})")
+
+
+def _cel(text: str) -> str:
+    """A text within a literal of KFP's conditions."""
+    return json.dumps(text, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
 
 
 def _plain(text: str) -> str:

@@ -145,7 +145,8 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     for key, value in step.params.items():
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
             yield from _values(pipeline, value, f'"{key}"', ("params", key))
-    for output in step.outputs:
+    for output, declared in step.outputs.items():
+        yield from _values(pipeline, declared.default, f'the default of "{output}"', ("outputs", output, "default"))
         if name.startswith("loop-item") or f"{name}-{output}".endswith("loop-item"):
             yield (
                 f'the output "{output}" would be taken for a loop\'s item',
