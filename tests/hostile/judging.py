@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 
 import yaml
 
-from gpuflow.targets.argo.spelling import constant
+from gpuflow.targets.argo.spelling import carried, constant
 from tests.hostile.compiling import TWIN, Case
 
 HIDDEN_IS_REFUSED = True
@@ -55,8 +55,10 @@ def judge_words(text: str, printed: str) -> None:
 class Words:
     """What the harmless word may have become."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, starts: bool = True) -> None:
         self.text = text
+        self.starts = starts
+        """Whether what is judged starts containers; a pipeline's own document does not."""
 
     def same(self, ours: str, twin: str, *, path: tuple[Any, ...] = (), tags: str | None = None) -> None:
         """Whether a text is the twin's with the hostile text in it. `tags`: what opens a tag of the engine."""
@@ -68,7 +70,7 @@ class Words:
             if DERIVED.fullmatch(_plain(ours)) and DERIVED.fullmatch(_plain(twin)):
                 return
             raise Injected(f"{_at(path)}: {ours[:200]!r} is not {twin[:200]!r}")
-        if is_word(path):  # the kubelet reads it last, and so it must be spelled for the kubelet
+        if self.starts and is_word(path):  # the kubelet reads it last, and so it must be spelled for the kubelet
             if expanded(ours) == expanded(twin).replace(TWIN, self.text):
                 return
             raise Injected(f"{_at(path)}: a program gets {expanded(ours)!r:.300}, its twin {expanded(twin)!r:.200}")
@@ -98,6 +100,7 @@ class Words:
         yield json.dumps(self.text)[1:-1]
         yield written.replace("\\", "\\\\").replace("'", "\\'")  # JSON as a text of Argo's expressions
         yield expanded_back(self.text)
+        yield carried(self.text)  # to a sub-pipeline of Argo's
         yield from (_cel(self.text), _cel(self.text).replace("{{", "{\\u007b"))
         yield written.replace("}}", "} }").replace("\\", "\\\\").replace("'", "\\'")
 
@@ -127,6 +130,8 @@ class Words:
             raise Injected(f"{_at(path)}: {ours!r:.200} is not {twin!r:.200}")
 
     def _mapping(self, ours: dict[Any, Any], twin: dict[Any, Any], path: tuple[Any, ...], tags: str | None) -> None:
+        if self.starts and "image" in ours and _USED in json.dumps(ours) and not _has_brace(ours):
+            raise Injected(f"{_at(path)}: {_USED} stands in a container without that variable")
         ours, twin = _without_empty_env(ours), _without_empty_env(twin)
         if len(ours) != len(twin):
             raise Injected(
@@ -195,6 +200,13 @@ def _without_brace(entries: list[Any]) -> list[Any]:
     return [each for each in entries if not (isinstance(each, dict) and each.get("name") == BRACE)]
 
 
+_USED = f"$({BRACE})"
+
+
+def _has_brace(container: dict[Any, Any]) -> bool:
+    return any(each.get("name") == BRACE for each in container.get("env", []))
+
+
 def _without_empty_env(mapping: dict[Any, Any]) -> dict[Any, Any]:
     env = mapping.get("env")
     return {
@@ -216,7 +228,7 @@ def _argo(words: Words, made: str, twin: str) -> None:
 
 def _yaml(words: Words, made: str, twin: str) -> None:
     here, there = (list(yaml.safe_load_all(text.partition("\n\0")[0])) for text in (made, twin))
-    words.tree(here, there)
+    Words(words.text, starts=False).tree(here, there)
 
 
 def _kfp(words: Words, made: str, twin: str) -> None:

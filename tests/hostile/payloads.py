@@ -56,7 +56,7 @@ ATOMS: dict[str, tuple[str, ...]] = {
         "; rm -rf /", "`id`", "$(id)", "&& x", "| x", "> /x", "--help", "-c", "=", "../../etc", "/dev/null",
     ),
     "plain": (
-        "a", "A b", "0", "-1", "true", "",
+        "a", "A b", "0", "-1", "true", " ",
     ),
 }  # fmt: skip
 ALL = tuple(atom for atoms in ATOMS.values() for atom in atoms)

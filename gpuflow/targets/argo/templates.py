@@ -33,6 +33,7 @@ NATIVE = (
     "tolerations",
 )
 """Fields that stand in a template as they stand in a pod."""
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 SET_BY_ARGO = ("restartPolicy",)
 """All other fields of a pod stand in `podSpecPatch`, which Argo merges into the pod."""
 
@@ -96,6 +97,8 @@ def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]
 def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """The container with the variable that hidden braces are made of, where its text may need it."""
     words = [*container.get("command", []), *(entry.get("value", "") for entry in container.get("env", []))]
+    for probe in PROBES:
+        words += container.get(probe, {}).get("exec", {}).get("command", [])
     needles = [f"$({BRACE})", *(f"{{{{inputs.parameters.{name}}}}}" for name in texts)]
     if not any(needle in word for word in words for needle in needles):
         return container

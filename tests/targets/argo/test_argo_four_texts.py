@@ -65,3 +65,10 @@ def test_what_the_site_says_of_the_supervisor_is_data(runtime: dict[str, Any], w
 def test_the_folder_of_checkpoints_is_data() -> None:
     text = f'steps: {{a: {{command: [x], checkpoint: {{path: "/c/{VARIABLE}", store: s3://b}}}}}}'
     assert "--checkpoint-dir=/c/$$(DB_PASSWORD)" in words(text)
+
+
+def test_braces_in_the_command_of_a_probe_are_put_back() -> None:
+    text = 'steps: {a: {command: [x], probes: {liveness: {command: [y, "{{z}}"]}}}}'
+    container = template(compiled(text), "a")["container"]
+    assert container["livenessProbe"]["exec"]["command"] == ["y", "{$(GPUFLOW_BRACE)z}}"]
+    assert container["env"] == [{"name": "GPUFLOW_BRACE", "value": "{"}]
