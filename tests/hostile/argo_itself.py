@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from tests.differential.oracle import Oracle, OracleUnavailable
-from tests.hostile.compiling import TWIN
+from tests.hostile.compiling import TWINS
 from tests.hostile.judging import Injected
 
 Path = tuple[str, ...]
@@ -89,7 +89,7 @@ def _compare(text: str, ours: list[Any], twins: list[Any]) -> None:
         raise Injected(f"Argo makes {len(ours)} pods, for its twin {len(twins)}")
     for here, there in zip(ours, twins, strict=True):
         words, wanted = _started(here["container"]), _started(there["container"])
-        if words != [word.replace(TWIN, text) for word in wanted]:
+        if words != [word.replace(TWINS[0], text) for word in wanted]:
             raise Injected(f"a program would be started with {words!r:.400}, its twin with {wanted!r:.300}")
 
 

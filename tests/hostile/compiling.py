@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from gpuflow import yaml_tree
@@ -24,13 +24,14 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.frame import Batch, Request, compile_with
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from tests.hostile import documents
 from tests.hostile.documents import FILE, Place
 
-TWIN = "qzxtwin"
-"""The harmless text that stands where the hostile one does: letters, so that every field takes it that takes text."""
+TWINS = ("qzxtwin", "qzxtwin://qzx")
+"""The harmless text that stands where the hostile one does: letters, so that every field takes it that takes text. The
+second is for fields where a place says more than a word does."""
 CLUSTER = Path(__file__).resolve().parents[2] / "gpuflow" / "demo" / "cluster"
 
 
@@ -65,10 +66,12 @@ MODES = (
     _argo("CronWorkflow", "CronWorkflow"),
     _argo("ClusterWorkflowTemplate", "ClusterWorkflowTemplate"),
     _argo("WorkflowTemplate", "with semaphores", semaphores="sizes"),
+    _argo(None, "GitOps", kustomization=True),
     Mode("argo container", "argo", "argo alone", medium="argo"),
     Mode("airflow", "airflow", "airflow", AirflowOptions(), medium="python"),
     Mode("airflow standalone", "airflow", "airflow", AirflowOptions(standalone=True), medium="python"),
     Mode("kubeflow", "kubeflow", "kubeflow", KubeflowOptions(), medium="kfp"),
+    Mode("kubeflow crd", "kubeflow", "kubeflow", KubeflowOptions(form="crd"), medium="argo"),
     *(_shown("show", format, format) for format in ("text", "yaml", "json")),
     *(_shown("show", format, "text") for format in ("mermaid", "dot")),
     *(_shown("demand", format, format) for format in ("text", "json")),
@@ -143,9 +146,9 @@ class Case:
     """`instead` or `behind`."""
     text: str
 
-    def twin(self) -> Case:
+    def twin(self, word: str = TWINS[0]) -> Case:
         """The same with harmless text."""
-        return Case(self.mode, self.place, self.how, TWIN)
+        return Case(self.mode, self.place, self.how, word)
 
     def made(self) -> str:
         """The artifact, or what the command prints. Raises `GpuflowError` when it is refused."""
@@ -161,7 +164,9 @@ class Case:
         target = load_target(self.mode.engine)
         shown = shown_source(pipeline.source.file, None)
         request = Request(pipeline, where, where.namespace, shown, (), self.mode.options)
-        return "---\n".join(each.text for each in compile_with(target, request, allow_lossy=True).artifacts)
+        artifacts = compile_with(target, request, allow_lossy=True).artifacts
+        batch = Batch(artifacts, self.mode.options, where.namespace, PurePath("compiled"), dict)
+        return "---\n".join(each.text for each in (*artifacts, *target.beside(batch)))
 
     def _inputs(self) -> tuple[dict[str, Any], dict[str, Any] | None, str]:
         place = self.place

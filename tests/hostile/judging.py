@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import yaml
 
 from gpuflow.targets.argo.spelling import carried, constant
-from tests.hostile.compiling import TWIN, Case
+from tests.hostile.compiling import TWINS, Case
 
 HIDDEN_IS_REFUSED = True
 """Whether an artifact must hold no control, direction-changing or invisible character as it is."""
@@ -31,7 +31,14 @@ HIDDEN = re.compile(
 DERIVED = re.compile(r"[A-Za-z0-9._/-]*")
 """Names that are made from text, with nothing in them that anybody reads."""
 _VARIABLE = re.compile(r"\$(\$|\(([^)]*)\))", re.DOTALL)
-RAW_IN_ARGO = (("metadata",), ("spec", "arguments"), ("spec", "workflowSpec", "arguments"), (0, "pipelineInfo"))
+RAW_IN_ARGO = (
+    ("metadata",),
+    ("spec", "arguments"),
+    ("spec", "workflowSpec", "arguments"),
+    (0, "pipelineInfo"),
+    ("spec", "description"),
+    ("spec", "pipelineSpec", "pipelineInfo"),
+)
 """Where Argo's tags stand as they are written: Argo reads none in metadata, and of the arguments of a run it keeps what
 it was given for the steps. tests/targets/argo/test_argo_text.py asks Argo itself."""
 
@@ -40,23 +47,25 @@ class Injected(Exception):
     """The artifact holds something else than its twin."""
 
 
-def judge(case: Case, made: str, twin: str) -> None:
-    """Raise `Injected` when hostile text became more than text."""
+def judge(case: Case, made: str, twin: str, word: str = TWINS[0]) -> None:
+    """Raise `Injected` when hostile text became more than text. `word`: what stands in the twin instead."""
     if HIDDEN_IS_REFUSED and (found := HIDDEN.search(made.replace("\n\0", ""))):
         raise Injected(f"the character {found[0]!r} stands in it as it is")
-    JUDGES[case.mode.medium](Words(case.text), made, twin)
+    JUDGES[case.mode.medium](Words(case.text, word), made, twin)
 
 
 def judge_words(text: str, printed: str) -> None:
     """The same of words for people alone, such as those of a refusal."""
-    _text(Words(text), printed, "")
+    _text(Words(text, TWINS[0]), printed, "")
 
 
 class Words:
     """What the harmless word may have become."""
 
-    def __init__(self, text: str, *, starts: bool = True) -> None:
+    def __init__(self, text: str, twin: str, *, starts: bool = True) -> None:
         self.text = text
+        self.twin = twin
+        """The harmless word."""
         self.starts = starts
         """Whether what is judged starts containers; a pipeline's own document does not."""
 
@@ -66,15 +75,15 @@ class Words:
             return
         if tags is not None and not is_below(path, RAW_IN_ARGO) and ours.count(tags) != twin.count(tags):
             raise Injected(f"{_at(path)}: {ours[:200]!r} has {ours.count(tags)} tags, its twin {twin.count(tags)}")
-        if TWIN not in twin:
+        if self.twin not in twin:
             if DERIVED.fullmatch(_plain(ours)) and DERIVED.fullmatch(_plain(twin)):
                 return
             raise Injected(f"{_at(path)}: {ours[:200]!r} is not {twin[:200]!r}")
         if self.starts and is_word(path):  # the kubelet reads it last, and so it must be spelled for the kubelet
-            if expanded(ours) == expanded(twin).replace(TWIN, self.text):
+            if expanded(ours) == expanded(twin).replace(self.twin, self.text):
                 return
             raise Injected(f"{_at(path)}: a program gets {expanded(ours)!r:.300}, its twin {expanded(twin)!r:.200}")
-        if any(spelled(ours) == spelled(twin).replace(TWIN, self.text) for spelled in (str, expanded)):
+        if any(spelled(ours) == spelled(twin).replace(self.twin, self.text) for spelled in (str, expanded)):
             return
         if self._pattern(twin).fullmatch(ours):
             return
@@ -87,7 +96,7 @@ class Words:
     def _pattern(self, twin: str) -> re.Pattern[str]:
         """The twin with the text in any spelling, in each place by itself."""
         spellings = "|".join(sorted(map(re.escape, set(self._within())), key=len, reverse=True))
-        return re.compile(f"(?:{spellings})".join(map(re.escape, twin.split(TWIN))), re.DOTALL)
+        return re.compile(f"(?:{spellings})".join(map(re.escape, twin.split(self.twin))), re.DOTALL)
 
     def _within(self) -> Iterator[str]:
         """The text within a literal of another language."""
@@ -221,14 +230,15 @@ def _without_empty_env(mapping: dict[Any, Any]) -> dict[Any, Any]:
 
 def _argo(words: Words, made: str, twin: str) -> None:
     here, there = list(yaml.safe_load_all(made)), list(yaml.safe_load_all(twin))
-    words.tree(here, there, tags="{{") if len(here) != 1 or len(there) != 1 else words.tree(
-        here[0], there[0], tags="{{"
-    )
+    if len(here) != len(there):
+        raise Injected(f"{len(here)} documents, its twin has {len(there)}")
+    for pair in zip(here, there, strict=True):
+        words.tree(*pair, tags="{{")
 
 
 def _yaml(words: Words, made: str, twin: str) -> None:
     here, there = (list(yaml.safe_load_all(text.partition("\n\0")[0])) for text in (made, twin))
-    Words(words.text, starts=False).tree(here, there)
+    Words(words.text, words.twin, starts=False).tree(here, there)
 
 
 def _kfp(words: Words, made: str, twin: str) -> None:
@@ -270,7 +280,7 @@ def _node(words: Words, ours: Any, twin: Any, renders: bool, path: tuple[Any, ..
     if isinstance(twin, ast.Constant) and isinstance(twin.value, str):
         if not isinstance(ours.value, str):
             raise Injected(f"{_at(path)}: {ours.value!r:.100} is not text")
-        if renders and TWIN in twin.value and "{{" in twin.value:
+        if renders and words.twin in twin.value and "{{" in twin.value and not _is_out_of_reach(path):
             here, there = _rendered(ours.value), _rendered(twin.value)
             words.same(here, there, path=path)
         else:
@@ -295,7 +305,7 @@ def _node(words: Words, ours: Any, twin: Any, renders: bool, path: tuple[Any, ..
         for index, pair in enumerate(zip(ours, twin, strict=True)):
             _node(words, *pair, renders, (*path, index))
     elif isinstance(twin, str):  # a name
-        if ours != twin and not (ours.isidentifier() and TWIN in twin):
+        if ours != twin and not (ours.isidentifier() and words.twin in twin):
             raise Injected(f"{_at(path)}: the name {ours!r} is not {twin!r}")
     elif ours != twin:
         raise Injected(f"{_at(path)}: {ours!r} is not {twin!r}")

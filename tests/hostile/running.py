@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuflow.errors import GpuflowError
 from tests.hostile.argo_itself import ArgoItself
-from tests.hostile.compiling import MODES, Case, Mode, Refused, Unchanged
+from tests.hostile.compiling import MODES, TWINS, Case, Mode, Refused, Unchanged
 from tests.hostile.documents import Place, places
 from tests.hostile.judging import Injected, judge, judge_words
 from tests.hostile.payloads import payload
@@ -83,10 +83,10 @@ def cases(environment: str, seed: int, first: int, count: int) -> Iterator[tuple
 
 
 @lru_cache(maxsize=30_000)
-def _twin(mode: Mode, place: Place, how: str) -> str | None:
+def _twin(mode: Mode, place: Place, how: str, word: str = TWINS[0]) -> str | None:
     """What the harmless twin makes; None when even that is refused."""
     try:
-        return Case(mode, place, how, "").twin().made()
+        return Case(mode, place, how, "").twin(word).made()
     except (GpuflowError, Unchanged):
         return None
 
@@ -128,9 +128,22 @@ def run(tried: Case, tally: Tally, argo: ArgoItself | None = None) -> None:
         if argo is not None and tried.mode.name == "argo Workflow":
             argo.judge(tried.text, made, twin)
     except Injected as found:
-        tally.injected.append(f"{_shown(tried)}: {found}")
+        if not _is_like_another_twin(tried, made):
+            tally.injected.append(f"{_shown(tried)}: {found}")
     except Exception as fault:  # what the engine's reader does not take is no artifact
         tally.injected.append(f"{_shown(tried)}: cannot be read: {type(fault).__name__}: {fault!s:.300}")
+
+
+def _is_like_another_twin(tried: Case, made: str) -> bool:
+    for word in TWINS[1:]:
+        twin = _twin(tried.mode, tried.place, tried.how, word)
+        try:
+            if twin is not None:
+                judge(tried, made, twin, word)
+                return True
+        except Injected:
+            continue
+    return False
 
 
 def _plain(tried: Case) -> str:
