@@ -72,7 +72,7 @@ test: lint test-core test-argo test-kubeflow test-airflow test-runtime
 
 # tests/targets/<engine> need that engine's SDK, as do these; the rest of the suite needs none.
 TESTS_argo := tests/gitops
-TESTS_airflow := tests/cluster_model/test_client.py
+TESTS_airflow := tests/cluster_model/test_client.py tests/test_printable.py
 test-core: .venvs/core/.ready
 	@echo "== core"
 	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not go and not control_plane and not cluster and not s3" \
@@ -81,7 +81,8 @@ test-core: .venvs/core/.ready
 
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
-	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py $(TESTS_$*) \
+	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py \
+	  tests/targets/test_hidden_text.py $(TESTS_$*) \
 	  $(PYTEST_ARGS) -m "not go and not cluster"
 
 test-runtime: .venvs/runtime/.ready

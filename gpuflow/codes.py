@@ -7,6 +7,7 @@
 | GF300s | targets: what an engine cannot say                |
 | GF400s | manifests of a cluster                            |
 | GF500s | what the cluster will say to a pipeline           |
+| GF600s | what documents and artifacts give away            |
 | GF900s | the command line and its environment              |
 
 A code never changes its meaning, and a retired code is never reused.
@@ -204,6 +205,10 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF574", "Workloads are missing", "A ClusterQueue reports more admitted or pending workloads than the snapshot shows, so gpuflow does not know who holds quota or may get it first.", "Add the Workloads and LocalQueues of all namespaces to the snapshot."),
     ("GF575", "Cohorts form a cycle", "Cohorts that are each other's parents have no root. Kueue admits nothing in the ClusterQueues below them.", "Remove one of the parents."),
     ("GF576", "A quota is being changed", "The quota's status differs from its spec. Kubernetes enforces the status, and updates it within seconds.", "Take the snapshot again."),
+    ("GF577", "Labels of other tenants are not shown", "A step wants to be near, or away from, pods of other namespaces, by labels that the snapshot does not hold: a snapshot keeps only labels that some selector of the cluster asks for.", "Check against the live cluster: gpuflow check --cluster live."),
+    # What documents and artifacts give away.
+    ("GF601", "A secret in plain text", "A variable or parameter whose name says that it is a secret (DB_PASSWORD, HF_TOKEN, …) has its value in the document, or takes it from a parameter. Everybody sees it who may read the repository, the artifact, the pod or the run in the engine's UI.", "Keep the value in a Secret of the namespace and write {secret: NAME, key: KEY}; change the value that was shown."),
+    ("GF602", "A password in an address", "An address holds user and password, as in s3://KEY:SECRET@bucket. It becomes part of the artifact, the pod's command line and logs.", "Write the address without them; give the program its credentials with {secret: NAME, key: KEY}, or with the identity of the ServiceAccount."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

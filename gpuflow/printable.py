@@ -45,7 +45,7 @@ HIDDEN = re.compile(f"[\n{_CATEGORIES}{_NAMED}]|{_STYLE}")
 """A character that a reader does not see as what it is."""
 _HIDDEN_IN_LINES = re.compile(f"[{_CATEGORIES}{_NAMED}]|{_STYLE}")
 
-COMMAND = re.compile(r"^(\s*):(?=:)|(?<=#)()#(?=[a-z]*\[)", re.MULTILINE)
+COMMAND = re.compile(r"^([^\S\n]*):(?=:)|(?<=#)()#(?=[a-z]*\[)", re.MULTILINE)
 """What a CI system may obey in a log: `::…` where a line begins, and `##[…`, `##vso[…` and `##teamcity[…` anywhere."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _EDITOR = re.compile(r"(coding|\bvim?|\bex)([:=])|(-)(\*)(?=-)", re.IGNORECASE)
@@ -130,7 +130,6 @@ def json_text(data: Any, *, indent: int | None = 2, sort_keys: bool = False) -> 
     return COMMAND.sub(lambda match: match[0] if match[1] is not None else "\\u0023", text) + "\n"
 
 
-_MD_CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _MD_ACTIVE = re.compile(r"[\\`*\[<~$]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
 """What Markdown reads in a line of text; inside of a word `_` is only a letter."""
 _MD_BLOCK = re.compile(r"^(\d*)([-+#=>]|(?<=\d)[.)])")
@@ -142,10 +141,24 @@ def md_text(text: str) -> str:
     """Text in Markdown, on one line. Code between backticks stays code; nothing else is more than text."""
     text = line(text).strip()
     parts, end = [], 0
-    for span in _MD_CODE.finditer(text):
-        parts += [_md_plain(text[end : span.start()]), md_code(span[2])]
-        end = span.end()
+    for start, inside, after, stop in _md_spans(text):
+        if start >= end:
+            parts += [_md_plain(text[end:start]), md_code(text[inside:after])]
+            end = stop
     return _MD_BLOCK.sub(r"\1\\\2", "".join([*parts, _md_plain(text[end:])]))
+
+
+def _md_spans(text: str) -> list[tuple[int, int, int, int]]:
+    """Code from each run of backticks to the next of the same length: start, inside, end of the inside, end."""
+    runs = [run.span() for run in re.finditer("`+", text)]
+    following: dict[int, tuple[int, int]] = {}
+    spans = []
+    for start, inside in reversed(runs):
+        closing = following.get(inside - start)
+        if closing is not None:
+            spans.append((start, inside, *closing))
+        following[inside - start] = (start, inside)
+    return spans[::-1]
 
 
 def _md_plain(text: str) -> str:

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("version", "codes", "errors", "runtime"),
-    ("quantity", "emit", "graph", "yaml_tree"),
+    ("quantity", "secret_text", "emit", "graph", "yaml_tree"),
     ("resources",),
     ("kubernetes",),
     ("engines", "catalog"),

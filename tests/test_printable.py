@@ -134,6 +134,7 @@ def test_a_workflow_command_is_one_line_and_its_property_ends_where_it_should(te
         ("plain snake_case -> 4 x 2", "plain snake_case -> 4 x 2"),
         ("set `parallel: 4` in it", "set `parallel: 4` in it"),
         ("a ` b", "a \\` b"),
+        ("`a ``b` ``", "```a ``b``` \\`\\`"),
         ("<img src=x> [a](b) *b* _i_ ~s~", "\\<img src=x> \\[a](b) \\*b\\* \\_i\\_ \\~s\\~"),
         ("&lt; & @team me@host", "\\&lt; & @<!-- -->team me@host"),
         ("# heading", "\\# heading"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site
+from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site, warn_of_secrets
 from gpuflow.cli.terminal import paint, say, show_json, table
 from gpuflow.demands import Bound, Demand, demand_of
 from gpuflow.printable import line
@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    demands = [demand_of(pipeline, site, args.engine) for pipeline in read_pipelines(args)]
+    pipelines = read_pipelines(args)
+    warn_of_secrets(pipelines, site)
+    demands = [demand_of(pipeline, site, args.engine) for pipeline in pipelines]
     if args.format == "json":
         documents = [demand.document() for demand in demands]
         show_json(documents[0] if len(documents) == 1 else documents)

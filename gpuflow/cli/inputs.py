@@ -8,9 +8,12 @@ import re
 
 from pydantic_core import PydanticCustomError
 
+from gpuflow.cli.terminal import show_findings
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site import Site, presets
+from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
@@ -70,6 +73,11 @@ def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
     if findings:
         raise GpuflowError(findings)
     return pipelines
+
+
+def warn_of_secrets(pipelines: list[Pipeline], site: Site) -> None:
+    """Secrets in plain text, for commands whose output has no place for findings."""
+    show_findings([*(finding for each in pipelines for finding in exposed_secrets(each)), *exposed_in_site(site)])
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, read_site, with_params
+from gpuflow.cli.inputs import add_common, read_site, warn_of_secrets, with_params
 from gpuflow.cli.terminal import paint, put, say, show_json
 from gpuflow.report.drawing import dot, mermaid, terminal
 from gpuflow.spec.canonical import to_document, to_yaml
@@ -20,8 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
+    site = read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
     pipeline = with_params(load(args.file), args.param)
+    warn_of_secrets([pipeline], site)
     if args.format == "json":
         show_json(to_document(pipeline))
     elif args.format == "yaml":

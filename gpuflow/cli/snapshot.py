@@ -14,6 +14,7 @@ from gpuflow.cluster.live import TIMEOUT, read_live
 from gpuflow.cluster.manifests import RECORD
 from gpuflow.cluster.model import Cluster
 from gpuflow.cluster.sources import SOURCES, rbac
+from gpuflow.cluster.tenants import without_tenants
 from gpuflow.emit import emit, emit_all
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.printable import json_text, line
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.output is None:
         raise fail("GF903", "snapshot needs -o, the folder to write to", where=Where("gpuflow snapshot"))
-    cluster = read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
+    cluster = without_tenants(read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout))
     folder, files = Path(args.output), snapshot_files(cluster)
     stale = _stale(folder, files)
     write_files({folder / name: text for name, text in files.items()})
@@ -101,6 +102,7 @@ def _record(cluster: Cluster) -> dict[str, Any]:
         "kind": RECORD,
         "namespace": cluster.namespace,
         "listed": sorted(cluster.listed),
+        "labels": sorted(cluster.labels or ()),
         "unread": dict(sorted(cluster.unread.items())),
     }
 

@@ -11,6 +11,8 @@ from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for
 from gpuflow.printable import line
 from gpuflow.site import Site
+from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 
@@ -39,10 +41,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         show_findings(findings)
         for file, (pipeline, found) in results.items():
-            if pipeline is not None and not found:
+            if pipeline is not None and not any(finding.severity == "error" for finding in found):
                 steps = len(pipeline.steps) + len(pipeline.exit)
                 say(f"{line(file)}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps} steps\n")
-    return 2 if findings else 0
+    return 2 if any(finding.severity == "error" for finding in findings) else 0
 
 
 def _validate(file: str, site: Site, params: list[str]) -> tuple[Pipeline | None, list[Finding]]:
@@ -51,7 +53,7 @@ def _validate(file: str, site: Site, params: list[str]) -> tuple[Pipeline | None
         pipeline = with_params(load(file), params)
     except GpuflowError as refusal:
         return None, [finding.in_file(file) for finding in refusal.findings]
-    return pipeline, list(site_findings(pipeline, site))
+    return pipeline, [*site_findings(pipeline, site), *exposed_secrets(pipeline), *exposed_in_site(site)]
 
 
 def site_findings(pipeline: Pipeline, site: Site) -> list[Finding]:

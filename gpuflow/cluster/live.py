@@ -153,7 +153,7 @@ def _kueue_settings(reader: Reader, unread: dict[str, str]) -> Manifest | None:
         return None
     if not isinstance(body, Mapping):
         return None
-    plain = {"apiVersion": f"{KUEUE_CONFIG}/v1beta2", "kind": "Configuration", **body}
+    plain = tidied("Configuration", {"apiVersion": f"{KUEUE_CONFIG}/v1beta2", "kind": "Configuration", **body})
     return Manifest("Configuration", KUEUE_CONFIG, "", None, plain, LIVE)
 
 

@@ -179,8 +179,13 @@ def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
             hint = "it is written by gpuflow snapshot; take a new one"
             raise fail("GF402", "the record of the snapshot cannot be understood", where=record.where, hint=hint)
         kinds, reasons = frozenset(map(str, listed)), {str(kind): str(reason) for kind, reason in unread.items()}
+        labels = record.body.get("labels")  # snapshots of older versions show all labels, and do not say so
         cluster = replace(
-            cluster, listed=cluster.listed | kinds, unread={**cluster.unread, **reasons}, namespace=namespace
+            cluster,
+            listed=cluster.listed | kinds,
+            unread={**cluster.unread, **reasons},
+            namespace=namespace,
+            labels=frozenset(map(str, labels)) if isinstance(labels, list) else cluster.labels,
         )
     return cluster
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from gpuflow.checker.report import Report
 from gpuflow.codes import CODES
 from gpuflow.errors import Finding
-from gpuflow.printable import github_data, github_property, json_text, lines, xml_attribute, xml_text
+from gpuflow.printable import github_data, github_property, json_text, line, shown_lines, xml_attribute, xml_text
 from gpuflow.version import __version__
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
@@ -48,7 +48,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),
         "level": _LEVELS[finding.severity],
-        "message": {"text": lines(_words(finding))},
+        "message": {"text": _words(finding)},
     }
     where = finding.where
     if where.file is not None:
@@ -60,8 +60,9 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
 
 
 def _words(finding: Finding) -> str:
-    parts = [finding.message, finding.kubernetes and f"Kubernetes: {finding.kubernetes}", finding.hint]
-    return "\n".join(part for part in parts if part)
+    """The message, what Kubernetes says, and the way out: one line each, the last as many as it has."""
+    said = [f"Kubernetes: {line(finding.kubernetes)}"] if finding.kubernetes else []
+    return "\n".join([line(finding.message), *said, *shown_lines(finding.hint)])
 
 
 def junit(reports: Sequence[Report], failing: set[str]) -> str:

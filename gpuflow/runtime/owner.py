@@ -2,7 +2,8 @@
 
 The supervisor holds a lock on `.gpuflow/lock` for as long as it lives; the kernel gives it back however it ends. A
 directory that a living supervisor of another run, step or item holds is refused: two programs would take each other's
-checkpoints for their own. An older attempt of the same run is not another run: the book decides between the two.
+checkpoints for their own. An older attempt of the same run is not another run: the book decides between the two, and
+each holds a lock in its own folder (`alive.py`), so that nobody takes it for dead.
 
 Where a file system has no locks (some FUSE and SMB mounts), a number in `owner.json` that counts up says that its
 writer lives. That is weaker, and is said: a supervisor that stands still for some seconds looks dead.
@@ -11,12 +12,12 @@ writer lives. That is weaker, and is said: a supervisor that stands still for so
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 
+from gpuflow.runtime.alive import HELD, Alive, remove_if_dead, same_file
 from gpuflow.runtime.attempt_folder import identity_of, process_began
-from gpuflow.runtime.directory import discard, dump, load
+from gpuflow.runtime.directory import dump, load
 from gpuflow.runtime.options import BadOption
 
 TYPE_CHECKING = False
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from gpuflow.runtime.directory import Directory
     from gpuflow.runtime.ledger import Ledger
 
-_HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _PATIENCE = 2.0
 """How long a supervisor that is just ending is waited for."""
 BEAT = 1.0
@@ -43,6 +43,7 @@ class Occupancy:
         self.directory, self.ledger, self.say, self.arbitrated = directory, ledger, say, arbitrated
         self.held = self.weak = False
         self._handle = -1
+        self._alive = Alive()
         self.said: dict[str, Any] = {}
         self._beat, self._next_beat = 0, 0.0
 
@@ -51,21 +52,28 @@ class Occupancy:
         self.directory.enter(identity_of(self.ledger.base), self.ledger.id)
         os.makedirs(self.directory.hidden, exist_ok=True)
         before = owner(self.directory)
-        if self.renew():
-            self._clear(before)
-        elif self.weak:
-            self._watch_other_run(before)
-        else:
-            self._meet_holder()
+        try:
+            if self.renew():
+                self._clear(before)
+            elif self.weak:
+                self._watch_other_run(before)
+            else:
+                self._meet_holder()
+        except BadOption:
+            self.leave()
+            remove_if_dead(self.directory.attempt_folder)
+            raise
         self.directory.prepare()
         self.directory.occupancy = self
 
     def renew(self) -> bool:
         """Try for the lock: the older attempt that had it may be gone, or the directory was made anew."""
         path = os.path.join(self.directory.hidden, "lock")
-        if self.held and _same_file(self._handle, path):
+        if not self.weak:
+            self._alive.hold(self.directory.attempt_folder)
+        if self.held and same_file(self._handle, path):
             return True
-        self.leave()
+        self._give_back()
         if self.weak:
             return False
         import fcntl
@@ -75,7 +83,7 @@ class Occupancy:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refusal:
             os.close(handle)
-            if refusal.errno not in _HELD:
+            if refusal.errno not in HELD:
                 self.weak = True
                 self.say(
                     f"{self.directory.path} is on a file system without locks ({refusal.strerror}): that another "
@@ -105,6 +113,10 @@ class Occupancy:
             dump(_path(self.directory), self.said)
 
     def leave(self) -> None:
+        self._alive.leave()
+        self._give_back()
+
+    def _give_back(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
         self._handle, self.held = -1, False
@@ -150,7 +162,7 @@ class Occupancy:
         )
 
     def _clear(self, before: dict[str, Any]) -> None:
-        """The lock is ours, so every other attempt is dead: remove what they left half done, theirs and ours.
+        """The lock is ours, so no other run lives: remove what the dead left half done, theirs and ours.
 
         On another machine's word for it nothing of another run is touched: a mount may keep locks to itself.
         """
@@ -166,7 +178,7 @@ class Occupancy:
             # What another run wrote down as finished stays: without a store it is all that run can resume from.
             for attempt in sorted(os.listdir(path)):
                 if _is_id(attempt) and attempt != self.ledger.id:
-                    discard(os.path.join(path, attempt))
+                    remove_if_dead(os.path.join(path, attempt))
 
 
 def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
@@ -217,13 +229,6 @@ def boot() -> str:
 
 def _path(directory: Directory) -> str:
     return os.path.join(directory.hidden, "owner.json")
-
-
-def _same_file(handle: int, path: str) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except OSError:
-        return False
 
 
 def _is_id(name: str) -> bool:

@@ -110,7 +110,7 @@ class Attempt:
         finally:
             self.keeper = running.keeper
         if ending.outcome != SUCCEEDED:
-            return self.close(ending)
+            return self.close(self._unless_lost(ledger, ending))
         self._own_code = ending.own_code
         if running.deadline is not None:
             # The notice came during the last upload: the grace has begun, and does not begin again.
@@ -125,10 +125,19 @@ class Attempt:
             if marker.id == ledger.id and self._kept_in:
                 self._best_effort(lambda: self._remove_earlier(ledger))
         except outputs.BadOutput as refusal:
-            return self.close(Ending(RETRYABLE, str(refusal), 0))
+            return self.close(self._unless_lost(ledger, Ending(RETRYABLE, str(refusal), 0)))
         except Lost as loss:
             return self.close(Ending(INTERRUPTED, str(loss), 0))
         return self.close(ending)
+
+    def _unless_lost(self, ledger: Ledger, ending: Ending) -> Ending:
+        """What a program does after another attempt took over, be it to fail, is no failure of the run's."""
+        if self._lasting and (ending.by_itself or ending.outcome != INTERRUPTED):
+            try:
+                self._best_effort(ledger.assert_owner)
+            except Lost as loss:
+                return Ending(INTERRUPTED, f"{loss}; the command had ended with {ending.own_code}", ending.own_code)
+        return ending
 
     def clean_up(self) -> None:
         """Leave nothing in temporary places that nobody looks for."""

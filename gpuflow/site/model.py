@@ -190,7 +190,7 @@ class Site(Model):
     kind: Literal["Site"] = "Site"
     """What the document is."""
     name: SiteName
-    """The site's name."""
+    """The site's name: lower-case letters, digits and '-', starting with a letter."""
     description: Str | None = None
     """What cluster this is."""
     namespace: ObjectName | None = None

@@ -16,6 +16,8 @@ from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
+from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
@@ -188,6 +190,8 @@ def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Fi
         *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, target.capabilities),
         *site_notes(request.plan),
+        *exposed_secrets(request.pipeline),
+        *exposed_in_site(request.site),
         *target.notes(request),
         *(finding for artifact in compiled.artifacts for finding in artifact.findings),
     ]

@@ -218,7 +218,7 @@ def test_told_to_stop_after_the_command_it_tries_until_the_grace_is_over(
         assert marker(tmp_path).exists()
     else:
         assert code == 75
-        assert 2.5 < took < 4.0
+        assert 2.5 < took < 15, "the grace, not the 30 s that storage has"
         assert "told to stop after the command had ended with 0" in process.stderr.read()
 
 

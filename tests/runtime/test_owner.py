@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import owner
+from gpuflow.runtime.alive import Alive, remove_if_dead
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.directory import MARKER, Directory
 from gpuflow.runtime.ledger import Ledger
@@ -122,6 +123,50 @@ def test_what_the_dead_left_half_done_is_removed_and_their_checkpoints_stay(tmp_
     assert not os.path.exists(stranger.directory.attempt_folder)
     assert (tmp_path / "c" / "theirs").read_text() == "a checkpoint"
     assert occupancy.directory.finished() == []
+
+
+def test_of_three_attempts_the_last_removes_nothing_of_the_second_that_lives_and_never_had_the_lock(
+    tmp_path: Path,
+) -> None:
+    first, second = occupy(tmp_path / "c", "r"), occupy(tmp_path / "c", "r")
+    resume = Path(second.directory.temporary("resume"))
+    resume.write_text("hard links to the checkpoint that its program resumes from")
+    first.leave()
+    third = occupy(tmp_path / "c", "r")
+    assert (second.held, third.held) == (False, True)
+    assert resume.exists()
+    assert not os.path.exists(first.directory.attempt_folder)
+    second.leave()
+    third.leave()
+    assert occupy(tmp_path / "c", "r").held
+    assert not os.path.exists(second.directory.attempt_folder), "once it is dead, what it left is removed"
+
+
+def test_an_attempt_whose_folder_is_removed_while_it_comes_makes_it_again_and_is_alive(tmp_path: Path) -> None:
+    folder = tmp_path / "attempt"
+    alive = Alive()
+    assert alive.hold(str(folder))
+    remove_if_dead(str(folder))
+    assert folder.is_dir(), "it lives"
+    alive.leave()
+    remove_if_dead(str(folder))
+    assert not folder.exists()
+    assert alive.hold(str(folder))
+    (folder / "alive").unlink()  # the directory was made anew
+    assert alive.hold(str(folder))
+    remove_if_dead(str(folder))
+    assert folder.is_dir()
+
+
+def test_who_is_refused_leaves_nothing_in_the_strangers_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, "_PATIENCE", 0.1)
+    occupy(tmp_path / "c", "one")
+    before = sorted(tmp_path.glob("c/.gpuflow/*/*"))
+    with pytest.raises(BadOption):
+        occupy(tmp_path / "c", "two")
+    assert sorted(tmp_path.glob("c/.gpuflow/*/*")) == before
 
 
 def test_nothing_of_another_run_is_removed_on_another_machines_word(

@@ -475,6 +475,21 @@ def test_an_older_attempt_that_is_still_alive_stops_and_is_not_green(tmp_path: P
     assert new.returncode == 0
 
 
+def test_a_program_that_fails_after_another_attempt_took_over_costs_no_failure(tmp_path: Path) -> None:
+    common = ("--state", tmp_path / "s", "--run-id", "r", "--failures", "0")
+    old = start(*common, *shell(f'echo up; while [ ! -e "{tmp_path}/go" ]; do sleep 0.05; done; exit 3'))
+    assert old.stdout is not None and old.stdout.readline() == "up\n"
+    new = start(*common, *shell("echo up; sleep 60"))
+    assert new.stdout is not None and new.stdout.readline() == "up\n"
+    (tmp_path / "go").touch()
+    assert old.wait(30) == 75
+    assert old.stderr is not None
+    assert "attempt 2 has taken over from attempt 1; the command had ended with 3" in old.stderr.read()
+    new.terminate()
+    assert new.wait(30) == 75
+    assert run(*common, *shell("true")).returncode == 0, "the budget of failures is not spent"
+
+
 def test_the_program_of_a_dead_supervisor_is_ended_before_another_starts(tmp_path: Path) -> None:
     options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r")
     first = start(*options, *python("import os, time; print(os.getpid(), flush=True); time.sleep(60)"))

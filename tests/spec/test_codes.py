@@ -245,7 +245,7 @@ def test_a_missing_file_is_named_with_one_that_is_there(tmp_path: Path) -> None:
 
 ELSEWHERE = {
     "GF100": "a file that is not there, above",
-    "GF129": "a file name, in tests/hostile",
+    "GF129": "a file name, in tests/cli/test_hostile_names.py",
     "GF203": "a filter of `gpuflow gpus`, in tests/cli",
 }
 

@@ -172,3 +172,20 @@ def _broken(node: Any, indent: str) -> str:
 def _stacked(words: list[str], indent: str) -> str:
     inner = indent + _STEP
     return "\n" + "".join(f"{inner}{word},\n" for word in words) + indent
+
+
+def names_in(tree: Any) -> set[str]:
+    """Every name that is called or mentioned."""
+    if isinstance(tree, dict):
+        return names_in(list(tree.values()))
+    if isinstance(tree, list | tuple):
+        return {name for part in tree for name in names_in(part)}
+    if isinstance(tree, Name):
+        return {tree.text}
+    if isinstance(tree, Call):
+        return {re.split(r"\.", tree.name)[0]} | names_in([*tree.args, *tree.named.values()])
+    if isinstance(tree, Method):
+        return names_in([tree.target, *tree.args, *tree.named.values()])
+    if isinstance(tree, Infix):
+        return names_in([tree.left, tree.right])
+    return names_in(tree.term) if isinstance(tree, Invert) else set()

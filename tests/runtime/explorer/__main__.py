@@ -1,23 +1,27 @@
 """Explore the supervisor.
 
 python -m tests.runtime.explorer [--depth 2] [--seconds 600] [--jobs 2] [--seed 1] [--scenario NAME …]
+    A bound that was stopped goes on where it was, as long as the code is the same (build/explorer).
 python -m tests.runtime.explorer --mutate D1      take one fix back: the trace that shows what it is for
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from multiprocessing.pool import AsyncResult
 from pathlib import Path
 
 from tests.runtime.explorer import mutations
 from tests.runtime.explorer.choices import KINDS, Bounds
 from tests.runtime.explorer.invariants import HELD
+from tests.runtime.explorer.saved import Saved
 from tests.runtime.explorer.scenarios import ALL, BY_NAME
 from tests.runtime.explorer.search import Report, explore, sample
 
@@ -37,7 +41,10 @@ def prove(names: list[str], depth: int, seconds: float, jobs: int, seed: int | N
                 if time.monotonic() >= until:
                     continue
                 tasks = [(name, total, until, (index, jobs)) for index in range(jobs)]
-                reports.append(_joined(pool.starmap(_explore, tasks, chunksize=1)))
+                parts = pool.starmap_async(_explore, tasks, chunksize=1)
+                while not _ready(parts, name, total):
+                    pass
+                reports.append(_joined(parts.get()))
         left = until - time.monotonic()
         if seed is not None and left > 1 and not any(report.found for report in reports):
             for name in names:
@@ -48,7 +55,20 @@ def prove(names: list[str], depth: int, seconds: float, jobs: int, seed: int | N
 
 
 def _explore(name: str, total: int, until: float, share: tuple[int, int]) -> Report:
-    return explore(BY_NAME[name], Bounds(total), until, share=share)
+    return explore(BY_NAME[name], Bounds(total), until, share=share, saved=_saved(name, total, share))
+
+
+def _saved(name: str, total: int, share: tuple[int, int]) -> Saved:
+    return Saved(f"{name}-{total}-{share[0]}-of-{share[1]}")
+
+
+def _ready(parts: AsyncResult[list[Report]], name: str, total: int) -> bool:
+    """Whether a bound is through; a line of progress for who waits."""
+    parts.wait(30.0)
+    if not parts.ready() and sys.stderr.isatty():
+        known = [json.loads(path.read_text()) for path in Saved(name).path.parent.glob(f"{name}-{total}-*.json")]
+        print(f"{name:10} {total:9} {sum(each['executions'] for each in known):10} so far", file=sys.stderr)
+    return parts.ready()
 
 
 def _sample(name: str, until: float, seed: str) -> Report:
@@ -113,6 +133,10 @@ def main() -> int:
     if options.find is not None:
         pairs = (word.partition("=") for word in options.find)
         return find(names, {kind: int(most) for kind, _, most in pairs})
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # States are counted by their hash, which must be the same when the search goes on.
+        words = [sys.executable, "-m", "tests.runtime.explorer", *sys.argv[1:]]
+        return subprocess.run(words, env={**os.environ, "PYTHONHASHSEED": "0"}).returncode
     seed = None if options.no_chance else options.seed
     reports = prove(names, options.depth, options.seconds, options.jobs, seed)
     found = [each for report in reports for each in report.found]

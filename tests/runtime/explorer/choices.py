@@ -76,9 +76,9 @@ class RandomChoices(Choices):
         return self.chance.randrange(1, count) if self.chance.random() < self.rate else 0
 
 
-def all_choices(bounds: Bounds, share: tuple[int, int] = (0, 1)) -> Iterator[Choices]:
-    """Every execution within the bounds: run each before asking for the next."""
-    given: list[int] | None = []
+def all_choices(bounds: Bounds, share: tuple[int, int] = (0, 1), first: Sequence[int] = ()) -> Iterator[Choices]:
+    """Every execution within the bounds, from `first` on: run each before asking for the next."""
+    given: list[int] | None = list(first)
     while given is not None:
         choices = Choices(given, bounds, share)
         yield choices

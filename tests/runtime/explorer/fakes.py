@@ -161,6 +161,13 @@ def fake_os() -> Any:
 
         return do
 
+    def close(handle: int) -> None:
+        actor = getattr(Actor.local, "actor", None)
+        if actor is not None:
+            actor.process.scene.unlock(handle)
+        os.close(handle)
+
+    module.__dict__["close"] = close
     for name in ("replace", "rename", "link"):
         module.__dict__[name] = local(name)
     module.__dict__["urandom"] = lambda count: me().world.number().to_bytes(2, "big").ljust(count, b"\0")

@@ -148,6 +148,12 @@ class Scene:
         found = [program for program in self._programs(process) if program.process.gone]
         return {program.pid: program for program in found if program.process.base == process.base}
 
+    def unlock(self, handle: int) -> None:
+        """A lock goes with the handle it was taken by."""
+        key = self.handles.pop(handle, None)
+        if key is not None:
+            self.locks.pop(key, None)
+
     def _close_locks(self) -> None:
         for handle, (device, inode) in self.handles.items():
             with contextlib.suppress(OSError):

@@ -9,6 +9,7 @@ from itertools import islice
 
 from tests.runtime.explorer.choices import Bounds, Choices, RandomChoices, all_choices
 from tests.runtime.explorer.fakes import Fakes
+from tests.runtime.explorer.saved import Saved
 from tests.runtime.explorer.scene import Scenario, Scene
 
 
@@ -32,7 +33,8 @@ class Report:
         self.scenario, self.bounds = scenario, bounds
         self.executions = self.moves = self.points = 0
         self.states: set[int] = set()
-        self.seconds = 0.0
+        self.seconds = self.earlier = 0.0
+        """Also before a search that was stopped went on."""
         self.complete = False
         self.found: list[Found] = []
 
@@ -54,12 +56,19 @@ def explore(
     share: tuple[int, int] = (0, 1),
     stop_at: int = 5,
     most: int | None = None,
+    saved: Saved | None = None,
 ) -> Report:
     """All executions of a scenario within the bounds, unless time is up (`until` on the monotonic clock).
 
-    With `most`, only so many of the first: the same ones on every machine.
+    With `most`, only so many of the first: the same ones on every machine. With `saved`, it goes on where it stopped.
     """
-    return _run(scenario, bounds, islice(all_choices(bounds, share), most), until, stop_at, complete=most is None)
+    report = Report(scenario.name, bounds)
+    first, done = saved.take_up(report) if saved is not None else ([], False)
+    if done:
+        report.seconds, report.complete = report.earlier, True
+        return report
+    all_of_them = islice(all_choices(bounds, share, first or ()), most)
+    return _run(scenario, report, all_of_them, until, stop_at, complete=most is None, saved=saved)
 
 
 def sample(scenario: Scenario, bounds: Bounds, until: float, seed: str, stop_at: int = 5) -> Report:
@@ -70,23 +79,27 @@ def sample(scenario: Scenario, bounds: Bounds, until: float, seed: str, stop_at:
         while True:
             yield RandomChoices(chance, bounds, rate=chance.choice((0.01, 0.03, 0.1)))
 
-    return _run(scenario, bounds, choices(), until, stop_at, complete=False)
+    return _run(scenario, Report(scenario.name, bounds), choices(), until, stop_at, complete=False)
 
 
 def _run(
     scenario: Scenario,
-    bounds: Bounds,
+    report: Report,
     all_of_them: Iterable[Choices],
     until: float | None,
     stop_at: int,
     *,
     complete: bool,
+    saved: Saved | None = None,
 ) -> Report:
-    report, began = Report(scenario.name, bounds), time.monotonic()
+    began = time.monotonic() - report.earlier
     sentences: set[str] = set()
     with Fakes():
         for choices in all_of_them:
-            if until is not None and time.monotonic() >= until:
+            over = until is not None and time.monotonic() >= until
+            if saved is not None and not report.found and (over or saved.due()):
+                saved.save(report, list(choices.given), time.monotonic() - began)
+            if over:
                 break
             scene = Scene(scenario, choices)
             scene.world.states = report.states
@@ -102,6 +115,8 @@ def _run(
                 break
         else:
             report.complete = complete
+            if saved is not None and not report.found:
+                saved.save(report, [], time.monotonic() - began, complete=True)
     report.seconds = time.monotonic() - began
     return report
 
