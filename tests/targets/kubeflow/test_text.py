@@ -123,3 +123,21 @@ def test_text_of_the_run_in_the_supervisors_options_is_named_too(fields: str) ->
     source = f'name: p\nparams: {{who: {{type: string}}}}\ndefaults: {{image: "i:1"}}\nsteps:\n  a: {fields}\n'
     (message,) = noted(source)
     assert message.startswith('step "a": text that is only known in the run')
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'steps: {a: {image: "i:{{workflow.name}}", command: [x]}}',
+        'steps: {a: {image: "i:1", command: [x], env: {E: {secret: s, key: "{{=1}}"}}}}',
+        'claims: {c: {size: 1Gi, storage_class: "{{=1}}"}}\n'
+        'steps: {a: {image: "i:1", command: [x], volumes: {/c: {new_claim: c}}}}',
+        'steps: {a: {image: "i:1", command: [x], outputs: {o: {type: string, default: "{{=1}}"}}}}\n'
+        'exit: {z: {image: "i:1", command: [z, {output: a.o}]}}',
+    ],
+    ids=["an image", "a key", "a storage class", "a default that an exit step reads"],
+)
+def test_a_tag_that_would_reach_argo_is_refused(source: str) -> None:
+    with pytest.raises(GpuflowError, match="Argo would"):
+        compiled("name: p\n" + source)
+    compiled("name: p\n" + source.replace("{{workflow.name}}", "1").replace("{{=1}}", "k"), lossy=True)
