@@ -63,7 +63,7 @@ def create(path: str) -> int:
 
 def write(path: str, data: bytes) -> None:
     """Whole or not at all; nothing stays behind when that fails."""
-    part = f"{path}.{os.urandom(8).hex()}.part"
+    part = os.path.join(os.path.dirname(path), f".{os.urandom(8).hex()}.part")
     handle = create(part)
     try:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import faulthandler
 import json
 import os
 import shutil
@@ -45,6 +46,7 @@ def main() -> int:
         # The sample is spread over all cases.
         every = max(1, wanted.count // max(1, wanted.processes))
         for number in range(state["cases"], wanted.count):
+            faulthandler.dump_traceback_later(180, exit=True)  # no case takes so long: show where it stands
             for real in (False, True) if wanted.processes and number % every == 0 else (False,):
                 case = Case(sounds, wanted.seed, number, folder / "case")
                 result = case.start_process() if real else case.start()
