@@ -6,6 +6,7 @@ import json
 import os
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def _spots(value: Any) -> list[tuple[Any, Any]]:
 
 def type_swap(chance: random.Random, value: Any) -> None:
     holder, name = chance.choice(_spots(value))
-    holder[name] = chance.choice(ODD)
+    holder[name] = deepcopy(chance.choice(ODD))  # the next change may be in it
 
 
 def deletion(chance: random.Random, value: Any) -> None:
