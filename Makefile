@@ -25,7 +25,8 @@ PACKAGES_release := pip-audit
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
-        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-trust
+        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
+        prove-trust prove-trust-store
 
 help:
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
@@ -41,6 +42,7 @@ help:
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
+	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
 
@@ -133,8 +135,12 @@ SEED ?= 1
 # Empty: whole bounds only.
 CHANCE ?= yes
 KILLS ?= 2000
+COUNT ?= 5600
 prove-supervisor: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.explorer --depth $(DEPTH) --seconds $(SECONDS) $(if $(CHANCE),--seed $(SEED),--no-chance)
+
+prove-trust-store: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.runtime.hostile --count $(COUNT) --seed $(SEED)
 
 prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from gpuflow.runtime.options import Options
 
 _REMEMBERED = 20
+_LONGEST = 1e14
+_BECAUSE = 10_000
+"""Most characters of a reason in the book."""
 COSTS = {
     RETRYABLE: "failures",
     OUT_OF_MEMORY: "failures",
@@ -46,14 +49,15 @@ class Counts:
     """What the attempts before this one have used up."""
 
     def __init__(self, failures: int = 0, interruptions: int = 0, seconds: float = 0.0) -> None:
-        self.failures, self.interruptions, self.seconds = failures, interruptions, seconds
+        self.failures, self.interruptions = min(failures, records.LAST), min(interruptions, records.LAST)
+        self.seconds = min(seconds, _LONGEST)
 
     def after(self, outcome: str, by: int = 1) -> Counts:
         """The counts once an attempt has ended so; with -1, as if it had not."""
         grown = Counts(self.failures, self.interruptions, self.seconds)
         budget = COSTS.get(outcome)
         if budget is not None:
-            setattr(grown, budget, max(0, getattr(grown, budget) + by))
+            setattr(grown, budget, min(records.LAST, max(0, getattr(grown, budget) + by)))
         return grown
 
 
@@ -99,6 +103,7 @@ class Ledger:
         self.resumed: str | None = None
         """The checkpoint this attempt resumed from, by its name in the store: older ones are no longer needed."""
         self._seen = 0
+        self._said: set[str] = set()
 
     def key(self, *parts: str) -> str:
         return "/".join((self.base, *parts))
@@ -193,10 +198,13 @@ class Ledger:
         `fresh` forgets all attempts before, `renew` only what they have cost.
         """
         self.probe()
-        number, self.id = history.last + 1, self.id or os.urandom(8).hex()
+        number, self.id = self._next(history.last), self.id or os.urandom(8).hex()
         claim = self._claim_after(history, number, fresh=fresh, renew=renew)
         if not self._create(self._attempt(number), records.pack(claim)):
-            there = self._read_claim(number)
+            try:
+                there = self._read_claim(number)
+            except Corrupt:
+                there = None
             # With our id an answer was lost on the way, not the request.
             if there is None or there.id != self.id:
                 return False
@@ -247,7 +255,7 @@ class Ledger:
             outcome=outcome,
             final=final,
             exit_code=exit_code,
-            because=because,
+            because=because[:_BECAUSE],
             seconds=round(time.monotonic() - self.began, 3),
             time=now(),
             checkpoint=checkpoint,
@@ -286,7 +294,7 @@ class Ledger:
         numbers = numbers or sorted(number for number in made_by if number is not None)
         while True:
             self.id = os.urandom(8).hex()
-            number = numbers[-1] + 1 if numbers else 1
+            number = self._next(numbers[-1] if numbers else 0)
             claim = Claim(
                 attempt=number,
                 id=self.id,
@@ -329,11 +337,12 @@ class Ledger:
         outcome, end = found if found is not None else (INTERRUPTED, None)
         grown = counts.after(outcome)
         if end is not None:
-            grown.seconds += end.seconds
-            seen = end.checkpoint
+            grown.seconds = min(_LONGEST, grown.seconds + end.seconds)
+            # What it says of other attempts' checkpoints is not its to say.
+            seen = end.checkpoint if records.attempt_of(end.checkpoint or "") == number else None
         else:
             lived, seen = self._last_seen(number)
-            grown.seconds += lived
+            grown.seconds = min(_LONGEST, grown.seconds + lived)
         return grown, end, Previous(attempt=number, id=owner, outcome=outcome, assumed=found is None), seen
 
     def _outcome(self, number: int, owner: str) -> tuple[str, End | None] | None:
@@ -387,7 +396,23 @@ class Ledger:
         except Corrupt:
             return None
         assert marker is None or isinstance(marker, Success)
-        return marker if marker is not None and marker.attempt >= since else None
+        if marker is None or marker.attempt < since:
+            return None
+        return marker if marker.id == self.id or self._was_attempted(marker, since) else None
+
+    def _was_attempted(self, marker: Success, since: int) -> bool:
+        """Whether the attempt that a marker names was ever there: success without one is made up."""
+        try:
+            claim = self._read_claim(marker.attempt)
+        except Corrupt:
+            claim = None
+        if claim is not None and claim.id == marker.id and not claim.forget:
+            return True
+        self._say_once(
+            f"{self._success(since)} is of attempt {marker.attempt} {marker.id}, "
+            f"of which {self._attempt(marker.attempt)} knows nothing; it is not believed"
+        )
+        return False
 
     def _success(self, since: int) -> str:
         """One marker for each time the run is begun anew: who removes an old one late never removes the next one."""
@@ -400,12 +425,16 @@ class Ledger:
         try:
             self.store.read(key)
             return False
+        except Corrupt:
+            return False
         except FileNotFoundError:
             if not self.store.create(key, data):
                 return False
         time.sleep(SETTLE)
         try:
             return self.store.read(key) == data
+        except Corrupt:
+            return False
         except FileNotFoundError:
             raise StorageError(f"{key} is not there after it was written") from None
 
@@ -429,6 +458,20 @@ class Ledger:
     def _places(self) -> list[Store]:
         return [self.store] if self.checkpoints is self.store else [self.checkpoints, self.store]
 
+    def _next(self, last: int) -> int:
+        """The number after this one. No run comes so far: one that seems to has a claim that was made up."""
+        if last >= records.LAST:
+            raise StorageError(
+                f"{self._attempt(last)} leaves no number for another attempt, and no run has had so many; remove "
+                "that object, or use another --run-id"
+            )
+        return last + 1
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self.say(sentence)
+
     def _attempt(self, number: int) -> str:
         return self.key("attempts", f"{number:06d}.json")
 
@@ -438,7 +481,11 @@ class Ledger:
     def _numbers(self) -> list[int]:
         """The numbers taken so far. One that was seen once must stay: a listing without it is not to be believed."""
         names = [key.rpartition("/")[2] for key, _ in self.store.names(self.key("attempts"))]
-        numbers = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        found = {name: records.attempt_of(name) for name in names if name.endswith(".json")}
+        numbers = sorted(number for name, number in found.items() if number and name == f"{number:06d}.json")
+        for name in found:
+            if name[:-5].isdigit() and name != f"{found[name] or 0:06d}.json":
+                self._say_once(f"{self.key('attempts', name)[:300]} names no attempt; it is passed over")
         newest = numbers[-1] if numbers else 0
         if newest < self._seen:
             raise StorageError(f"{self._attempt(self._seen)} is gone from the store, or its listing is not whole")
@@ -447,10 +494,11 @@ class Ledger:
 
     def _owners(self, number: int) -> list[str]:
         """The ids of those who left an end for this number."""
-        prefix, suffix = self._end(number, "").split(".end.json")[0], ".end.json"
+        suffix = ".end.json"
+        prefix = self._end(number, "")[: -len(suffix)]
         keys = [key for key, _ in self.store.names(self.key("attempts"))]
         found = [key[len(prefix) : -len(suffix)] for key in keys if key.startswith(prefix) and key.endswith(suffix)]
-        return sorted(found)
+        return sorted(owner for owner in found if records.is_id(owner))
 
     def _last_seen(self, number: int) -> tuple[float, str | None]:
         """How long a lost attempt is known to have lived: until its last checkpoint, which is named."""

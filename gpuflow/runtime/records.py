@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 
+from gpuflow.runtime import naming
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
     Check = Callable[[Any], Any]
 
 FORMAT = 2
+LAST = 999_999_999
+"""No attempt has a higher number: whoever says so makes it up."""
+SMALL, LARGE = 1 << 20, 64 << 20
+"""Most bytes of a claim, an end or a judgment, and of a manifest or a marker, which name files. More is corrupt."""
 _REQUIRED = object()
 _UNSEALED = ("hash", "signature")
 _OUTCOMES = (
@@ -99,10 +105,33 @@ def _flag(value: Any) -> bool:
     return value
 
 
+def _count(value: Any) -> int:
+    """A number that attempts count up to: far from where counting on would end."""
+    if _natural(value) > LAST:
+        raise ValueError("too large a number")
+    return int(value)
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")
     return value
+
+
+def _clean(value: Any) -> str:
+    """A text that can be written to a file as it is."""
+    try:
+        _text(value).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("not a text") from None
+    return str(value)
+
+
+def _checkpoint(value: Any) -> str:
+    """The name of a checkpoint."""
+    if attempt_of(_word(value)) is None:
+        raise ValueError("not a checkpoint")
+    return str(value)
 
 
 def _word(value: Any) -> str:
@@ -132,18 +161,16 @@ def _anything(value: Any) -> Any:
 
 def _name(value: Any) -> str:
     """A file name: one part of a path, not hidden."""
-    if not isinstance(value, str) or not value or value.startswith(".") or "/" in value or "\0" in value:
+    if not naming.is_name(value):
         raise ValueError("not a file name")
-    return value
+    return str(value)
 
 
 def _path(value: Any) -> str:
     """A path below a folder, or nothing for the one file itself."""
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError("not a path")
-    if value and any(part in ("", ".", "..") for part in value.split("/")):
-        raise ValueError(f"outside its folder: {value!r}"[:200])
-    return value
+    if not naming.is_path(value):
+        raise ValueError(f"not a path below its folder: {value!r}"[:200])
+    return str(value)
 
 
 def _mode(value: Any) -> int:
@@ -204,7 +231,7 @@ class Previous(Record):
     outcome: str
     assumed: bool
     FIELDS = (
-        ("attempt", _natural, _REQUIRED),
+        ("attempt", _count, _REQUIRED),
         ("id", _word, _REQUIRED),
         ("outcome", _outcome, _REQUIRED),
         ("assumed", _flag, _REQUIRED),
@@ -226,15 +253,15 @@ class Claim(Record):
     forget: bool
     previous: Previous | None
     FIELDS = (
-        ("attempt", _natural, _REQUIRED),
+        ("attempt", _count, _REQUIRED),
         ("id", _word, _REQUIRED),
         ("host", _text, ""),
         ("time", _text, ""),
-        ("since", _natural, 0),
-        ("failures", _natural, _REQUIRED),
-        ("interruptions", _natural, _REQUIRED),
+        ("since", _count, 0),
+        ("failures", _count, _REQUIRED),
+        ("interruptions", _count, _REQUIRED),
         ("seconds", _number, _REQUIRED),
-        ("checkpoint", _or_none(_word), None),
+        ("checkpoint", _or_none(_checkpoint), None),
         ("forget", _flag, False),
         ("previous", _or_none(_inner(Previous)), None),
     )
@@ -242,6 +269,10 @@ class Claim(Record):
     def check(self) -> None:
         if self.since > self.attempt:
             raise ValueError("since is later than the attempt itself")
+        if self.checkpoint is not None and (attempt_of(self.checkpoint) or 0) >= self.attempt:
+            raise ValueError("its checkpoint is of a later attempt")
+        if self.previous is not None and self.previous.attempt >= self.attempt:
+            raise ValueError("the attempt before it is a later one")
 
 
 class End(Record):
@@ -263,7 +294,7 @@ class End(Record):
         ("because", _text, ""),
         ("seconds", _number, _REQUIRED),
         ("time", _text, ""),
-        ("checkpoint", _or_none(_word), None),
+        ("checkpoint", _or_none(_checkpoint), None),
         ("cause", _anything, None),
         ("evidence", _anything, None),
     )
@@ -298,7 +329,7 @@ class File(Record):
         ("size", _or_none(_natural), None),
         ("sha256", _or_none(_sha256), None),
         ("mode", _or_none(_mode), None),
-        ("link", _or_none(_text), None),
+        ("link", _or_none(_clean), None),
         ("directory", _or_none(_flag), None),
     )
 
@@ -306,8 +337,6 @@ class File(Record):
         kinds = [self.sha256 is not None, self.link is not None, bool(self.directory)]
         if sum(kinds) != 1 or (self.sha256 is not None and self.size is None):
             raise ValueError(f"{self.path!r} is no file, link or directory"[:200])
-        if self.link is not None and ("\0" in self.link or not self.link):
-            raise ValueError(f"{self.path!r} is no link"[:200])
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in super().plain().items() if value is not None}
@@ -328,7 +357,7 @@ class Manifest(Record):
         ("checkpoint", _word, _REQUIRED),
         ("entry", _name, _REQUIRED),
         ("kind", _one_of("file", "directory"), _REQUIRED),
-        ("attempt", _natural, _REQUIRED),
+        ("attempt", _count, _REQUIRED),
         ("id", _word, _REQUIRED),
         ("seconds", _number, 0.0),
         ("files", _each(_inner(File)), _REQUIRED),
@@ -336,18 +365,9 @@ class Manifest(Record):
     )
 
     def check(self) -> None:
-        paths = [file.path for file in self.files]
-        if len(set(paths)) != len(paths):
-            raise ValueError("a file is named twice")
-        if self.kind == "file" and not (len(paths) == 1 and "/" not in paths[0] and self.files[0].sha256):
-            raise ValueError("not one file")
-        if self.kind == "directory" and "" in paths:
-            raise ValueError("a file without a name")
-        leaves = {file.path for file in self.files if not file.directory}
-        for path in paths:
-            parts = path.split("/")
-            if any("/".join(parts[:count]) in leaves for count in range(1, len(parts))):
-                raise ValueError(f"{path!r} lies below a file or a link"[:200])
+        flaw = naming.flaw(self.files, single=self.kind == "file")
+        if flaw is not None:
+            raise ValueError(flaw)
 
     def key(self, file: File) -> str:
         """Where a file of it lies, below the manifest's own folder."""
@@ -366,9 +386,9 @@ class Kept(Record):
     files: list[File] | None
     FIELDS = (
         ("type", _one_of("string", "int", "float", "bool", "json", "file", "directory"), _REQUIRED),
-        ("value", _or_none(_text), None),
+        ("value", _or_none(_clean), None),
         ("sha256", _sha256, _REQUIRED),
-        ("uri", _or_none(_text), None),
+        ("uri", _or_none(_clean), None),
         ("key", _or_none(_path), None),
         ("bytes", _or_none(_natural), None),
         ("files", _or_none(_each(_inner(File))), None),
@@ -377,6 +397,13 @@ class Kept(Record):
     def check(self) -> None:
         if (self.value is None) != (self.type in ("file", "directory")):
             raise ValueError("neither a value nor an artifact")
+        if self.value is not None and text_digest(self.value) != self.sha256:
+            raise ValueError("a value that does not match its hash")
+        if self.key is not None and self.files is None:
+            raise ValueError("an artifact without its files")
+        flaw = naming.flaw(self.files, single=self.type == "file") if self.files is not None else None
+        if flaw is not None:
+            raise ValueError(flaw)
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in super().plain().items() if value is not None}
@@ -396,7 +423,7 @@ class Success(Record):
     time: str
     outputs: dict[str, Kept]
     FIELDS = (
-        ("attempt", _natural, _REQUIRED),
+        ("attempt", _count, _REQUIRED),
         ("id", _word, _REQUIRED),
         ("time", _text, ""),
         ("outputs", _outputs, _REQUIRED),
@@ -414,9 +441,19 @@ def pack(record: Record, signature: str | None = None) -> bytes:
 
 def unpack(kind: type[Record], data: bytes, key: str) -> Any:
     """The record in these bytes; Corrupt, or UnknownFormat. `key` is only for the sentence."""
+    most = LARGE if kind in (Manifest, Success) else SMALL
+    if len(data) > most:
+        raise Corrupt(f"{key} is larger than {most} bytes, and so no record")
     try:
-        value = json.loads(data.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):
+        return _unpack(kind, data, key)
+    except (RecursionError, MemoryError):
+        raise Corrupt(f"{key} is not whole") from None
+
+
+def _unpack(kind: type[Record], data: bytes, key: str) -> Any:
+    try:
+        value = json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_whole_number)
+    except ValueError:
         raise Corrupt(f"{key} is not whole") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{key} is not whole")
@@ -426,7 +463,7 @@ def unpack(kind: type[Record], data: bytes, key: str) -> Any:
     if version not in (1, FORMAT) or ("format" in value and version != FORMAT):
         raise UnknownFormat(
             f"{key} is of format {version}, and this gpuflow-run knows 1 and {FORMAT}; use a newer gpuflow-run, "
-            "or another --run-id"
+            "or another --run-id, or remove the object if no gpuflow-run wrote it"
         )
     # Version 1 had no hash in attempts and ends.
     if (version == FORMAT or "hash" in value or kind in (Manifest, Success)) and value.get("hash") != digest(value):
@@ -435,6 +472,13 @@ def unpack(kind: type[Record], data: bytes, key: str) -> Any:
         return kind(**_known(kind, value))
     except ValueError as refusal:
         raise Corrupt(f"{key}: {refusal}") from None
+
+
+def _whole_number(digits: str) -> int:
+    """Numbers of a million digits take minutes to read, and none of ours has more than these."""
+    if len(digits) > 20:
+        raise ValueError("too large a number")
+    return int(digits)
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
@@ -450,6 +494,13 @@ def digest(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(encode({key: item for key, item in value.items() if key not in _UNSEALED})).hexdigest()
 
 
+def text_digest(text: str) -> str:
+    """The hash of a value's text."""
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
 # -- names
 
 
@@ -463,10 +514,19 @@ def artifact_name(attempt: int, owner: str) -> str:
     return f"{attempt:06d}-{owner[:8]}"
 
 
+def is_id(value: str) -> bool:
+    """Whether it can be the id of an attempt."""
+    try:
+        return bool(_word(value))
+    except ValueError:
+        return False
+
+
 def attempt_of(name: str) -> int | None:
     """The attempt that a checkpoint, an artifact or an attempt record belongs to, by its name."""
     digits = name[: len(name) - len(name.lstrip("0123456789"))]
-    return int(digits) if len(digits) >= 6 else None
+    number = int(digits) if 6 <= len(digits) <= len(str(LAST)) else None
+    return number if number is not None and digits == f"{number:06d}" else None
 
 
 def _plain(value: Any) -> Any:
