@@ -135,10 +135,10 @@ SEED ?= 1
 # Empty: whole bounds only.
 CHANCE ?= yes
 KILLS ?= 2000
-COUNT ?= 5600
 prove-supervisor: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.explorer --depth $(DEPTH) --seconds $(SECONDS) $(if $(CHANCE),--seed $(SEED),--no-chance)
 
+prove-trust-store: COUNT ?= 5600
 prove-trust-store: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.hostile --count $(COUNT) --seed $(SEED)
 
@@ -146,7 +146,7 @@ prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)
 
 # Hostile text over every field of the models; each target in its own environment, then all together.
-COUNT ?= 20000
+prove-trust: COUNT ?= 20000
 prove-trust: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@failed=0; for env in argo airflow kubeflow core; do \
 	  .venvs/$$env/bin/python -m tests.hostile --environment $$env --count $(COUNT) --seed $(SEED) || failed=1; done; \
