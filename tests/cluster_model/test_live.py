@@ -11,7 +11,8 @@ import pytest
 from gpuflow.cli import snapshot
 from gpuflow.cli.main import main
 from gpuflow.cluster import live, read_cluster
-from gpuflow.cluster.live import Answer, Reader, read_live
+from gpuflow.cluster.api_server import Answer, Reader
+from gpuflow.cluster.live import read_live
 from gpuflow.cluster.model import Cluster
 from gpuflow.cluster.sources import KUEUE_SETTINGS, SOURCES, rbac
 from gpuflow.cluster.tidy import tidied
