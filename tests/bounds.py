@@ -115,6 +115,20 @@ def versions(python: Path) -> dict[str, str]:
     return {normal(row["name"]): row["version"] for row in listed}
 
 
+def passed_over(python: Path, extra: str, installed: dict[str, str]) -> list[str]:
+    """Newest versions within the bounds that pip did not take, because something they need cannot be had."""
+    wanted = [f"{bound.name}>={bound.lower},<{bound.upper}" for bound in requirements(extra)]
+    words = ["install", "--dry-run", "--no-deps", "--ignore-installed", "--quiet", "--report", "-"]
+    done = subprocess.run(
+        [python, "-m", "pip", *words, "--disable-pip-version-check", *wanted],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    newest = [row["metadata"] for row in json.loads(done.stdout)["install"]]
+    return [f"{row['name']} {row['version']}" for row in newest if installed[normal(row["name"])] != row["version"]]
+
+
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -132,6 +146,8 @@ def run(end: str, extra: str) -> bool:
     names = [bound.name for bound in (*requirements(), *(requirements(extra) if extra != CORE else ()))]
     names += [name for name in ("kubernetes", "urllib3", "s3fs") if name not in names and name in installed]
     print("   " + ", ".join(f"{name} {installed[normal(name)]}" for name in names), flush=True)
+    if end == "newest" and (left := passed_over(python, extra, installed)):
+        print(f"   allowed, but what it needs cannot be installed: {', '.join(left)}", flush=True)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "GPUFLOW_TEST_TARGET": extra}
     words = ["-m", "pytest", "-p", "no:cacheprovider", "-m", SMOKE[extra].only, *SMOKE[extra].tests]
     done = subprocess.run([python, *words], cwd=ROOT, env=environment, check=False)
