@@ -184,3 +184,9 @@ release: .venvs/release/.ready
 
 clean:
 	rm -rf .venvs build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+# The oldest and the newest of what pyproject.toml allows; not part of make test. EXTRA="cluster argo" for some of them.
+.PHONY: test-oldest test-newest
+EXTRA ?=
+test-oldest test-newest: test-%:
+	@$(PYTHON) -m tests.bounds $* $(EXTRA)

@@ -160,7 +160,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF406", "The file must be rendered first", "A kustomization, a Helm chart or a template is not what the cluster holds.", "Render it (kubectl kustomize, helm template) and name the result."),
     ("GF407", "Unknown field", "The kind has no such field: kubectl refuses it and the API server drops it. The verdict is unknown instead of always, because nobody can say what the field means.", "Use the suggested name."),
     ("GF411", "No usable kubeconfig", "The Kubernetes client cannot load a configuration.", "Set KUBECONFIG, or name a context."),
-    ("GF412", "The cluster does not answer", "The API server cannot be reached.", "Check the network and the context."),
+    ("GF412", "The cluster does not answer", "The API server cannot be reached or does not answer in time, its certificate is not trusted, a proxy refuses, or what answers is not a Kubernetes API server. The message says which.", "Check the network, the context and the address in the kubeconfig."),
     ("GF413", "No permission to list a kind", "The account cannot list these objects. gpuflow gives no verdict without quotas and limit ranges.", "gpuflow snapshot --rbac prints the permissions it needs."),
     # Verdicts.
     ("GF501", "Never: quota", "The API server refuses the step's pod even when nothing else runs in the namespace.", "Ask for less in this step, or ask for a larger quota."),

@@ -48,7 +48,7 @@ SDKS = {
     "hera": ("targets.argo", "argo"),
     "kfp": ("targets.kubeflow", "kubeflow"),
     "google": ("targets.kubeflow", "kubeflow"),
-    "kubernetes": ("cluster.live", "airflow"),
+    "kubernetes": ("cluster.api_server", "airflow"),
     "kubernetes_asyncio": ("airflow",),
     "fsspec": ("runtime",),
     "lightning": ("runtime",),
@@ -56,6 +56,7 @@ SDKS = {
     "pytorch_lightning": ("runtime",),
     "torch": ("runtime",),
     "transformers": ("runtime",),
+    "urllib3": ("cluster.api_server", "airflow"),
 }
 """Who may import which SDK. The Kubernetes client inside `airflow` is the one that its provider brings."""
 DATA = {"", "demo"}

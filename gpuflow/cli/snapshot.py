@@ -10,7 +10,8 @@ from typing import Any
 from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import put, say, show_findings
-from gpuflow.cluster.live import TIMEOUT, read_live
+from gpuflow.cluster.api_server import TIMEOUT
+from gpuflow.cluster.live import read_live
 from gpuflow.cluster.manifests import RECORD
 from gpuflow.cluster.model import Cluster
 from gpuflow.cluster.sources import SOURCES, rbac

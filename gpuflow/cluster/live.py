@@ -1,78 +1,19 @@
-"""A cluster read live, and only read. The one place that imports the Kubernetes client."""
+"""A cluster read live, and only read."""
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuflow import yaml_tree
+from gpuflow.cluster.api_server import ADDRESS, LIVE, NETWORK, TIMEOUT, Answer, Reader, environment_failure
 from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
 from gpuflow.cluster.tidy import tidied
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, install_line
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError
 
 PAGE = 500
-TIMEOUT = 60
-LIVE = Where("live")
-
-
-class Answer(NamedTuple):
-    """What the API server says to a question: an object, or a status and the reason."""
-
-    status: int
-    body: Mapping[str, Any]
-    reason: str = ""
-
-
-class Reader:
-    """Asks the API server through the Kubernetes client."""
-
-    def __init__(self, context: str | None = None, kubeconfig: str | None = None, timeout: float = TIMEOUT) -> None:
-        try:
-            from kubernetes import client, config
-        except ModuleNotFoundError:
-            message = "reading a live cluster needs the package kubernetes"
-            raise _environment_failure("GF901", message, install_line("cluster")) from None
-        settings = client.Configuration()
-        settings.retries = 0
-        inside = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
-        try:
-            if context is None and kubeconfig is None and inside:
-                config.load_incluster_config(client_configuration=settings)
-            else:
-                config.load_kube_config(kubeconfig, context, client_configuration=settings)
-        except Exception as refusal:  # the client raises many kinds of errors for a missing or broken kubeconfig
-            hint = "set KUBECONFIG, or name a file with --kubeconfig and a context with --context"
-            raise _environment_failure(
-                "GF411", f"the kubeconfig cannot be used: {_first_line(refusal)}", hint
-            ) from None
-        self._client: Any = client.ApiClient(settings)
-        self._refused: type[Exception] = client.exceptions.ApiException
-        self._timeout = timeout
-
-    def get(self, path: str, query: Mapping[str, object]) -> Answer:
-        """One question to the API server."""
-        try:
-            response = self._client.call_api(
-                path,
-                "GET",
-                query_params=list(query.items()),
-                header_params={"Accept": "application/json"},
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _request_timeout=(min(10, self._timeout), self._timeout),
-                _return_http_data_only=True,
-            )
-            return Answer(200, json.loads(response.data))
-        except self._refused as refusal:
-            status = getattr(refusal, "status", None) or 0
-            return Answer(status, {}, f"{status} {getattr(refusal, 'reason', '')}".strip())
-        except Exception as refusal:  # no connection, a bad certificate, a timeout, half an answer
-            hint = "check the network and the context; --timeout gives it longer"
-            raise _environment_failure("GF412", f"the cluster does not answer: {_first_line(refusal)}", hint) from None
 
 
 def read_live(
@@ -96,10 +37,10 @@ def read_live(
             objects += _manifests(answer.body["items"], wanted, version)
         elif answer.status == 401:
             message = "the cluster does not accept the credentials of the kubeconfig: 401 Unauthorized"
-            raise _environment_failure("GF411", message, "log in again, or name another context with --context")
-        elif answer.status != 404:  # 404: this cluster does not have the kind
+            raise environment_failure("GF411", message, "log in again, or name another context with --context")
+        elif answer.status != 404 or wanted.needed:  # 404: this cluster does not have the kind
             unread[wanted.kind] = answer.reason
-            refused += [_unreadable(wanted, answer.reason)] if wanted.needed else []
+            refused += [_unreadable(wanted, answer)] if wanted.needed else []
     if refused:
         raise EnvironmentFailure(refused)
     if KUEUE in served or any(wanted.kind in unread for wanted in SOURCES if wanted.group == KUEUE):
@@ -131,11 +72,22 @@ def _all_pages(reader: Reader, source: Source, path: str) -> Answer:
             continue
         if answer.status != 200:
             return answer
-        items += answer.body.get("items") or []
+        items += _items(answer.body, path)
         token = (answer.body.get("metadata") or {}).get("continue")
         if not token:
             return Answer(200, {"items": items})
         query = {**fields, "limit": PAGE, "continue": token}
+
+
+def _items(body: Mapping[str, Any], path: str) -> list[Mapping[str, Any]]:
+    """The objects of a list. What is no list must not be read as a list of nothing."""
+    items = body.get("items", body)
+    if items is None:  # Go writes a list without objects like this, too
+        return []
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        message = f"the cluster does not answer as a Kubernetes API server: no list at {path}"
+        raise environment_failure("GF412", message, ADDRESS)
+    return items
 
 
 def _kueue_settings(reader: Reader, unread: dict[str, str]) -> Manifest | None:
@@ -157,9 +109,13 @@ def _kueue_settings(reader: Reader, unread: dict[str, str]) -> Manifest | None:
     return Manifest("Configuration", KUEUE_CONFIG, "", None, plain, LIVE)
 
 
-def _unreadable(source: Source, reason: str) -> Finding:
-    hint = "gpuflow snapshot --rbac prints the permissions that are needed"
-    return Finding("GF413", f"{source.plural} cannot be listed: {reason}", LIVE, hint)
+def _unreadable(source: Source, answer: Answer) -> Finding:
+    if answer.status == 403:
+        hint = "gpuflow snapshot --rbac prints the permissions that are needed"
+        return Finding("GF413", f"{source.plural} cannot be listed: {answer.reason}", LIVE, hint)
+    # Every cluster serves these: whatever else is answered is no matter of permissions.
+    hint = ADDRESS if answer.status == 404 else NETWORK
+    return Finding("GF412", f"{source.plural} cannot be listed: {answer.reason}", LIVE, hint)
 
 
 def _manifests(items: list[Mapping[str, Any]], source: Source, version: str) -> Iterator[Manifest]:
@@ -168,12 +124,3 @@ def _manifests(items: list[Mapping[str, Any]], source: Source, version: str) -> 
         body = tidied(source.kind, {"apiVersion": api_version, "kind": source.kind, **item})
         metadata = body["metadata"]
         yield Manifest(source.kind, source.group, metadata.get("name", ""), metadata.get("namespace"), body, LIVE)
-
-
-def _environment_failure(code: str, message: str, hint: str) -> EnvironmentFailure:
-    return EnvironmentFailure(Finding(code, message, LIVE, hint))
-
-
-def _first_line(refusal: Exception) -> str:
-    words = str(refusal).strip().splitlines()
-    return words[0] if words else type(refusal).__name__

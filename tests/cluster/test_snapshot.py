@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from .. import bounds
 from . import nodes
 from .cluster import Cluster
 from .fixtures import AnyCluster, lacking
@@ -63,8 +64,8 @@ class Scene(NamedTuple):
     kube: Kube
     pipeline: Path
 
-    def gpuflow(self, *words: object, kubeconfig: Path | None = None) -> Answer:
-        python = ENVIRONMENT / "bin" / "python"
+    def gpuflow(self, *words: object, kubeconfig: Path | None = None, python: Path | None = None) -> Answer:
+        python = python or ENVIRONMENT / "bin" / "python"
         if not python.exists():
             lacking("reading a live cluster needs .venvs/airflow with the Kubernetes client")
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "KUBECONFIG": str(kubeconfig or self.kube.kubeconfig)}
@@ -178,6 +179,23 @@ def test_a_second_snapshot_of_the_unchanged_cluster_is_equal_to_the_byte(scene: 
     assert first.keys() == second.keys()
     for kind in ("resourcequota", "limitrange", "node", "clusterqueue", "localqueue", "snapshot"):
         assert first[f"{kind}.yaml"] == second[f"{kind}.yaml"]
+
+
+@pytest.mark.parametrize("end", ["oldest", "newest"])
+def test_both_ends_of_the_client_take_the_same_snapshot(scene: Scene, tmp_path: Path, end: str) -> None:
+    try:
+        python = bounds.prepare(end, "cluster")
+    except subprocess.CalledProcessError:
+        lacking(f"the {end} Kubernetes client cannot be installed from the package index")
+    print(f"kubernetes {bounds.versions(python)['kubernetes']}")
+    place = ("--namespace", scene.kube.namespace)
+    taken = scene.gpuflow("snapshot", "-o", tmp_path / end, *place, python=python)
+    assert (taken.code, taken.err) == (0, "")
+    assert scene.snapshot(tmp_path / "usual").code == 0
+    for kind in ("resourcequota", "limitrange", "node", "clusterqueue", "localqueue", "snapshot"):
+        assert (tmp_path / end / f"{kind}.yaml").read_text() == (tmp_path / "usual" / f"{kind}.yaml").read_text()
+    live = scene.gpuflow("check", scene.pipeline, *place, "--cluster", "live", "--format", "json", python=python)
+    assert told(live.report) == told(scene.check(tmp_path / end).report)
 
 
 def test_no_secret_reaches_a_snapshot(scene: Scene, tmp_path: Path) -> None:
