@@ -76,9 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return probe.main(words[1:], os.environ)
     try:
         if words[0] == "forget":
-            from gpuflow.runtime import ledger
+            from gpuflow.runtime import forgetting
 
-            return ledger.forget(table.parse(words[1:], os.environ))
+            return forgetting.forget(table.parse(words[1:], os.environ))
         options = table.parse(words, os.environ)
         table.check(options)
     except table.BadOption as refusal:

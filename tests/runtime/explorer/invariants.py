@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from gpuflow.runtime.ledger import Counts
+from gpuflow.runtime.history import Counts
 from gpuflow.runtime.outcomes import INTERRUPTED
 from gpuflow.runtime.records import Corrupt, Success, unpack
 from tests.runtime.explorer.program import Save, token_of

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from gpuflow.runtime import identity, ledger, supervisor
+from gpuflow.runtime import forgetting, identity, supervisor
 from gpuflow.runtime import options as table
 from tests.runtime.explorer.choices import Choices
 from tests.runtime.explorer.invariants import Invariants
@@ -165,6 +165,6 @@ class Scene:
 def _forget(options: table.Options) -> int:
     """As the command line does it."""
     try:
-        return ledger.forget(options)
+        return forgetting.forget(options)
     except table.BadOption:
         return 78
