@@ -58,7 +58,10 @@ class Artifact:
             id=self.ledger.id,
             files=files,
         )
-        key, data = f"{self.prefix}/manifest.json", records.pack(manifest)
+        key = f"{self.prefix}/manifest.json"
+        # At a URI of its own the key says nothing about the run.
+        own = key if key.startswith(f"{self.ledger.base}/") else f"{self.ledger.base} {self.store.url(key)}"
+        data = self.ledger.pack(manifest, own)
         self.ledger.assert_owner()
         self.store.write(key, data)
         try:

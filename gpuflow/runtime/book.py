@@ -2,6 +2,9 @@
 
 `attempts/000007.json` is written by `create`, so that a number belongs to one attempt. What the records add up to is
 read in `history`; who owns the run is decided in `ledger`.
+
+With keys only what is signed counts. Whoever else writes to the store can take a name, and the next number is then
+beyond it, but can neither take the run over, nor end it, nor say that it is done.
 """
 
 from __future__ import annotations
@@ -9,8 +12,8 @@ from __future__ import annotations
 import os
 import time
 
-from gpuflow.runtime import records
-from gpuflow.runtime.records import Claim, Corrupt, Success
+from gpuflow.runtime import record_fields, records
+from gpuflow.runtime.records import Claim, Corrupt, Success, UnknownFormat
 from gpuflow.runtime.store import StorageError, Store
 
 TYPE_CHECKING = False
@@ -18,21 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from gpuflow.runtime.signing import Keys
+
 SETTLE = 1.0
 """In a store that cannot create conditionally: how long to wait before looking who wrote last."""
+_DIGITS = 18
+"""Of a number: what is longer does not fit in a claim."""
 
 
 class Book:
     """The records of one identity. `checkpoints` is the store of the checkpoints where that is another."""
 
     def __init__(
-        self, store: Store, base: str, checkpoints: Store | None = None, say: Callable[[str], None] = lambda _: None
+        self,
+        store: Store,
+        base: str,
+        checkpoints: Store | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        keys: Keys | None = None,
     ) -> None:
-        self.store, self.base = store, base
+        self.store, self.base, self.keys = store, base, keys
         self.checkpoints = checkpoints if checkpoints is not None else store
         self.say = say
         self.seen = 0
-        """The highest number that was seen: it must stay."""
+        """The highest number that was seen, with keys the highest that is signed: it must stay."""
+        self._said_signed = False
 
     # -- where things lie
 
@@ -60,19 +73,51 @@ class Book:
     def numbers(self) -> list[int]:
         """The numbers taken so far. One that was seen once must stay: a listing without it is not to be believed."""
         names = [key.rpartition("/")[2] for key, _ in self.store.names(self.key("attempts"))]
-        numbers = sorted(int(name[:-5]) for name in names if name.endswith(".json") and name[:-5].isdigit())
+        numbers = sorted(number for name in names if (number := _number(name)) is not None)
         newest = numbers[-1] if numbers else 0
         if newest < self.seen:
-            raise StorageError(f"{self.attempt_key(self.seen)} is gone from the store, or its listing is not whole")
-        self.seen = newest
+            raise self._gone()
+        if self.keys is None:
+            self.seen = newest
         return numbers
 
-    def owners(self, number: int) -> list[str]:
-        """The ids of those who left an end for this number."""
-        prefix, suffix = self.end_key(number, "").split(".end.json")[0], ".end.json"
-        keys = [key for key, _ in self.store.names(self.key("attempts"))]
-        found = [key[len(prefix) : -len(suffix)] for key in keys if key.startswith(prefix) and key.endswith(suffix)]
-        return sorted(found)
+    def saw(self, number: int) -> None:
+        """The newest claim that could be read. With keys that, and not what is listed, must not go back."""
+        if self.keys is None:
+            return
+        if number < self.seen:
+            raise self._gone()
+        self.seen = number
+
+    def _gone(self) -> StorageError:
+        return StorageError(f"{self.attempt_key(self.seen)} is gone from the store, or its listing is not whole")
+
+    def newer_than(self, number: int) -> int:
+        """The newest attempt after this one, or 0. With keys, a claim that is not signed is no attempt."""
+        for other in reversed(self.numbers()):
+            if other <= number:
+                return 0
+            if self.keys is None or self._is_signed(other):
+                return other
+        return 0
+
+    def _is_signed(self, number: int) -> bool:
+        try:
+            return self.read_claim(number) is not None
+        except Corrupt:
+            return False
+        except UnknownFormat:
+            return True  # by a newer gpuflow-run that has our key
+
+    def owners(self) -> dict[int, list[str]]:
+        """The ids of those who left an end, by number."""
+        found: dict[int, list[str]] = {}
+        for key, _ in self.store.names(self.key("attempts")):
+            number, _, owner = key.rpartition("/")[2].partition("-")
+            taken = _number(f"{number}.json")
+            if taken is not None and owner.endswith(".end.json") and _is_id(owner[: -len(".end.json")]):
+                found.setdefault(taken, []).append(owner[: -len(".end.json")])
+        return found
 
     def read(self, kind: type[records.Record], key: str, store: Store | None = None) -> Any:
         """A record, or None when there is none."""
@@ -80,7 +125,14 @@ class Book:
             data = (store or self.store).read(key)
         except FileNotFoundError:
             return None
-        return records.unpack(kind, data, key)
+        record = records.unpack(kind, data, key, self.keys)
+        if self.keys is None and record.signed and not self._said_signed:
+            self._said_signed = True
+            self.say(
+                "the records of this run are signed, and there is no --key-file: signatures are not checked, and what "
+                "is written now is not believed by attempts that have the key"
+            )
+        return record
 
     def read_claim(self, number: int) -> Claim | None:
         claim = self.read(Claim, self.attempt_key(number))
@@ -109,6 +161,10 @@ class Book:
             )
         return bool(self.store.conditional)
 
+    def pack(self, record: records.Record, place: str) -> bytes:
+        """The bytes of a record, for its place in the store."""
+        return records.pack(record, place, self.keys)
+
     def create(self, key: str, data: bytes) -> bool:
         """Of many, one. Where the store cannot say who was first, the last writer is, and each looks who that was."""
         if self.store.conditional is not False:
@@ -129,6 +185,22 @@ class Book:
 def attempt_of(key: str) -> int | None:
     """The attempt that a record below `attempts/` belongs to."""
     return records.attempt_of(key.rpartition("/")[2])
+
+
+def _number(name: str) -> int | None:
+    """The number of a claim by its file name, spelled as we spell it: no other name is one of ours."""
+    digits = name[:-5]
+    if not (name.endswith(".json") and digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
+        return None
+    number = int(digits)
+    return number if digits == f"{number:06d}" else None
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return bool(record_fields.word(text))
+    except ValueError:
+        return False
 
 
 def now() -> str:

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 
+from gpuflow.runtime import history as histories
 from gpuflow.runtime import identity, records
 from gpuflow.runtime.book import Book, attempt_of, now
-from gpuflow.runtime.records import Claim
+from gpuflow.runtime.child import say
+from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.records import Claim, Corrupt, UnknownFormat
+from gpuflow.runtime.signing import read_keys
 from gpuflow.runtime.store import StorageError, open_store
 
 TYPE_CHECKING = False
@@ -20,8 +24,6 @@ if TYPE_CHECKING:
 
 def forget(options: Options) -> int:
     """`gpuflow-run forget`: the run starts from nothing next time, with full budgets."""
-    from gpuflow.runtime.options import BadOption
-
     where = [place for place in (options.store, options.state) if place]
     if not (where or options.checkpoint_dir) or not options.run_id:
         raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
@@ -32,12 +34,13 @@ def forget(options: Options) -> int:
 
         own = identity_of(base) if options.own_folder else ""
         where = [os.path.join(options.checkpoint_dir, own, HIDDEN, "state")]
+    keys = read_keys(options.key_file, say)
     try:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
         kept = open_store(options.store) if options.store else None
         for place in where:
-            forget_run(Book(open_store(place), base, kept))
-    except (StorageError, records.UnknownFormat) as refusal:
+            forget_run(Book(open_store(place), base, kept, say, keys))
+    except (StorageError, UnknownFormat) as refusal:
         raise BadOption(f"storage failed: {refusal}") from None
     print(f"gpuflow-run: forgot {base}")
     return 0
@@ -46,6 +49,8 @@ def forget(options: Options) -> int:
 def forget_run(book: Book) -> None:
     """Take the next number and say that nothing before it counts; an attempt that is still alive has lost."""
     numbers = book.numbers()
+    if book.keys is None and any(_is_signed(book, number) for number in reversed(numbers)):
+        raise BadOption("the records of this run are signed: to forget it, give its key by --key-file")
     # A listing may be late: only a run of which nothing at all is there needs no word that it is forgotten. What is
     # there when that word is not written belongs to someone who began since.
     kept = [] if numbers else [key for place in book.places() for key, _ in place.names(book.base)]
@@ -54,7 +59,7 @@ def forget_run(book: Book) -> None:
     made_by = (records.attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
     numbers = numbers or sorted(number for number in made_by if number is not None)
     while True:
-        number = numbers[-1] + 1 if numbers else 1
+        number = _next(book, numbers)
         claim = Claim(
             attempt=number,
             id=os.urandom(8).hex(),
@@ -67,10 +72,27 @@ def forget_run(book: Book) -> None:
             forget=True,
         )
         book.probe()
-        if book.create(book.attempt_key(number), records.pack(claim)):
+        if book.create(book.attempt_key(number), book.pack(claim, book.attempt_key(number))):
             break
         numbers = book.numbers()
     remove_before(book, number)
+
+
+def _is_signed(book: Book, number: int) -> bool:
+    try:
+        claim = book.read_claim(number)
+    except (Corrupt, UnknownFormat):
+        return False
+    return claim is not None and claim.signed
+
+
+def _next(book: Book, numbers: list[int]) -> int:
+    """The number after the last. With keys, after the last that is signed: others may be as high as anybody likes."""
+    if book.keys is None or not numbers:
+        return numbers[-1] + 1 if numbers else 1
+    newest, _ = histories.newest_claim(book, numbers)
+    last = newest.attempt if newest is not None else 0
+    return histories.History(last, histories.Counts(), None, None, taken=numbers).next
 
 
 def remove_before(book: Book, since: int) -> None:

@@ -13,6 +13,8 @@ from gpuflow.runtime.store import StorageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gpuflow.runtime.book import Book
 
 COSTS = {
@@ -45,7 +47,8 @@ class History:
     """What is known when an attempt begins.
 
     `kept` names the newest checkpoint that the book knows of: a listing that does not reach it is not to be believed.
-    `fresh` says that nothing of before counts: neither in the store nor in the directory.
+    `fresh` says that nothing of before counts: neither in the store nor in the directory. `taken` are numbers after
+    the last one that are in use, but not by us.
     """
 
     def __init__(
@@ -59,9 +62,19 @@ class History:
         kept: str | None = None,
         previous: Previous | None = None,
         fresh: bool = False,
+        taken: Collection[int] = (),
     ) -> None:
         self.last, self.counts, self.final, self.last_id = last, counts, final, last_id
         self.since, self.kept, self.previous, self.fresh = since, kept, previous, fresh
+        self.taken = frozenset(taken)
+
+    @property
+    def next(self) -> int:
+        """The number to claim."""
+        number = self.last + 1
+        while number in self.taken:
+            number += 1
+        return number
 
 
 def read(book: Book) -> History:
@@ -83,16 +96,38 @@ def read(book: Book) -> History:
         if not claim.forget:
             counts, end, previous, seen = _add(book, counts, claim.attempt, claim.id)
             kept = max(kept or "", seen or "") or None
-    for number in unreadable:
-        # Its number was taken and nothing else is known: it costs what it may have cost.
-        book.say(f"{book.attempt_key(number)} cannot be read; it is counted from what lies beside it")
-        owners = book.owners(number)
-        counts, end, previous, seen = _add(book, counts, number, owners[-1] if owners else "unreadable")
+    for number, owner in _counted(book, unreadable):
+        counts, end, previous, seen = _add(book, counts, number, owner)
         kept = max(kept or "", seen or "") or None
-    last = numbers[-1]
+    last, taken = numbers[-1], []
+    if book.keys is not None:
+        last, taken = claim.attempt if claim is not None else 0, unreadable
     last_id = claim.id if claim is not None and claim.attempt == last else None
     final = end if end is not None and end.final else None
-    return History(last, counts, final, last_id, since=since, kept=kept, previous=previous)
+    return History(last, counts, final, last_id, since=since, kept=kept, previous=previous, taken=taken)
+
+
+def _counted(book: Book, unreadable: list[int]) -> list[tuple[int, str]]:
+    """Which of the numbers whose claim cannot be read are counted, and as whose.
+
+    A number that was taken costs what it may have cost. With keys anybody may have taken it: it costs nothing, unless
+    an end that is signed says that there was such an attempt.
+    """
+    counted, strange = [], []
+    ends = book.owners() if unreadable else {}
+    for number in unreadable:
+        owners = sorted(ends.get(number, []))
+        if book.keys is not None:
+            owners = [owner for owner in owners if outcome_of(book, number, owner) is not None]
+            if not owners:
+                strange.append(number)
+                continue
+        book.say(f"{book.attempt_key(number)} cannot be read; it is counted from what lies beside it")
+        counted.append((number, owners[-1] if owners else "unreadable"))
+    if strange:
+        more = f" and {len(strange) - 1} more are" if len(strange) > 1 else " is"
+        book.say(f"{book.attempt_key(strange[-1])}{more} not signed with our key: no attempt of this run")
+    return counted
 
 
 def read_again(book: Book, history: History) -> History:
@@ -121,9 +156,11 @@ def newest_claim(book: Book, numbers: list[int]) -> tuple[Claim | None, list[int
         except Corrupt:
             claim = None
         if claim is not None:
+            book.saw(claim.attempt)
             return claim, unreadable[::-1]
         unreadable.append(number)
-    if numbers[0] > 1:
+    book.saw(0)
+    if numbers[0] > 1 and book.keys is None:
         raise StorageError(
             f"{book.attempt_key(numbers[-1])} cannot be read, and no older one is there to tell what was used up; "
             "gpuflow-run forget starts the run from nothing"
@@ -136,8 +173,12 @@ def outcome_of(book: Book, number: int, owner: str) -> tuple[str, End | None] | 
     try:
         end = book.read(End, book.end_key(number, owner))
     except Corrupt as damage:
-        book.say(f"{damage}; it is counted as a failure")
-        return RETRYABLE, None
+        if book.keys is None:
+            book.say(f"{damage}; it is counted as a failure")
+            return RETRYABLE, None
+        # Anybody may have written it; who removes an end achieves the same.
+        book.say(f"{damage}; it is not believed")
+        end = None
     if end is not None:
         assert isinstance(end, End)
         return end.outcome, end
@@ -171,10 +212,12 @@ def _last_seen(book: Book, number: int) -> tuple[float, str | None]:
         name, _, rest = key[len(top) + 1 :].partition("/")
         if rest != "manifest.json" or records.attempt_of(name) != number:
             continue
-        newest = max(newest or "", name)
         try:
             manifest = book.read(records.Manifest, key, book.checkpoints)
         except Corrupt:
+            if book.keys is None:
+                newest = max(newest or "", name)
             continue
+        newest = max(newest or "", name)
         lived = max(lived, manifest.seconds if manifest is not None else 0.0)
     return lived, newest

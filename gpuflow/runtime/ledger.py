@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from gpuflow.runtime.signing import Keys
+
 __all__ = ["Counts", "History", "Ledger", "Lost"]
 _REMEMBERED = 20
 
@@ -33,9 +35,14 @@ class Ledger(Book):
     """The book of one identity in one store, and this attempt's place in it."""
 
     def __init__(
-        self, store: Store, base: str, checkpoints: Store | None = None, say: Callable[[str], None] = lambda _: None
+        self,
+        store: Store,
+        base: str,
+        checkpoints: Store | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        keys: Keys | None = None,
     ) -> None:
-        super().__init__(store, base, checkpoints, say)
+        super().__init__(store, base, checkpoints, say, keys)
         self.number, self.id = 0, ""
         self.since = 0
         """Attempts before this one do not exist any more: nor do their checkpoints."""
@@ -66,9 +73,8 @@ class Ledger(Book):
             raise Lost(f"attempt {done.attempt} has succeeded already")
 
     def _assert_newest(self) -> None:
-        numbers = self.numbers()
-        newest = numbers[-1] if numbers else 0
-        if newest > self.number:
+        newest = self.newer_than(self.number)
+        if newest:
             raise Lost(f"attempt {newest} has taken over from attempt {self.number}")
         try:
             record = self.read(Claim, self.attempt_key(self.number))
@@ -101,16 +107,19 @@ class Ledger(Book):
         `fresh` forgets all attempts before, `renew` only what they have cost.
         """
         self.probe()
-        number, self.id = history.last + 1, self.id or os.urandom(8).hex()
+        number, self.id = history.next, self.id or os.urandom(8).hex()
         claim = self._claim_after(history, number, fresh=fresh, renew=renew)
-        if not self.create(self.attempt_key(number), records.pack(claim)):
-            there = self.read_claim(number)
+        if not self.create(self.attempt_key(number), self.pack(claim, self.attempt_key(number))):
+            try:
+                there = self.read_claim(number)
+            except Corrupt:
+                return False
             # With our id an answer was lost on the way, not the request.
             if there is None or there.id != self.id:
                 return False
             claim = there
         self.seen = max(self.seen, number)
-        if any(other > number for other in self.numbers()):
+        if self.newer_than(number):
             # The listing before was late, and the number had been used and removed: it is worth nothing.
             return False
         self.number, self.since = number, claim.since
@@ -167,7 +176,8 @@ class Ledger(Book):
             time=now(),
             checkpoint=checkpoint,
         )
-        self.store.write(self.end_key(self.number, self.id), records.pack(end))
+        key = self.end_key(self.number, self.id)
+        self.store.write(key, self.pack(end, key))
 
     def succeed(self, outputs: Mapping[str, Any]) -> Success:
         """Write the success marker: the last thing a successful attempt does. The first one stays, and is returned."""
@@ -178,11 +188,13 @@ class Ledger(Book):
         if there is not None:
             return there
         marker = Success(attempt=self.number, id=self.id, time=now(), outputs=dict(outputs))
-        key, data = self.success_key(self.since), records.pack(marker)
+        key = self.success_key(self.since)
+        data = self.pack(marker, key)
         if not self.create(key, data):
             there = self.marker(self.since)
             if there is None:
-                # Half-written: no one's success.
+                # Half-written, or not signed: no one's success.
+                self._assert_newest()
                 self.store.write(key, data)
                 there = self.marker(self.since)
             if there is not None:

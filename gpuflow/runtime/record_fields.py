@@ -29,6 +29,8 @@ class Record:
     FIELDS: tuple[tuple[str, Check, Any], ...] = ()
     HASHED_IN_VERSION_1 = False
     """Version 1 had no hash in attempts and ends."""
+    signed = False
+    """Whether it came with a signature; with keys, one that was verified."""
 
     def __init__(self, **values: Any) -> None:
         unknown = sorted(set(values) - {name for name, _, _ in self.FIELDS})

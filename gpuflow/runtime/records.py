@@ -1,6 +1,6 @@
 """What lies in a store, as typed values. The only reader and writer of JSON there; docs/reference/store.md has it all.
 
-Every record is one JSON object with `format`, `hash` (SHA-256 over the rest) and `signature` (room for one). What is
+Every record is one JSON object with `format`, `hash` (SHA-256 over the rest) and `signature` (see `signing`). What is
 not exactly what it should be is Corrupt; a format number that we do not know is UnknownFormat and never guessed at.
 Records of version 1 (no `format`) are read; they are never written.
 """
@@ -263,4 +263,4 @@ def artifact_name(attempt: int, owner: str) -> str:
 def attempt_of(name: str) -> int | None:
     """The attempt that a checkpoint, an artifact or an attempt record belongs to, by its name."""
     digits = name[: len(name) - len(name.lstrip("0123456789"))]
-    return int(digits) if len(digits) >= 6 else None
+    return int(digits) if 6 <= len(digits) <= 18 else None

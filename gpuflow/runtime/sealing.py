@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from gpuflow.runtime.signing import Keys
+
 FORMAT = 2
 _UNSEALED = ("hash", "signature")
 
@@ -23,20 +25,30 @@ class UnknownFormat(Exception):
     """A record of a format that this version does not know: exit code 78."""
 
 
-def pack(record: Record, signature: str | None = None) -> bytes:
-    """The bytes of a record."""
+def pack(record: Record, place: str = "", keys: Keys | None = None) -> bytes:
+    """The bytes of a record, signed for its place in the store when there are keys."""
     value = {"format": FORMAT, **record.plain()}
-    return encode({**value, "hash": digest(value), "signature": signature})
+    hashed = digest(value)
+    return encode({**value, "hash": hashed, "signature": None if keys is None else keys.sign(hashed, place)})
 
 
-def unpack(kind: type[Record], data: bytes, key: str) -> Any:
-    """The record in these bytes; Corrupt, or UnknownFormat. `key` is only for the sentence."""
+def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) -> Any:
+    """The record in these bytes; Corrupt, or UnknownFormat. `key` is its place in the store.
+
+    With keys, what none of them has signed for this place is Corrupt, whatever format it claims to have.
+    """
     try:
         value = json.loads(data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         raise Corrupt(f"{key} is not whole") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{key} is not whole")
+    try:
+        hashed = digest(value)
+    except RecursionError:
+        raise Corrupt(f"{key} is not whole") from None
+    if keys is not None and (value.get("hash") != hashed or not keys.verify(value.get("signature"), hashed, key)):
+        raise Corrupt(f"{key} is not signed with our key")
     version = value.get("format", value.get("contract", 1))
     if isinstance(version, bool) or not isinstance(version, int):
         raise Corrupt(f"{key} is not whole")
@@ -45,10 +57,12 @@ def unpack(kind: type[Record], data: bytes, key: str) -> Any:
             f"{key} is of format {version}, and this gpuflow-run knows 1 and {FORMAT}; use a newer gpuflow-run, "
             "or another --run-id"
         )
-    if (version == FORMAT or "hash" in value or kind.HASHED_IN_VERSION_1) and value.get("hash") != digest(value):
+    if (version == FORMAT or "hash" in value or kind.HASHED_IN_VERSION_1) and value.get("hash") != hashed:
         raise Corrupt(f"{key} is not whole")
     try:
-        return kind(**known(kind, value))
+        record = kind(**known(kind, value))
+        record.signed = value.get("signature") is not None
+        return record
     except ValueError as refusal:
         raise Corrupt(f"{key}: {refusal}") from None
 

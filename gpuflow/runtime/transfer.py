@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from gpuflow.runtime.signing import Keys
+
 __all__ = ["Abandoned", "Changed", "Corrupt", "Download", "Refused", "Throttle", "Upload", "Vanished"]
 LARGE = 8 << 20
 """A file of this size is put on its own; smaller ones many at a time: a store may then force them to disk together."""
@@ -139,9 +141,10 @@ class Download:
         return os.path.join(self.into, *file.path.split("/")) if file.path else self.into
 
 
-def commit(store: Store, prefix: str, manifest: Manifest) -> None:
+def commit(store: Store, prefix: str, manifest: Manifest, keys: Keys | None = None) -> None:
     """Write the manifest and read it back: now the checkpoint exists."""
-    key, data = f"{prefix}/manifest.json", records.pack(manifest)
+    key = f"{prefix}/manifest.json"
+    data = records.pack(manifest, key, keys)
     store.write(key, data)
     try:
         same_as_written = store.read(key) == data
@@ -167,10 +170,10 @@ def manifests(store: Store, base: str, since: int = 0) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def read_manifest(store: Store, key: str) -> Manifest:
-    """A manifest that is whole, or Corrupt."""
+def read_manifest(store: Store, key: str, keys: Keys | None = None) -> Manifest:
+    """A manifest that is whole, with keys also signed; or Corrupt."""
     try:
-        manifest: Manifest = records.unpack(Manifest, store.read(key), key)
+        manifest: Manifest = records.unpack(Manifest, store.read(key), key, keys)
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
     return manifest

@@ -95,6 +95,12 @@ ALL: dict[str, Mutation] = {
             """self.key("success.json")""",
         ),
     ),
+    "signature": Mutation(
+        "what is not signed with the key of the run is not believed",
+        "forged",
+        {"start": 1},
+        ("sealing.py", "if keys is not None and (", "if keys is None and ("),
+    ),
 }
 """The five of the issue, and what the explorer itself has found."""
 
