@@ -150,6 +150,12 @@ class Runtime(Model):
     key: SigningKey | None = None
     """With it the supervisor signs attempts, checkpoints, artifacts and success, and believes nothing else."""
 
+    @model_validator(mode="after")
+    def _room_for_the_hash(self) -> Runtime:
+        if len(self.config_map) > 253 - len("-12345678"):
+            raise problem("GF138", "runtime.config_map is too long for a hash to follow", "use at most 244 letters")
+        return self
+
 
 class Injected(Model):
     """A container or a pod that an engine adds, with its resources."""

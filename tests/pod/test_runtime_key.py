@@ -60,6 +60,12 @@ def test_the_key_is_called_key_unless_the_site_says_otherwise(tmp_path: Path) ->
     assert "--key-file=/gpuflow/key/key" in manifest["spec"]["containers"][0]["command"]
 
 
+def test_a_config_map_name_leaves_room_for_the_hash(tmp_path: Path) -> None:
+    assert site(tmp_path, f"runtime: {{config_map: {'c' * 244}}}").runtime.config_map
+    with pytest.raises(GpuflowError, match="GF138"):
+        site(tmp_path, f"runtime: {{config_map: {'c' * 245}}}")
+
+
 @pytest.mark.parametrize("name", ["../x", "..", "..x", "a/b", "$(X)", "{{x}}", "", "a b"])
 def test_a_key_that_no_secret_can_have_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(GpuflowError, match="GF138"):
