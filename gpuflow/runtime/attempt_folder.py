@@ -18,6 +18,8 @@ import contextlib
 import os
 import time
 
+from gpuflow.runtime import files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +80,7 @@ class AttemptFolder:
         """A sign of life. Not by a clock that can be set: a probe compares it with its own `time.monotonic()`."""
         with contextlib.suppress(OSError):
             # In place and always as long as before: a reader never finds it empty.
-            handle = os.open(self.heartbeat, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            handle = files.open_regular(self.heartbeat, os.O_WRONLY | os.O_CREAT)
             try:
                 os.write(handle, f"{time.monotonic():017.3f}\n".encode("ascii"))
             finally:
@@ -107,7 +109,7 @@ class AttemptFolder:
             return set()
         found = set()
         for name in names:
-            began = _number(os.path.join(self.listeners, name)) if name.isdigit() else None
+            began = _number(os.path.join(self.listeners, name)) if name.isascii() and name.isdigit() else None
             if began is not None and began == process_began(int(name)):
                 found.add(int(name))
         return found
@@ -140,15 +142,11 @@ def process_began(pid: int) -> int | None:
 
 def _number(path: str) -> float | None:
     try:
-        with open(path, encoding="ascii") as file:
-            return float(file.read())
+        return float(files.read(path, 64).decode("ascii"))
     except (OSError, ValueError):
         return None
 
 
 def _write(path: str, text: str) -> None:
     """Whole or not at all."""
-    part = f"{path}.{os.getpid()}.part"
-    with open(part, "w", encoding="ascii") as file:
-        file.write(text)
-    os.replace(part, path)
+    files.write(path, text.encode("ascii"))

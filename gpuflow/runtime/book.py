@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 
-from gpuflow.runtime import record_fields, records
+from gpuflow.runtime import records
 from gpuflow.runtime.records import Claim, Corrupt, Success, UnknownFormat
 from gpuflow.runtime.store import StorageError, Store
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 SETTLE = 1.0
 """In a store that cannot create conditionally: how long to wait before looking who wrote last."""
-_DIGITS = 18
-"""Of a number: what is longer does not fit in a claim."""
 
 
 class Book:
@@ -45,7 +43,9 @@ class Book:
         self.say = say
         self.seen = 0
         """The highest number that was seen, with keys the highest that is signed: it must stay."""
-        self._said_signed = False
+        self.id = ""
+        """This attempt's own, once it has one."""
+        self._said: set[str] = set()
 
     # -- where things lie
 
@@ -73,7 +73,11 @@ class Book:
     def numbers(self) -> list[int]:
         """The numbers taken so far. One that was seen once must stay: a listing without it is not to be believed."""
         names = [key.rpartition("/")[2] for key, _ in self.store.names(self.key("attempts"))]
-        numbers = sorted(number for name in names if (number := _number(name)) is not None)
+        found = {name: _number(name) for name in names if name.endswith(".json")}
+        numbers = sorted(number for number in found.values() if number is not None)
+        for name, number in found.items():
+            if number is None and name[:-5].isdigit():
+                self._say_once(f"{self.key('attempts', name)[:300]} names no attempt; it is passed over")
         newest = numbers[-1] if numbers else 0
         if newest < self.seen:
             raise self._gone()
@@ -115,7 +119,7 @@ class Book:
         for key, _ in self.store.names(self.key("attempts")):
             number, _, owner = key.rpartition("/")[2].partition("-")
             taken = _number(f"{number}.json")
-            if taken is not None and owner.endswith(".end.json") and _is_id(owner[: -len(".end.json")]):
+            if taken is not None and owner.endswith(".end.json") and records.is_id(owner[: -len(".end.json")]):
                 found.setdefault(taken, []).append(owner[: -len(".end.json")])
         return found
 
@@ -126,9 +130,8 @@ class Book:
         except FileNotFoundError:
             return None
         record = records.unpack(kind, data, key, self.keys)
-        if self.keys is None and record.signed and not self._said_signed:
-            self._said_signed = True
-            self.say(
+        if self.keys is None and record.signed:
+            self._say_once(
                 "the records of this run are signed, and there is no --key-file: signatures are not checked, and what "
                 "is written now is not believed by attempts that have the key"
             )
@@ -148,7 +151,37 @@ class Book:
         except Corrupt:
             return None
         assert marker is None or isinstance(marker, Success)
-        return marker if marker is not None and marker.attempt >= since else None
+        if marker is None or marker.attempt < since:
+            return None
+        return marker if marker.id == self.id or self._was_attempted(marker, since) else None
+
+    def _was_attempted(self, marker: Success, since: int) -> bool:
+        """Whether the attempt that a marker names was ever there: success without one is made up."""
+        try:
+            claim = self.read_claim(marker.attempt)
+        except Corrupt:
+            claim = None
+        if claim is not None and claim.id == marker.id and not claim.forget:
+            return True
+        self._say_once(
+            f"{self.success_key(since)} is of attempt {marker.attempt} {marker.id}, "
+            f"of which {self.attempt_key(marker.attempt)} knows nothing; it is not believed"
+        )
+        return False
+
+    def may_take(self, number: int) -> int:
+        """This number. No run comes so far as the last one: a claim of that was made up."""
+        if number > records.LAST:
+            raise StorageError(
+                f"{self.attempt_key(number - 1)} leaves no number for another attempt, and no run has had so many; "
+                "remove that object, or use another --run-id"
+            )
+        return number
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self.say(sentence)
 
     # -- writing
 
@@ -172,12 +205,16 @@ class Book:
         try:
             self.store.read(key)
             return False
+        except Corrupt:
+            return False
         except FileNotFoundError:
             if not self.store.create(key, data):
                 return False
         time.sleep(SETTLE)
         try:
             return self.store.read(key) == data
+        except Corrupt:
+            return False
         except FileNotFoundError:
             raise StorageError(f"{key} is not there after it was written") from None
 
@@ -189,18 +226,8 @@ def attempt_of(key: str) -> int | None:
 
 def _number(name: str) -> int | None:
     """The number of a claim by its file name, spelled as we spell it: no other name is one of ours."""
-    digits = name[:-5]
-    if not (name.endswith(".json") and digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS):
-        return None
-    number = int(digits)
-    return number if digits == f"{number:06d}" else None
-
-
-def _is_id(text: str) -> bool:
-    try:
-        return bool(record_fields.word(text))
-    except ValueError:
-        return False
+    number = records.attempt_of(name)
+    return number if number and name == f"{number:06d}.json" else None
 
 
 def now() -> str:

@@ -16,6 +16,7 @@ import time
 
 from gpuflow.runtime import attempt_folder, processes, signals, telling
 from gpuflow.runtime.signals import STOPS, stop_is_pending
+from gpuflow.runtime.wording import one_line
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ def say(sentence: str) -> None:
     """A line of the supervisor's own, on the error output."""
     try:
         if sys.stderr is not None:  # it was closed before we were started
-            sys.stderr.write(f"gpuflow-run: {sentence}\n")
+            sys.stderr.write(f"gpuflow-run: {one_line(sentence)}\n")
             sys.stderr.flush()
     except (OSError, ValueError):
         pass

@@ -19,7 +19,7 @@ import json
 import os
 import stat
 
-from gpuflow.runtime import fingerprint
+from gpuflow.runtime import files, fingerprint
 from gpuflow.runtime.attempt_folder import DESK, AttemptFolder
 
 TYPE_CHECKING = False
@@ -63,6 +63,8 @@ class Directory:
         self.remarks: list[str] = []
         """What someone should be told: the keeper says it."""
         self._remarked: set[str] = set()
+        self.uid: int | None = None
+        """Whose our own files are here, once that is known: what another user wrote about us is not believed."""
         self._dotted: dict[int, int] = {}
         self._scanned: dict[str, dict[str, int]] = {}
         self._there: dict[str, dict[str, int]] = {}
@@ -236,8 +238,7 @@ class Directory:
 
     def _known(self, name: str) -> dict[str, Any] | None:
         record = self._unwritten.get(name) or load(self._record_path(name)) or {}
-        whole = isinstance(record.get("key"), dict) and isinstance(record.get("order"), int)
-        return record if whole else None
+        return record if _is_whole(record) else None
 
     def _write(self, name: str, record: dict[str, Any]) -> None:
         try:
@@ -246,7 +247,7 @@ class Directory:
         except OSError as refusal:
             self._unwritten[name] = record
             # Without the path: that of a part file is another one each time.
-            self._remark(f"cannot write down that {name!r} is finished, it is known in memory only: {refusal.strerror}")
+            self.remark(f"cannot write down that {name!r} is finished, it is known in memory only: {refusal.strerror}")
 
     def _forget(self, name: str) -> None:
         self._unwritten.pop(name, None)
@@ -258,9 +259,9 @@ class Directory:
     def _remark_change(self, name: str, record: dict[str, Any], key: dict[str, int]) -> None:
         renamed = record["key"].get("marked") == 0 and key.get("marked") == 0
         if renamed and not record.get("foreign"):
-            self._remark(f"{name} was changed after it was finished and is no checkpoint any more: rename it last")
+            self.remark(f"{name} was changed after it was finished and is no checkpoint any more: rename it last")
 
-    def _remark(self, sentence: str) -> None:
+    def remark(self, sentence: str) -> None:
         if sentence not in self._remarked:
             self._remarked.add(sentence)
             self.remarks.append(sentence)
@@ -276,6 +277,25 @@ class Directory:
         if not stat.S_ISREG(status.st_mode) or status.st_ctime_ns <= status.st_mtime_ns:
             return False
         return not fingerprint.same(self._there.get(item.name), self.key(item.name))
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether what was written down about an entry is what is written down: others may write here too."""
+
+    def is_a(kinds: tuple[type, ...], fact: str) -> bool:
+        value = record.get(fact)
+        return value is None or (isinstance(value, kinds) and not isinstance(value, bool))
+
+    key = record.get("key")
+    return (
+        isinstance(key, dict)
+        and all(isinstance(fact, int) for fact in key.values())
+        and isinstance(record.get("order"), int)
+        and is_a((int,), "entries")
+        and is_a((int, float), "stall_seconds")
+        and is_a((str,), "stored")
+        and is_a((str,), "total")
+    )
 
 
 def _entries(path: str) -> int:
@@ -294,22 +314,14 @@ def discard(path: str) -> None:
 
 def dump(path: str, value: dict[str, Any]) -> None:
     """Write a small file whole or not at all; nothing stays behind when that fails."""
-    part = f"{path}.{os.getpid()}-{os.urandom(3).hex()}.part"
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump(value, file, sort_keys=True)
-        os.replace(part, path)
-    except BaseException:
-        _unlink(part)
-        raise
+    files.write(path, json.dumps(value, sort_keys=True).encode("ascii"))
 
 
 def load(path: str) -> dict[str, Any] | None:
     """A small file, or None when it is not there or not whole."""
     try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-    except (OSError, ValueError):
+        value = json.loads(files.read(path).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

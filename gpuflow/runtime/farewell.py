@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 
+from gpuflow.runtime.wording import one_line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -31,7 +33,7 @@ def write_text(path: str, text: str) -> None:
 
 def compose(sentence: str, facts: dict[str, Any]) -> str:
     """Sentence, newline, JSON; the sentence is cut when both together are too long."""
-    sentence = _plain(sentence.replace("\n", " "))
+    sentence = _plain(one_line(sentence.replace("\n", " ")))
     line = _plain(json.dumps({"gpuflow": 1, **facts}, sort_keys=True, ensure_ascii=False))
     room = max(0, _MOST - len(line.encode()))
     return sentence.encode()[:room].decode("utf-8", "ignore") + "\n" + line + "\n"

@@ -59,7 +59,7 @@ def forget_run(book: Book) -> None:
     made_by = (records.attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
     numbers = numbers or sorted(number for number in made_by if number is not None)
     while True:
-        number = _next(book, numbers)
+        number = book.may_take(_next(book, numbers))
         claim = Claim(
             attempt=number,
             id=os.urandom(8).hex(),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.book import Book
 
+_LONGEST = 1e14
 COSTS = {
     RETRYABLE: "failures",
     OUT_OF_MEMORY: "failures",
@@ -32,14 +33,15 @@ class Counts:
     """What the attempts before this one have used up."""
 
     def __init__(self, failures: int = 0, interruptions: int = 0, seconds: float = 0.0) -> None:
-        self.failures, self.interruptions, self.seconds = failures, interruptions, seconds
+        self.failures, self.interruptions = min(failures, records.LAST), min(interruptions, records.LAST)
+        self.seconds = min(seconds, _LONGEST)
 
     def after(self, outcome: str, by: int = 1) -> Counts:
         """The counts once an attempt has ended so; with -1, as if it had not."""
         grown = Counts(self.failures, self.interruptions, self.seconds)
         budget = COSTS.get(outcome)
         if budget is not None:
-            setattr(grown, budget, max(0, getattr(grown, budget) + by))
+            setattr(grown, budget, min(records.LAST, max(0, getattr(grown, budget) + by)))
         return grown
 
 
@@ -196,11 +198,12 @@ def _add(book: Book, counts: Counts, number: int, owner: str) -> tuple[Counts, E
     outcome, end = found if found is not None else (INTERRUPTED, None)
     grown = counts.after(outcome)
     if end is not None:
-        grown.seconds += end.seconds
-        seen = end.checkpoint
+        grown.seconds = min(_LONGEST, grown.seconds + end.seconds)
+        # What it says of other attempts' checkpoints is not its to say.
+        seen = end.checkpoint if records.attempt_of(end.checkpoint or "") == number else None
     else:
         lived, seen = _last_seen(book, number)
-        grown.seconds += lived
+        grown.seconds = min(_LONGEST, grown.seconds + lived)
     return grown, end, Previous(attempt=number, id=owner, outcome=outcome, assumed=found is None), seen
 
 

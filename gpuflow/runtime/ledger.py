@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "History", "Ledger", "Lost"]
 _REMEMBERED = 20
+_BECAUSE = 10_000
+"""Most characters of a reason in the book."""
 
 
 class Lost(Exception):
@@ -107,7 +109,7 @@ class Ledger(Book):
         `fresh` forgets all attempts before, `renew` only what they have cost.
         """
         self.probe()
-        number, self.id = history.next, self.id or os.urandom(8).hex()
+        number, self.id = self.may_take(history.next), self.id or os.urandom(8).hex()
         claim = self._claim_after(history, number, fresh=fresh, renew=renew)
         if not self.create(self.attempt_key(number), self.pack(claim, self.attempt_key(number))):
             try:
@@ -171,7 +173,7 @@ class Ledger(Book):
             outcome=outcome,
             final=final,
             exit_code=exit_code,
-            because=because,
+            because=because[:_BECAUSE],
             seconds=round(time.monotonic() - self.began, 3),
             time=now(),
             checkpoint=checkpoint,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 
+from gpuflow.runtime import files
 from gpuflow.runtime.directory import discard
 from gpuflow.runtime.options import OUTPUT_TYPES, BadOption
 from gpuflow.runtime.records import Kept
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 XCOM = "/airflow/xcom/return.json"
 ARTIFACTS = ("file", "directory")
+VALUE_MOST = 8 << 20
+"""Most bytes of a value. The success marker holds them all, and no engine takes as much."""
 
 
 class BadOutput(Exception):
@@ -116,6 +119,8 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any]) -
             if not os.path.isfile(path):
                 # To open a pipe would wait for its writer, for ever.
                 raise ValueError(f"{path} is no file")
+            if os.path.getsize(path) > VALUE_MOST:
+                raise ValueError(f"{path} is larger than {VALUE_MOST} bytes; make it an output of type file")
             with open(path, encoding="utf-8", newline="") as file:
                 text = file.read()
         except (OSError, ValueError) as refusal:
@@ -126,14 +131,29 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any]) -
     return values
 
 
+def fitting(marker: Mapping[str, Kept], declared: Sequence[Output]) -> dict[str, Kept]:
+    """Of a marker's outputs those that the step has, as it has them; BadOutput for one of another type."""
+    given = {}
+    for output in declared:
+        kept = marker.get(output.name)
+        if kept is None:
+            continue
+        if kept.value is not None and output.kind not in ARTIFACTS:
+            typed(output, kept.value)
+        elif kept.type != output.kind:
+            raise BadOutput(f'its output "{output.name}" is a {kept.type}, and should be a {output.kind}')
+        given[output.name] = kept if kept.type == output.kind else Kept(**{**kept.plain(), "type": output.kind})
+    return given
+
+
 def deliver(marker: Mapping[str, Kept], engine: str, folder: str, places: Mapping[str, str], xcom: str = XCOM) -> None:
     """Put the outputs where the engine looks. Works from the success marker alone, so that it can be done again."""
     values = {name: output.value for name, output in marker.items() if output.value is not None}
     uris = {name: output.uri for name, output in marker.items() if output.uri}
-    for name, text in values.items():
-        _write(os.path.join(folder, name), text)
-    for name, uri in uris.items():
-        _write(os.path.join(folder, f"{name}.uri"), uri)  # beside the artifact, which may lie under its name
+    for name, text in values.items() if folder else ():
+        _replace(os.path.join(folder, name), text)
+    for name, uri in uris.items() if folder else ():
+        _replace(os.path.join(folder, f"{name}.uri"), uri)  # beside the artifact, which may lie under its name
     for name, place in places.items():
         if name in values or name in uris:
             _write(place, values[name] if name in values else uris[name])
@@ -155,7 +175,7 @@ def typed(output: Output, text: str) -> Any:
         if output.kind == "bool" and not isinstance(value, bool):
             raise ValueError
         return value
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BadOutput(f'the output "{output.name}" is not of type {output.kind}: {text[:80]!r}') from None
 
 
@@ -178,6 +198,11 @@ def _looks(path: str) -> Any:
 def _status(path: str) -> tuple[Any, ...]:
     status = os.stat(path)
     return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+def _replace(path: str, text: str) -> None:
+    """In the outputs' own folder: what stands under the name makes way, and is not written through."""
+    files.write(path, text.encode("utf-8"))
 
 
 def _write(path: str, text: str) -> None:

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 
+from gpuflow.runtime import files
 from gpuflow.runtime.alive import HELD, Alive, remove_if_dead, same_file
 from gpuflow.runtime.attempt_folder import identity_of, process_began
 from gpuflow.runtime.directory import dump, load
@@ -50,7 +52,11 @@ class Occupancy:
     def enter(self) -> None:
         """Take the directory, or BadOption when another run that is alive has it."""
         self.directory.enter(identity_of(self.ledger.base), self.ledger.id)
+        self._refuse_what_was_planted()
         os.makedirs(self.directory.hidden, exist_ok=True)
+        self._alive.hold(self.directory.attempt_folder)
+        # What we have just made shows whose our files are here: on a mount that may be another than we are.
+        self.directory.uid = os.lstat(self.directory.attempt_folder).st_uid
         before = owner(self.directory)
         try:
             if self.renew():
@@ -78,7 +84,7 @@ class Occupancy:
             return False
         import fcntl
 
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = files.open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as refusal:
@@ -148,8 +154,8 @@ class Occupancy:
 
     def _holder(self) -> tuple[str, str, str]:
         try:
-            with open(os.path.join(self.directory.hidden, "lock"), encoding="utf-8", errors="replace") as file:
-                words = file.read().rstrip("\n").split(" ", 2)
+            line = files.read(os.path.join(self.directory.hidden, "lock")).decode("utf-8", "replace")
+            words = line.rstrip("\n").split(" ", 2)
         except OSError:
             words = []
         identity, attempt, base = [*words, "", "", ""][:3]
@@ -176,9 +182,21 @@ class Occupancy:
             if not _is_id(name) or not (here or name == self.directory.identity):
                 continue
             # What another run wrote down as finished stays: without a store it is all that run can resume from.
-            for attempt in sorted(os.listdir(path)):
-                if _is_id(attempt) and attempt != self.ledger.id:
-                    remove_if_dead(os.path.join(path, attempt))
+            for attempt in sorted(os.listdir(path)) if _is_folder(path) else []:
+                inside = os.path.join(path, attempt)
+                if _is_id(attempt) and attempt != self.ledger.id and _is_folder(inside):
+                    remove_if_dead(inside)
+
+    def _refuse_what_was_planted(self) -> None:
+        """BadOption for a link where our folders and files are: it would lead what we write to another place."""
+        directory = self.directory
+        folders = (directory.hidden, directory.own_folder, os.path.join(directory.own_folder, "finished"))
+        for path in folders:
+            if os.path.lexists(path) and not _is_folder(path):
+                raise BadOption(f"{path} is no folder, or a link to one, and gpuflow-run did not make it; remove it")
+        for path in (_path(directory), os.path.join(directory.hidden, "lock")):
+            if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+                raise BadOption(f"{path} is no regular file, and gpuflow-run did not make it; remove it")
 
 
 def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
@@ -203,15 +221,24 @@ def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) 
 
 
 def owner(directory: Directory) -> dict[str, Any]:
-    """Who worked here last, as it was written down; empty when no one did."""
-    return load(_path(directory)) or {}
+    """Who worked here last, as it was written down; empty when no one did, or when another user has written it."""
+    path = _path(directory)
+    if directory.uid is not None:
+        try:
+            uid = os.lstat(path).st_uid
+        except OSError:
+            return {}
+        if uid != directory.uid:
+            directory.remark(f"{path} belongs to user {uid}, and this is user {directory.uid}; it is not believed")
+            return {}
+    return load(path) or {}
 
 
 def orphan(directory: Directory) -> int | None:
     """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
     before = owner(directory)
     child = before.get("child")
-    if before.get("boot") == boot() and isinstance(child, int):
+    if before.get("boot") == boot() and isinstance(child, int) and child > 1:
         began = process_began(child)
         if began is not None and began == before.get("child_began"):
             return child
@@ -229,6 +256,11 @@ def boot() -> str:
 
 def _path(directory: Directory) -> str:
     return os.path.join(directory.hidden, "owner.json")
+
+
+def _is_folder(path: str) -> bool:
+    """A folder itself, not a link to one."""
+    return os.path.isdir(path) and not os.path.islink(path)
 
 
 def _is_id(name: str) -> bool:

@@ -59,8 +59,8 @@ def judge(directory: str, max_age: float | None, *, ready: bool, now: float, mom
     if ready:
         return True, "started"
     owner = load(os.path.join(hidden, "owner.json")) or {}
-    own = os.path.join(hidden, str(owner.get("identity")))
-    folder = AttemptFolder(os.path.join(own, str(owner.get("id"))))
+    own = os.path.join(hidden, os.path.basename(str(owner.get("identity"))))
+    folder = AttemptFolder(os.path.join(own, os.path.basename(str(owner.get("id")))))
     ages = [
         (now - _changed(os.path.join(hidden, "owner.json")), "start"),
         (now - _changed(os.path.join(own, "finished")), "checkpoint"),

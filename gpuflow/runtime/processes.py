@@ -120,11 +120,25 @@ def mark(family: str | None, attempt_id: str, environ: Mapping[str, str]) -> str
 
 def marks(pid: int) -> list[str]:
     """The marks of a process, none when it has none or is not ours to ask."""
-    start = f"{VARIABLE}=".encode()
+    found = variable(pid, VARIABLE)
+    return [] if found is None else found.decode("utf-8", "replace").split(",")
+
+
+def variable(pid: int, name: str) -> bytes | None:
+    """A variable that a process was started with, when there is one and it is ours to ask."""
+    start = f"{name}=".encode()
     for word in _read(f"/proc/{pid}/environ").split(b"\0"):
         if word.startswith(start):
-            return word[len(start) :].decode("utf-8", "replace").split(",")
-    return []
+            return word[len(start) :]
+    return None
+
+
+def is_own(pid: int) -> bool:
+    """Whether a process is of this user: root may see and signal everybody's."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 # -- the end

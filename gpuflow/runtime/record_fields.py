@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gpuflow.runtime import naming
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -9,6 +11,8 @@ if TYPE_CHECKING:
 
     Check = Callable[[Any], Any]
 
+LAST = 999_999_999
+"""No attempt has a higher number: whoever says so makes it up."""
 REQUIRED = object()
 OUTCOMES = (
     "succeeded",
@@ -27,8 +31,8 @@ class Record:
     """One record: its fields are attributes. `FIELDS` says what each must be, and what it is when it is not there."""
 
     FIELDS: tuple[tuple[str, Check, Any], ...] = ()
-    HASHED_IN_VERSION_1 = False
-    """Version 1 had no hash in attempts and ends."""
+    NAMES_FILES = False
+    """Whether it may be large. In version 1 these had a hash, attempts and ends had none."""
     signed = False
     """Whether it came with a signature; with keys, one that was verified."""
 
@@ -83,10 +87,33 @@ def flag(value: Any) -> bool:
     return value
 
 
+def count(value: Any) -> int:
+    """A number that attempts count up to: far from where counting on would end."""
+    if natural(value) > LAST:
+        raise ValueError("too large a number")
+    return int(value)
+
+
 def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("not a text")
     return value
+
+
+def clean(value: Any) -> str:
+    """A text that can be written to a file as it is."""
+    try:
+        text(value).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ValueError("not a text") from None
+    return str(value)
+
+
+def checkpoint(value: Any) -> str:
+    """The name of a checkpoint."""
+    if attempt_of(word(value)) is None:
+        raise ValueError("not a checkpoint")
+    return str(value)
 
 
 def word(value: Any) -> str:
@@ -116,18 +143,16 @@ def anything(value: Any) -> Any:
 
 def name(value: Any) -> str:
     """A file name: one part of a path, not hidden."""
-    if not isinstance(value, str) or not value or value.startswith(".") or "/" in value or "\0" in value:
+    if not naming.is_name(value):
         raise ValueError("not a file name")
-    return value
+    return str(value)
 
 
 def path(value: Any) -> str:
     """A path below a folder, or nothing for the one file itself."""
-    if not isinstance(value, str) or "\0" in value:
-        raise ValueError("not a path")
-    if value and any(part in ("", ".", "..") for part in value.split("/")):
-        raise ValueError(f"outside its folder: {value!r}"[:200])
-    return value
+    if not naming.is_path(value):
+        raise ValueError(f"not a path below its folder: {value!r}"[:200])
+    return str(value)
 
 
 def mode(value: Any) -> int:
@@ -172,6 +197,21 @@ def inner(kind: type[Record]) -> Check:
 
 def known(kind: type[Record], value: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value[name] for name, _, _ in kind.FIELDS if name in value}
+
+
+def is_id(value: str) -> bool:
+    """Whether it can be the id of an attempt."""
+    try:
+        return bool(word(value))
+    except ValueError:
+        return False
+
+
+def attempt_of(name: str) -> int | None:
+    """The attempt that a checkpoint, an artifact or an attempt record belongs to, by its name."""
+    digits = name[: len(name) - len(name.lstrip("0123456789"))]
+    number = int(digits) if 6 <= len(digits) <= len(str(LAST)) else None
+    return number if number is not None and digits == f"{number:06d}" else None
 
 
 def _plain(value: Any) -> Any:

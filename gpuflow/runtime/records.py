@@ -7,9 +7,21 @@ Records of version 1 (no `format`) are read; they are never written.
 
 from __future__ import annotations
 
+from gpuflow.runtime import naming
 from gpuflow.runtime import record_fields as may_be
-from gpuflow.runtime.record_fields import REQUIRED, Record
-from gpuflow.runtime.sealing import FORMAT, Corrupt, UnknownFormat, digest, encode, pack, unpack
+from gpuflow.runtime.record_fields import LAST, REQUIRED, Record, attempt_of, is_id
+from gpuflow.runtime.sealing import (
+    FORMAT,
+    LARGE,
+    SMALL,
+    Corrupt,
+    UnknownFormat,
+    digest,
+    encode,
+    pack,
+    text_digest,
+    unpack,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMAT",
+    "LARGE",
+    "LAST",
+    "SMALL",
     "Claim",
     "Corrupt",
     "End",
@@ -33,7 +48,9 @@ __all__ = [
     "checkpoint_name",
     "digest",
     "encode",
+    "is_id",
     "pack",
+    "text_digest",
     "unpack",
 ]
 
@@ -49,7 +66,7 @@ class Previous(Record):
     outcome: str
     assumed: bool
     FIELDS = (
-        ("attempt", may_be.natural, REQUIRED),
+        ("attempt", may_be.count, REQUIRED),
         ("id", may_be.word, REQUIRED),
         ("outcome", may_be.outcome, REQUIRED),
         ("assumed", may_be.flag, REQUIRED),
@@ -71,15 +88,15 @@ class Claim(Record):
     forget: bool
     previous: Previous | None
     FIELDS = (
-        ("attempt", may_be.natural, REQUIRED),
+        ("attempt", may_be.count, REQUIRED),
         ("id", may_be.word, REQUIRED),
         ("host", may_be.text, ""),
         ("time", may_be.text, ""),
-        ("since", may_be.natural, 0),
-        ("failures", may_be.natural, REQUIRED),
-        ("interruptions", may_be.natural, REQUIRED),
+        ("since", may_be.count, 0),
+        ("failures", may_be.count, REQUIRED),
+        ("interruptions", may_be.count, REQUIRED),
         ("seconds", may_be.number, REQUIRED),
-        ("checkpoint", may_be.or_none(may_be.word), None),
+        ("checkpoint", may_be.or_none(may_be.checkpoint), None),
         ("forget", may_be.flag, False),
         ("previous", may_be.or_none(may_be.inner(Previous)), None),
     )
@@ -87,6 +104,10 @@ class Claim(Record):
     def check(self) -> None:
         if self.since > self.attempt:
             raise ValueError("since is later than the attempt itself")
+        if self.checkpoint is not None and (attempt_of(self.checkpoint) or 0) >= self.attempt:
+            raise ValueError("its checkpoint is of a later attempt")
+        if self.previous is not None and self.previous.attempt >= self.attempt:
+            raise ValueError("the attempt before it is a later one")
 
 
 class End(Record):
@@ -108,7 +129,7 @@ class End(Record):
         ("because", may_be.text, ""),
         ("seconds", may_be.number, REQUIRED),
         ("time", may_be.text, ""),
-        ("checkpoint", may_be.or_none(may_be.word), None),
+        ("checkpoint", may_be.or_none(may_be.checkpoint), None),
         ("cause", may_be.anything, None),
         ("evidence", may_be.anything, None),
     )
@@ -143,7 +164,7 @@ class File(Record):
         ("size", may_be.or_none(may_be.natural), None),
         ("sha256", may_be.or_none(may_be.sha256), None),
         ("mode", may_be.or_none(may_be.mode), None),
-        ("link", may_be.or_none(may_be.text), None),
+        ("link", may_be.or_none(may_be.clean), None),
         ("directory", may_be.or_none(may_be.flag), None),
     )
 
@@ -151,8 +172,6 @@ class File(Record):
         kinds = [self.sha256 is not None, self.link is not None, bool(self.directory)]
         if sum(kinds) != 1 or (self.sha256 is not None and self.size is None):
             raise ValueError(f"{self.path!r} is no file, link or directory"[:200])
-        if self.link is not None and ("\0" in self.link or not self.link):
-            raise ValueError(f"{self.path!r} is no link"[:200])
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in super().plain().items() if value is not None}
@@ -169,12 +188,12 @@ class Manifest(Record):
     seconds: float
     files: list[File]
     shards: Any
-    HASHED_IN_VERSION_1 = True
+    NAMES_FILES = True
     FIELDS = (
         ("checkpoint", may_be.word, REQUIRED),
         ("entry", may_be.name, REQUIRED),
         ("kind", may_be.one_of("file", "directory"), REQUIRED),
-        ("attempt", may_be.natural, REQUIRED),
+        ("attempt", may_be.count, REQUIRED),
         ("id", may_be.word, REQUIRED),
         ("seconds", may_be.number, 0.0),
         ("files", may_be.each(may_be.inner(File)), REQUIRED),
@@ -182,18 +201,9 @@ class Manifest(Record):
     )
 
     def check(self) -> None:
-        paths = [file.path for file in self.files]
-        if len(set(paths)) != len(paths):
-            raise ValueError("a file is named twice")
-        if self.kind == "file" and not (len(paths) == 1 and "/" not in paths[0] and self.files[0].sha256):
-            raise ValueError("not one file")
-        if self.kind == "directory" and "" in paths:
-            raise ValueError("a file without a name")
-        leaves = {file.path for file in self.files if not file.directory}
-        for path in paths:
-            parts = path.split("/")
-            if any("/".join(parts[:count]) in leaves for count in range(1, len(parts))):
-                raise ValueError(f"{path!r} lies below a file or a link"[:200])
+        flaw = naming.flaw(self.files, single=self.kind == "file")
+        if flaw is not None:
+            raise ValueError(flaw)
 
     def key(self, file: File) -> str:
         """Where a file of it lies, below the manifest's own folder."""
@@ -212,9 +222,9 @@ class Kept(Record):
     files: list[File] | None
     FIELDS = (
         ("type", may_be.one_of("string", "int", "float", "bool", "json", "file", "directory"), REQUIRED),
-        ("value", may_be.or_none(may_be.text), None),
+        ("value", may_be.or_none(may_be.clean), None),
         ("sha256", may_be.sha256, REQUIRED),
-        ("uri", may_be.or_none(may_be.text), None),
+        ("uri", may_be.or_none(may_be.clean), None),
         ("key", may_be.or_none(may_be.path), None),
         ("bytes", may_be.or_none(may_be.natural), None),
         ("files", may_be.or_none(may_be.each(may_be.inner(File))), None),
@@ -223,6 +233,13 @@ class Kept(Record):
     def check(self) -> None:
         if (self.value is None) != (self.type in ("file", "directory")):
             raise ValueError("neither a value nor an artifact")
+        if self.value is not None and text_digest(self.value) != self.sha256:
+            raise ValueError("a value that does not match its hash")
+        if self.key is not None and self.files is None:
+            raise ValueError("an artifact without its files")
+        flaw = naming.flaw(self.files, single=self.type == "file") if self.files is not None else None
+        if flaw is not None:
+            raise ValueError(flaw)
 
     def plain(self) -> dict[str, Any]:
         return {name: value for name, value in super().plain().items() if value is not None}
@@ -241,9 +258,9 @@ class Success(Record):
     id: str
     time: str
     outputs: dict[str, Kept]
-    HASHED_IN_VERSION_1 = True
+    NAMES_FILES = True
     FIELDS = (
-        ("attempt", may_be.natural, REQUIRED),
+        ("attempt", may_be.count, REQUIRED),
         ("id", may_be.word, REQUIRED),
         ("time", may_be.text, ""),
         ("outputs", _outputs, REQUIRED),
@@ -258,9 +275,3 @@ def checkpoint_name(attempt: int, number: int, owner: str) -> str:
 def artifact_name(attempt: int, owner: str) -> str:
     """`000007-1a2b3c4d`."""
     return f"{attempt:06d}-{owner[:8]}"
-
-
-def attempt_of(name: str) -> int | None:
-    """The attempt that a checkpoint, an artifact or an attempt record belongs to, by its name."""
-    digits = name[: len(name) - len(name.lstrip("0123456789"))]
-    return int(digits) if 6 <= len(digits) <= 18 else None

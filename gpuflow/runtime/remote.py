@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 
+from gpuflow.runtime.records import LARGE
 from gpuflow.runtime.store import CHUNK, StorageError, Store, is_no_manifest
 
 TYPE_CHECKING = False
@@ -39,7 +40,13 @@ class Remote(Store):
         self._room = Room(_MEMORY)
 
     def read(self, key: str) -> bytes:
-        return bytes(self._do(lambda: self.fs.cat_file(self._path(key))))
+        try:
+            return bytes(self._do(lambda: self.fs.cat_file(self._path(key), start=0, end=LARGE + 1)))
+        except StorageError:
+            # Of an object without bytes no range can be read, says S3.
+            if self._do(lambda: self.fs.info(self._path(key))).get("size") == 0:
+                return b""
+            raise
 
     def write(self, key: str, data: bytes) -> None:
         self._do(lambda: self.fs.pipe_file(self._path(key), data))

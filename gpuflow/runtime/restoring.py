@@ -8,7 +8,9 @@ import time
 from gpuflow.runtime import snapshot, transfer
 from gpuflow.runtime.attempt_folder import process_began
 from gpuflow.runtime.directory import Directory, Entry, discard
+from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import History, Ledger
+from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.owner import boot, orphan, owner, write_owner
 from gpuflow.runtime.records import Corrupt, Manifest, attempt_of
 from gpuflow.runtime.store import Limit, StorageError, Store, persist
@@ -199,11 +201,24 @@ class _Restoring:
                     if not self._same_run and self.directory.set_aside(manifest.entry):
                         self.say(f"{manifest.entry} of another run stood in the way; it has a dotted name now")
                     return self.directory.place(temporary, manifest.entry, stored=name)
+                except NoRoom as refusal:
+                    self._refuse_unless_corrupt(store, name, download, refusal)
+                    return None
                 except Corrupt as damage:
                     self._tell_damage(damage, attempt)
         finally:
             discard(temporary)
         return None
+
+    def _refuse_unless_corrupt(self, store: Store, name: str, download: transfer.Download, refusal: Exception) -> None:
+        """What does not fit on the disk is not passed over for an older one: unless its manifest only says so."""
+        if not self._persist(lambda: download.is_as_listed(store)):
+            self.say(f"{download.prefix} is not as large as its manifest says; taking an older one")
+            return
+        raise BadOption(
+            f"the checkpoint {download.prefix} cannot be restored: {refusal}; give the checkpoint directory more "
+            f"room, or remove that checkpoint from the store"
+        )
 
     def _manifest(self, store: Store, prefix: str) -> Manifest | None:
         keys = self.ledger.keys

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from gpuflow.runtime import attempt_folder, interval, memory, processes
+from gpuflow.runtime import attempt_folder, files, interval, memory, processes
 from gpuflow.runtime import child as children
 from gpuflow.runtime import options as table
 from gpuflow.runtime.attempt_folder import AttemptFolder
@@ -206,18 +206,14 @@ class Running:
         if self.directory is not None:
             self.directory.folder.prepare()
             return self.directory.folder
-        roots = (self.environ.get("TMPDIR") or "/tmp", "/dev/shm", self.outputs_dir)
-        places = [os.path.join(root, f"gpuflow-attempt-{self.ledger.id}") for root in roots]
-        for place in places:
-            try:
-                os.makedirs(place, mode=0o700)
-                folder = AttemptFolder(place)
-                folder.prepare()
-                return folder
-            except OSError as refusal:
-                trouble = str(refusal)
-        say(f"no folder can be made to tell the command to stop: {trouble}; it is told by signal only")
-        return None
+        roots = [self.environ.get("TMPDIR") or "/tmp", "/dev/shm", *([self.outputs_dir] if self.outputs_dir else [])]
+        try:
+            folder = AttemptFolder(files.private_folder(roots, "gpuflow-attempt"))
+            folder.prepare()
+            return folder
+        except OSError as refusal:
+            say(f"no folder can be made to tell the command to stop: {refusal}; it is told by signal only")
+            return None
 
     def _variables(self) -> dict[str, str]:
         options = self.options
@@ -230,7 +226,8 @@ class Running:
         }
         environ["GPUFLOW_ATTEMPT"] = str(self.ledger.number)
         environ["GPUFLOW_INTERRUPTIONS"] = str(self.history.counts.interruptions)
-        environ["GPUFLOW_OUTPUTS"] = os.path.abspath(self.outputs_dir)
+        if self.outputs_dir:
+            environ["GPUFLOW_OUTPUTS"] = os.path.abspath(self.outputs_dir)
         environ["GPUFLOW_GRACE"] = f"{self.grace[0]:.3f}"
         if self.folder is not None:
             environ[attempt_folder.VARIABLE] = self.folder.stop

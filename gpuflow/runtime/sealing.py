@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from gpuflow.runtime.signing import Keys
 
 FORMAT = 2
+SMALL, LARGE = 1 << 20, 64 << 20
+"""Most bytes of a claim, an end or a judgment, and of a manifest or a marker, which name files. More is corrupt."""
 _UNSEALED = ("hash", "signature")
 
 
@@ -37,16 +39,23 @@ def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) 
 
     With keys, what none of them has signed for this place is Corrupt, whatever format it claims to have.
     """
+    most = LARGE if kind.NAMES_FILES else SMALL
+    if len(data) > most:
+        raise Corrupt(f"{key} is larger than {most} bytes, and so no record")
     try:
-        value = json.loads(data.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError):
+        return _unpack(kind, data, key, keys)
+    except (RecursionError, MemoryError):
+        raise Corrupt(f"{key} is not whole") from None
+
+
+def _unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None) -> Any:
+    try:
+        value = json.loads(data.decode("utf-8", "surrogatepass"), parse_int=_whole_number)
+    except ValueError:
         raise Corrupt(f"{key} is not whole") from None
     if not isinstance(value, dict):
         raise Corrupt(f"{key} is not whole")
-    try:
-        hashed = digest(value)
-    except RecursionError:
-        raise Corrupt(f"{key} is not whole") from None
+    hashed = digest(value)
     if keys is not None and (value.get("hash") != hashed or not keys.verify(value.get("signature"), hashed, key)):
         raise Corrupt(f"{key} is not signed with our key")
     version = value.get("format", value.get("contract", 1))
@@ -55,16 +64,23 @@ def unpack(kind: type[Record], data: bytes, key: str, keys: Keys | None = None) 
     if version not in (1, FORMAT) or ("format" in value and version != FORMAT):
         raise UnknownFormat(
             f"{key} is of format {version}, and this gpuflow-run knows 1 and {FORMAT}; use a newer gpuflow-run, "
-            "or another --run-id"
+            "or another --run-id, or remove the object if no gpuflow-run wrote it"
         )
-    if (version == FORMAT or "hash" in value or kind.HASHED_IN_VERSION_1) and value.get("hash") != hashed:
+    if (version == FORMAT or "hash" in value or kind.NAMES_FILES) and value.get("hash") != hashed:
         raise Corrupt(f"{key} is not whole")
     try:
         record = kind(**known(kind, value))
-        record.signed = value.get("signature") is not None
-        return record
     except ValueError as refusal:
         raise Corrupt(f"{key}: {refusal}") from None
+    record.signed = value.get("signature") is not None
+    return record
+
+
+def _whole_number(digits: str) -> int:
+    """Numbers of a million digits take minutes to read, and none of ours has more than these."""
+    if len(digits) > 20:
+        raise ValueError("too large a number")
+    return int(digits)
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
@@ -78,3 +94,10 @@ def digest(value: Mapping[str, Any]) -> str:
     import hashlib
 
     return hashlib.sha256(encode({key: item for key, item in value.items() if key not in _UNSEALED})).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """The hash of a value's text."""
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

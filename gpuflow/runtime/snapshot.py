@@ -10,6 +10,9 @@ from __future__ import annotations
 import os
 import stat
 
+from gpuflow.runtime import naming
+from gpuflow.runtime.naming import leads_out
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,6 +104,8 @@ def stock(source: str) -> list[Item]:
             f"{os.path.basename(source)}/{relative}".encode()
         except UnicodeEncodeError:
             raise Refused(f"the name {os.fsencode(path)!r} is not UTF-8") from None
+        if not naming.is_path(relative):
+            raise Refused(f"the path {path} is too long to be restored everywhere")
         item = Item(relative, path, status)
         if item.link is not None and leads_out(relative, item.link):
             followed = os.path.realpath(path)
@@ -127,14 +132,6 @@ def walk(source: str) -> Iterator[tuple[str, str, os.stat_result]]:
         for name in sorted([*folders, *names]):
             path = os.path.join(folder, name)
             yield os.path.relpath(path, source).replace(os.sep, "/"), path, os.lstat(path)
-
-
-def leads_out(relative: str, link: str) -> bool:
-    """Whether a link in a checkpoint points out of it."""
-    if os.path.isabs(link):
-        return True
-    target = os.path.normpath(os.path.join(os.path.dirname(relative), link))
-    return target == os.pardir or target.startswith(os.pardir + os.sep)
 
 
 def _linked(path: str, target: str) -> str:

@@ -13,6 +13,9 @@ import os
 import threading
 import time
 
+from gpuflow.runtime import files
+from gpuflow.runtime.records import LARGE, Corrupt
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +46,7 @@ class Store:
     """How many puts at once are worth it, and fit in memory."""
 
     def read(self, key: str) -> bytes:
-        """The bytes under a key; FileNotFoundError when there are none."""
+        """The bytes under a key, or the first of too many; FileNotFoundError when there are none."""
         raise NotImplementedError
 
     def write(self, key: str, data: bytes) -> None:
@@ -103,10 +106,14 @@ class Folder(Store):
 
     def read(self, key: str) -> bytes:
         try:
-            with open(self._path(key), "rb") as file:
-                return file.read()
+            return files.read(self._path(key), LARGE)
         except (FileNotFoundError, NotADirectoryError):
             raise FileNotFoundError(key) from None
+        except files.NotAFile as refusal:
+            if os.path.isdir(self._path(key)):
+                # No object can be written over a folder: that must be known before the command runs.
+                raise StorageError(f"{self._path(key)} is a folder, where a file should be; remove it") from None
+            raise Corrupt(f"{key}: {refusal.strerror}") from None
         except OSError as refusal:
             raise StorageError(str(refusal)) from refusal
 
@@ -186,14 +193,19 @@ class Folder(Store):
 
     def chunks(self, key: str) -> Iterator[bytes]:
         try:
-            with open(self._path(key), "rb", buffering=0) as file:
+            handle = files.open_regular(self._path(key))
+            try:
                 while True:
-                    data = file.read(CHUNK)
+                    data = os.read(handle, CHUNK)
                     if not data:
                         return
                     yield data
+            finally:
+                os.close(handle)
         except FileNotFoundError:
             raise
+        except files.NotAFile as refusal:
+            raise Corrupt(f"{key}: {refusal.strerror}") from None
         except OSError as refusal:
             raise StorageError(str(refusal)) from refusal
 
@@ -203,7 +215,7 @@ class Folder(Store):
             if os.path.basename(path).startswith(_PART):
                 continue
             try:
-                found.append((os.path.relpath(path, self.root).replace(os.sep, "/"), os.stat(path).st_size))
+                found.append((os.path.relpath(path, self.root).replace(os.sep, "/"), os.lstat(path).st_size))
             except FileNotFoundError:
                 continue
             except OSError as refusal:
@@ -217,10 +229,13 @@ class Folder(Store):
             if not isinstance(refusal, (FileNotFoundError, NotADirectoryError)):
                 raise StorageError(f"the listing failed: {refusal}") from refusal
 
-        for folder, folders, files in os.walk(self._path(prefix), onerror=fail):
-            folders.sort()
-            for name in files:
-                yield os.path.join(folder, name)
+        try:
+            for folder, folders, names in os.walk(self._path(prefix), onerror=fail):
+                folders.sort()
+                for name in names:
+                    yield os.path.join(folder, name)
+        except RecursionError:
+            raise StorageError(f"the listing failed: folders in {self._path(prefix)} are nested too deep") from None
 
     def delete(self, keys: Iterable[str]) -> None:
         folders = set()
@@ -239,16 +254,17 @@ class Folder(Store):
 
     def _part(self, path: str, chunks: Iterable[bytes], *, lasting: bool = True) -> str:
         """The bytes beside their place, on disk for good; nothing stays behind when that fails."""
-        part = os.path.join(os.path.dirname(path), f"{_PART}{os.getpid()}-{os.urandom(4).hex()}")
+        part = os.path.join(os.path.dirname(path), f"{_PART}{os.getpid()}-{os.urandom(8).hex()}")
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
-            with open(part, "wb", buffering=0) as file:
+            handle = files.create(part)
+            try:
                 for data in chunks:
-                    view = memoryview(data)
-                    while view:
-                        view = view[file.write(view) :]
+                    files.write_all(handle, data)
                 if self.lasting and lasting:
-                    os.fsync(file.fileno())
+                    os.fsync(handle)
+            finally:
+                os.close(handle)
         except BaseException:
             _remove(part)
             raise
@@ -285,6 +301,39 @@ class Folder(Store):
             except OSError:
                 return
             folder = os.path.dirname(folder)
+
+
+class Memory(Store):
+    """What ends with this process: the book of an attempt that nothing follows."""
+
+    conditional = True
+
+    def __init__(self) -> None:
+        self._objects: dict[str, bytes] = {}
+
+    def read(self, key: str) -> bytes:
+        if key not in self._objects:
+            raise FileNotFoundError(key)
+        return self._objects[key]
+
+    def write(self, key: str, data: bytes) -> None:
+        self._objects[key] = data
+
+    def create(self, key: str, data: bytes) -> bool:
+        return self._objects.setdefault(key, data) is data
+
+    def put(self, key: str, chunks: Iterable[bytes], size: int) -> None:
+        self._objects[key] = b"".join(chunks)
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        yield self.read(key)
+
+    def names(self, prefix: str) -> list[tuple[str, int]]:
+        return sorted((key, len(data)) for key, data in self._objects.items() if key.startswith(f"{prefix}/"))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            self._objects.pop(key, None)
 
 
 def open_store(where: str) -> Store:

@@ -6,11 +6,12 @@ import os
 import time
 
 from gpuflow.runtime import child as children
-from gpuflow.runtime import identity, orphans, records, units
+from gpuflow.runtime import files, identity, orphans, records, units
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ending import Ending, exit_code
+from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import Counts, History, Ledger, Lost
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outcomes import (
@@ -26,7 +27,7 @@ from gpuflow.runtime.owner import Occupancy
 from gpuflow.runtime.records import Corrupt, Success, UnknownFormat
 from gpuflow.runtime.running import Running, Stopped
 from gpuflow.runtime.signing import read_keys
-from gpuflow.runtime.store import Folder, Limit, StorageError, Store, open_store, persist
+from gpuflow.runtime.store import Folder, Limit, Memory, StorageError, Store, open_store, persist
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class Attempt:
         self.keeper: Keeper | None = None
         self.outputs_dir = options.outputs_dir or ""
         self._lasting = True
-        self._own_book: str | None = None
-        """Where the book is when it is for this attempt only."""
+        self._own_outputs = False
+        """Whether the folder of the outputs is a temporary one, which nobody looks into afterwards."""
         self._kept_in: list[tuple[Store, str]] = []
         self._own_code: int | None = None
         self._told_at: float | None = None
@@ -86,10 +87,7 @@ class Attempt:
         artifacts = outputs.pairs(options.artifact, "artifact")
         places = outputs.pairs(options.deliver, "deliver")
         outputs.agree(declared, artifacts, places)
-        self.outputs_dir = options.outputs_dir or os.path.join(
-            self.environ.get("TMPDIR") or "/tmp", f"gpuflow-{os.getpid()}-{os.urandom(4).hex()}"
-        )
-        os.makedirs(self.outputs_dir, exist_ok=True)
+        self._make_outputs_dir(declared)
         ledger = self._open()
         begun = self._begin(ledger)
         if isinstance(begun, Success):
@@ -142,10 +140,24 @@ class Attempt:
 
     def clean_up(self) -> None:
         """Leave nothing in temporary places that nobody looks for."""
-        if self._own_book is not None:
-            discard(self._own_book)
-        if self.outputs_dir and not (self.options.outputs_dir or self.options.output):
+        if self._own_outputs:
             discard(self.outputs_dir)
+
+    def _make_outputs_dir(self, declared: Sequence[Output]) -> None:
+        """The given folder, or a private one. Where none can be had, a step without outputs runs all the same."""
+        if self.options.outputs_dir:
+            os.makedirs(self.options.outputs_dir, exist_ok=True)
+            return
+        needed = any(output.path is None for output in declared)
+        places = [self.environ.get("TMPDIR") or "/tmp"]
+        if not needed:
+            places.append("/dev/shm")
+        try:
+            self.outputs_dir, self._own_outputs = files.private_folder(places, "gpuflow"), True
+        except OSError as refusal:
+            if needed:
+                raise BadOption(f"no folder for the outputs can be made: {refusal}; give --outputs-dir") from None
+            say(f"no temporary folder can be made: {refusal}; the command has no $GPUFLOW_OUTPUTS")
 
     def _begin(self, ledger: Ledger) -> History | Success:
         """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
@@ -188,8 +200,17 @@ class Attempt:
 
         ledger = self.ledger
         assert ledger is not None
+        try:
+            given = outputs.fitting(marker.outputs, declared)
+        except outputs.BadOutput as refusal:
+            raise BadOption(
+                f"attempt {marker.attempt} has succeeded, but {refusal}; --after-success again runs the step anew"
+            ) from None
+        beyond = sorted(set(marker.outputs) - set(given))
+        if beyond:
+            say(f"attempt {marker.attempt} left outputs that this step does not have: {', '.join(beyond)}"[:500])
         for output in declared:
-            kept, own = marker.outputs.get(output.name), bool(ledger.id) and marker.id == ledger.id
+            kept, own = given.get(output.name), bool(ledger.id) and marker.id == ledger.id
             place = output.place(self.outputs_dir)
             if kept is None or kept.key is None or own or artifacts.is_here(place, kept):
                 continue
@@ -203,7 +224,9 @@ class Attempt:
                 )
             except Corrupt as damage:
                 raise StorageError(f'the output "{output.name}" cannot be given again: {damage}') from damage
-        outputs.deliver(marker.outputs, self.options.engine, self.outputs_dir, places)
+            except NoRoom as refusal:
+                raise BadOption(f'the output "{output.name}" cannot be given again: {refusal}') from None
+        outputs.deliver(given, self.options.engine, self.outputs_dir, places)
 
     def _keep_artifact(self, ledger: Ledger, output: Output, uri: str | None) -> Kept:
         """Upload a file or directory under this attempt's own name. The owner is asked before and after."""
@@ -215,18 +238,21 @@ class Attempt:
         try:
             if uri is None and not self._lasting:
                 # There is no book that outlives this attempt: nothing can be given again.
+                if self._own_outputs and output.path is None:
+                    self._own_outputs = False
+                    say(f'the output "{output.name}" is kept nowhere but at {source}')
                 return artifacts.kept(output.kind, artifacts.measured(source), None, None)
             store = _open_place(uri) if uri is not None else self._artifacts_in(ledger)
             key = None if uri is not None else f"artifacts/{identity.part(output.name)}/{name}"
             prefix = name if key is None else ledger.key(*key.split("/"))
             artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit))
-            files = self._stored(artifact.keep, limit)
+            found = self._stored(artifact.keep, limit)
             self._kept_in.append((store, prefix[: -len(name)]))
         except artifacts.NotKept as refusal:
             raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
         self._stored(ledger.assert_owner)
-        inside = f"{prefix}/files/{files[0].path}" if output.kind == "file" else f"{prefix}/files"
-        return artifacts.kept(output.kind, files, store.url(inside), key)
+        inside = f"{prefix}/files/{found[0].path}" if output.kind == "file" else f"{prefix}/files"
+        return artifacts.kept(output.kind, found, store.url(inside), key)
 
     def _remove_earlier(self, ledger: Ledger) -> None:
         """What earlier attempts of this run uploaded before they were lost; not those of other runs at the same URI."""
@@ -303,6 +329,7 @@ class Attempt:
             if own:
                 say(f"checkpoints of this item are in {self.directory.path} ($GPUFLOW_CHECKPOINT_DIR)")
         self.store = _open_place(options.store) if options.store else None
+        book: Store
         if options.state:
             book = _open_place(options.state)
         elif self.store is not None:
@@ -310,10 +337,7 @@ class Attempt:
         elif self.directory is not None and options.run_id:
             book = Folder(os.path.join(self.directory.hidden, "state"))
         else:
-            # A name of its own: the folder of the outputs may outlive the attempt, and its success is no one else's.
-            self._own_book = os.path.join(self.outputs_dir, f".gpuflow-{os.getpid()}-{os.urandom(4).hex()}")
-            book, self._lasting = Folder(self._own_book, lasting=False), False
-            book.conditional = True  # no one else knows of it
+            book, self._lasting = Memory(), False
         if keys is not None and self.directory is not None and self.store is None:
             say("there is no --store: the run's records are signed, the checkpoints in the directory are not")
         self.ledger = Ledger(book, base, self.store, say, keys)

@@ -12,9 +12,9 @@ import stat
 import threading
 import time
 
-from gpuflow.runtime import records
+from gpuflow.runtime import landing, records
 from gpuflow.runtime.records import Corrupt, File, Manifest
-from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, leads_out, walk
+from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, walk
 from gpuflow.runtime.store import CHUNK, StorageError, Store, in_parallel
 
 TYPE_CHECKING = False
@@ -115,36 +115,31 @@ class Download:
 
     def fetch(self, store: Store, throttle: Throttle) -> None:
         """Bring every file, each byte checked against the manifest."""
-        files = self.manifest.files
-        os.makedirs(self.into if self.manifest.kind == "directory" else os.path.dirname(self.into), exist_ok=True)
-        for file in files:
-            if file.directory:
-                os.makedirs(self._path(file), exist_ok=True)
+        manifest = self.manifest
+        landing.bring(
+            store,
+            self.prefix,
+            manifest.files,
+            self.into,
+            manifest.key,
+            throttle.pass_through,
+            single=manifest.kind == "file",
+            arrived=self._arrived,
+        )
 
-        def fetch(file: File) -> None:
-            path = self._path(file)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            _fetch(store, f"{self.prefix}/{self.manifest.key(file)}", file, path, throttle)
-            self._arrived.add(file.path)
-
-        missing = [file for file in files if file.sha256 is not None and file.path not in self._arrived]
-        in_parallel(fetch, missing, store.streams)
-        # Links come last, so that no file is written through one.
-        for file in files:
-            if file.link is not None and not os.path.islink(self._path(file)):
-                if leads_out(file.path, file.link):
-                    raise Corrupt(f"{self.prefix}: {file.path} is a link out of the checkpoint to {file.link}")
-                os.makedirs(os.path.dirname(self._path(file)), exist_ok=True)
-                os.symlink(file.link, self._path(file))
-
-    def _path(self, file: File) -> str:
-        return os.path.join(self.into, *file.path.split("/")) if file.path else self.into
+    def is_as_listed(self, store: Store) -> bool:
+        """Whether the store has its files in the sizes that the manifest names."""
+        there = dict(store.names(self.prefix))
+        keys = ((f"{self.prefix}/{self.manifest.key(file)}", file) for file in self.manifest.files)
+        return all(there.get(key) == file.size for key, file in keys if file.sha256 is not None)
 
 
 def commit(store: Store, prefix: str, manifest: Manifest, keys: Keys | None = None) -> None:
     """Write the manifest and read it back: now the checkpoint exists."""
     key = f"{prefix}/manifest.json"
     data = records.pack(manifest, key, keys)
+    if len(data) > records.LARGE:
+        raise Refused(f"its {len(manifest.files)} files are too many to name in one manifest; put them into archives")
     store.write(key, data)
     try:
         same_as_written = store.read(key) == data
@@ -176,6 +171,9 @@ def read_manifest(store: Store, key: str, keys: Keys | None = None) -> Manifest:
         manifest: Manifest = records.unpack(Manifest, store.read(key), key, keys)
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
+    name = key.split("/")[-2]
+    if manifest.checkpoint != name or manifest.attempt != records.attempt_of(name):
+        raise Corrupt(f"{key} is of another checkpoint")
     return manifest
 
 
@@ -258,23 +256,3 @@ def _other(item: Item) -> File:
     return (
         File(path=item.relative, link=item.link) if item.link is not None else File(path=item.relative, directory=True)
     )
-
-
-def _fetch(store: Store, key: str, file: File, path: str, throttle: Throttle) -> None:
-    import hashlib
-
-    hashed, count = hashlib.sha256(), 0
-    try:
-        with open(path, "wb", buffering=0) as target:
-            for data in store.chunks(key):
-                throttle.pass_through(len(data))
-                hashed.update(data)
-                count += len(data)
-                view = memoryview(data)
-                while view:
-                    view = view[target.write(view) :]
-    except FileNotFoundError:
-        raise Corrupt(f"{key} is gone") from None
-    if count != file.size or hashed.hexdigest() != file.sha256:
-        raise Corrupt(f"{key} has {count} bytes that do not match its manifest")
-    os.chmod(path, 0o644 if file.mode is None else file.mode)

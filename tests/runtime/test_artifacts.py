@@ -244,7 +244,7 @@ def test_an_artifact_that_is_damaged_in_the_store_is_not_given_again(tmp_path: P
     file.write_text("2\n")
     done = run(*options, "--storage-timeout", "1s", *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
-    assert "does not match the success marker" in done.stderr
+    assert "do not match its manifest" in done.stderr
     assert not (tmp_path / "o" / "m").exists()
 
 

@@ -47,7 +47,7 @@ def examples() -> list[records.Record]:
             id="ab",
             time="now",
             outputs={
-                "n": Kept(type="int", value="7", sha256=SHA),
+                "n": Kept(type="int", value="7", sha256=records.text_digest("7")),
                 "m": Kept(type="directory", sha256=SHA, bytes=3, uri="s3://b/m", files=files),
             },
         ),

@@ -24,10 +24,10 @@ class Bucket:
 
     def invalidate_cache(self) -> None: ...
 
-    def cat_file(self, path: str) -> bytes:
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None) -> bytes:
         if path not in self.objects:
             raise FileNotFoundError(path)
-        return self.objects[path]
+        return self.objects[path][start:end]
 
     def pipe_file(self, path: str, value: bytes, **_: Any) -> None:
         self.objects[path] = value

@@ -67,7 +67,7 @@ def forged_success() -> bytes:
 
 def forge_checkpoint(store: Folder, name: str, text: str) -> None:
     file = File(path="", size=len(text), sha256=hashlib.sha256(text.encode()).hexdigest(), mode=0o644)
-    manifest = Manifest(checkpoint=name, entry="evil", kind="file", attempt=9, id=FORGER, files=[file])
+    manifest = Manifest(checkpoint=name, entry="evil", kind="file", attempt=int(name[:6]), id=FORGER, files=[file])
     store.write(f"{BASE}/checkpoints/{name}/file", text.encode())
     store.write(f"{BASE}/checkpoints/{name}/manifest.json", records.pack(manifest))
 
@@ -100,13 +100,14 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, key_file: Path) -> M
 
 
 def test_a_forged_success_marker_skips_nothing(machine: Machine, store: Folder) -> None:
+    store.write(f"{BASE}/attempts/000001.json", forged_claim(1))
     store.write(f"{BASE}/success.json", forged_success())
     done = machine('echo the command ran; echo "true" > "$GPUFLOW_OUTPUTS/model"', "--output", "model")
     assert ("the command ran" in done.stdout) == (machine.key_file is not None)
     if machine.key_file is not None:
         # Its own marker takes the place of the forged one.
         again = machine("echo ran again", "--output", "model")
-        assert "attempt 1 has succeeded already" in again.stderr
+        assert "attempt 2 has succeeded already" in again.stderr
         assert "ran again" not in again.stdout
 
 
@@ -167,7 +168,7 @@ def test_a_forged_claim_costs_nothing_and_ends_nothing(keys: Keys | None, store:
 
 
 def test_a_thousand_forged_claims_are_one_sentence_and_the_next_number_is_beyond_those_in_a_row(store: Folder) -> None:
-    for number in [*range(2, 1000), 10**17]:
+    for number in [*range(2, 1000), records.LAST]:
         store.write(f"{BASE}/attempts/{number:06d}.json", forged_claim(number))
     said: list[str] = []
     assert begin(store, KEYS, said).number == 1
@@ -236,16 +237,17 @@ def test_a_marker_moved_from_another_run_is_not_believed(keys: Keys | None, stor
     other = Ledger(store, "default/other/default", keys=keys)
     assert other.claim(other.history())
     other.succeed({})
-    store.write(f"{BASE}/success.json", store.read("default/other/default/success.json"))
+    for name in ("attempts/000001.json", "success.json"):
+        store.write(f"{BASE}/{name}", store.read(f"default/other/default/{name}"))
     assert (Ledger(store, BASE, keys=keys).success() is None) == (keys is not None)
 
 
 @BOTH
-def test_a_checkpoint_moved_to_another_name_is_not_believed(keys: Keys | None, store: Folder) -> None:
-    """An old one under a new name would be the newest."""
+def test_a_checkpoint_moved_from_another_run_is_not_believed(keys: Keys | None, store: Folder) -> None:
+    """Nor under another name in its own: an old one would be the newest."""
     manifest = Manifest(checkpoint="000001-000001-aa", entry="e", kind="directory", attempt=1, id="aa", files=[])
     transfer.commit(store, f"{BASE}/checkpoints/000001-000001-aa", manifest, keys)
-    moved = f"{BASE}/checkpoints/000009-000001-aa/manifest.json"
+    moved = "default/other/default/checkpoints/000001-000001-aa/manifest.json"
     store.write(moved, store.read(f"{BASE}/checkpoints/000001-000001-aa/manifest.json"))
     if keys is None:
         transfer.read_manifest(store, moved)

@@ -16,7 +16,7 @@ import pytest
 from gpuflow.runtime import farewell
 from gpuflow.runtime import options as table
 from gpuflow.runtime.ledger import History, Ledger
-from gpuflow.runtime.records import Kept
+from gpuflow.runtime.records import Kept, text_digest
 from gpuflow.runtime.store import open_store
 from gpuflow.runtime.supervisor import Attempt
 from gpuflow.runtime.supervisor import run as supervise
@@ -570,7 +570,7 @@ def test_what_another_attempt_does_between_look_and_claim_is_found(
     def claim(self: Ledger, history: History, **named: bool) -> bool:
         monkeypatch.setattr(Ledger, "claim", real)
         if how == "succeeds":
-            other.succeed({"x": Kept(type="string", value="first", sha256="0" * 64)})
+            other.succeed({"x": Kept(type="string", value="first", sha256=text_digest("first"))})
         else:
             other.end("failed (final)", final=True, exit_code=79, because="it was the data")
         return real(self, history, **named)

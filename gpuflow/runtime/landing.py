@@ -1,0 +1,152 @@
+"""Files from a store on their way to a folder of ours: nothing is written outside of it, and no more than was said.
+
+Every folder on the way is opened, not named, and never through a link; a file is made only where there is none. So
+neither a manifest nor a neighbor who plants a link meanwhile decides where bytes go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+
+from gpuflow.runtime.files import write_all
+from gpuflow.runtime.records import Corrupt
+from gpuflow.runtime.store import in_parallel
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from gpuflow.runtime.records import File
+    from gpuflow.runtime.store import Store
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
+"""What a file system says to a name that it cannot have, or takes for another one."""
+_SPARE = 1 << 20
+
+
+class NoRoom(Exception):
+    """What is to be brought does not fit on the disk."""
+
+
+def bring(
+    store: Store,
+    prefix: str,
+    files: Sequence[File],
+    into: str,
+    key: Callable[[File], str],
+    passed: Callable[[int], None],
+    *,
+    single: bool,
+    arrived: set[str],
+) -> None:
+    """Every file below `into`, or the `single` one as `into`, each byte checked; links come last.
+
+    `arrived` are those that an earlier call has brought; `passed` hears of each piece, and may raise.
+    """
+    missing = [file for file in files if file.sha256 is not None and file.path not in arrived]
+    parent, name = os.path.split(into)
+    os.makedirs(parent or ".", exist_ok=True)
+    _see_that_it_fits(parent or ".", missing)
+    with _opened(parent or ".") as outer, contextlib.ExitStack() as rest:
+        top = outer if single else rest.enter_context(_below(outer, [name], into))
+
+        def fetch(file: File) -> None:
+            parts = [name] if single else file.path.split("/")
+            with _below(top, parts[:-1], file.path) as folder:
+                _fetch(store, f"{prefix}/{key(file)}", file, folder, parts[-1], passed)
+            arrived.add(file.path)
+
+        for file in files:
+            if file.directory:
+                with _below(top, file.path.split("/"), file.path):
+                    pass
+        in_parallel(fetch, missing, store.streams)
+        # Links come last, so that no file is written through one.
+        for file in files:
+            if file.link is not None and file.path not in arrived:
+                parts = file.path.split("/")
+                with _below(top, parts[:-1], file.path) as folder, _named(file.path):
+                    os.symlink(file.link, parts[-1], dir_fd=folder)
+                arrived.add(file.path)
+
+
+def _fetch(store: Store, key: str, file: File, folder: int, name: str, passed: Callable[[int], None]) -> None:
+    import hashlib
+
+    hashed, count = hashlib.sha256(), 0
+    size = file.size or 0
+    with _named(file.path):
+        handle = os.open(name, _FILE, 0o600, dir_fd=folder)
+    try:
+        try:
+            for data in store.chunks(key):
+                passed(len(data))
+                count += len(data)
+                if count > size:
+                    raise Corrupt(f"{key} has more than the {size} bytes that were kept")
+                hashed.update(data)
+                write_all(handle, data)
+        except FileNotFoundError:
+            raise Corrupt(f"{key} is gone") from None
+        if count != size or hashed.hexdigest() != file.sha256:
+            raise Corrupt(f"{key} has {count} bytes that do not match its manifest")
+        os.fchmod(handle, 0o644 if file.mode is None else file.mode & 0o777)
+    except BaseException:
+        # The next try makes it anew: a file that is there already is never written to.
+        with contextlib.suppress(OSError):
+            os.unlink(name, dir_fd=folder)
+        raise
+    finally:
+        os.close(handle)
+
+
+def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:
+    needed = sum(file.size or 0 for file in files)
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return
+    free = disk.f_bavail * disk.f_frsize
+    # Some network file systems do not say how large they are.
+    if disk.f_blocks and needed > max(0, free - _SPARE) and needed > 0:
+        raise NoRoom(f"it needs {needed} bytes, and {folder} has room for {free}")
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int]:
+    handle = os.open(path, _FOLDER)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _below(top: int, parts: Sequence[str], path: str) -> Iterator[int]:
+    """A folder below an open one, made where it is missing, and never through a link."""
+    handle = os.dup(top)
+    try:
+        for part in parts:
+            with _named(path):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=handle)
+                inner = os.open(part, _FOLDER, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as refusal:
+        if refusal.errno not in _CANNOT_BE:
+            raise
+        raise Corrupt(f"{path!r} cannot be made here: {refusal.strerror}"[:300]) from None
