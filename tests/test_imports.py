@@ -17,8 +17,9 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
+    ("printable",),
     ("version", "codes", "errors", "runtime"),
-    ("quantity", "emit", "graph", "yaml_tree"),
+    ("quantity", "secret_text", "emit", "files", "graph", "yaml_tree"),
     ("resources",),
     ("kubernetes",),
     ("engines", "catalog"),

@@ -92,9 +92,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as missing:
         if missing.name is not None and missing.name.startswith("gpuflow"):
             raise
-        from gpuflow.errors import EnvironmentFailure, Finding
+        from gpuflow.errors import EnvironmentFailure, Finding, install_line
 
         message = f"gpuflow.airflow.{name} needs the package {missing.name}, which is not installed"
-        raise EnvironmentFailure(Finding("GF901", message, hint='python -m pip install "gpuflow[airflow]"')) from None
+        raise EnvironmentFailure(Finding("GF901", message, hint=install_line("airflow"))) from None
     globals()[name] = value
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import operator
 import sys
 from collections.abc import Mapping
@@ -14,6 +15,8 @@ from typing import Any
 from airflow.sdk import DAG, TaskGroup
 
 from gpuflow.site import Site
+from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow import target
@@ -50,6 +53,8 @@ def to_dag(
     shown = Path(file).name if file else pipeline.name
     request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
     missing = accepted(target, request, allow_lossy=allow_lossy)
+    for finding in (*exposed_secrets(pipeline), *exposed_in_site(site)):
+        logging.getLogger(__name__).warning("%s", finding.render())  # the DAG processor's log is all there is here
     return _live_dag(dag_of(replace(request, losses=missing)))
 
 

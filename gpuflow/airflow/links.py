@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperatorLink
@@ -16,4 +17,4 @@ class SourceLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not inst
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         base = conf.get("gpuflow", "source_url", fallback="")
         source = getattr(operator, "source", None)
-        return f"{base.rstrip('/')}/{source}" if base and source else ""
+        return f"{base.rstrip('/')}/{quote(source, safe='/#')}" if base and source else ""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gpuflow.airflow.masking import FilledPod, tell_masker
 from gpuflow.airflow.references import Context, references, resolved
 
 
@@ -18,14 +19,16 @@ class Pod:
     def __init__(self, metadata: Mapping[str, Any] | None = None, *, spec: Mapping[str, Any]) -> None:
         self.metadata, self.spec = metadata or {}, spec
 
-    def resolve(self, context: Context) -> dict[str, Any]:
+    def resolve(self, context: Context) -> FilledPod:
         """The manifest, every reference replaced by its value in this run."""
         from gpuflow.pod.expansion import escaped  # at run time only: parsing a DAG must stay cheap
 
         def safe(text: str) -> str:
             return escaped(text, glued=True)
 
-        return {"metadata": resolved(self.metadata, context, safe), "spec": resolved(self.spec, context, safe)}
+        pod = {"metadata": resolved(self.metadata, context, safe), "spec": resolved(self.spec, context, safe)}
+        tell_masker(pod)
+        return FilledPod(pod)
 
     def iter_references(self) -> Iterator[tuple[Any, str]]:
         """Airflow's own expressions in the pod, from which it derives dependencies."""

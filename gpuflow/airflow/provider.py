@@ -33,7 +33,16 @@ def get_provider_info() -> dict[str, Any]:
                         "type": "string",
                         "example": "https://git.example.com/nlp/pipelines/blob/main",
                         "default": "",
-                    }
+                    },
+                    "deployment": {
+                        "description": "A name that no other Airflow has which shares a store or a namespace with this "
+                        "one. Empty: an id that the first task keeps as the Variable gpuflow_deployment. Set it where "
+                        "a database is a copy of another's; a run that is on its way when it changes starts anew.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "production",
+                        "default": "",
+                    },
                 },
             }
         },

@@ -13,7 +13,10 @@ import hashlib
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
+
+from gpuflow.airflow.run_names import run_name
 
 Context = Mapping[str, Any]
 MISSING: Any = object()
@@ -289,10 +292,15 @@ class join(Value):
 
 
 def short_run_id(context: Context) -> str:
-    """Airflow's run id holds colons and plus signs, and may be long: a readable start and a hash of all of it."""
+    """The run's name, which no run of another Airflow has."""
     dag_run = context["dag_run"]
-    digest = hashlib.sha256(f"{dag_run.dag_id}/{dag_run.run_id}".encode()).hexdigest()
-    return f"r{digest[:15]}"
+    return _run_name(dag_run.dag_id, dag_run.run_id)
+
+
+@lru_cache(maxsize=16)
+def _run_name(dag_id: str, run_id: str) -> str:
+    # One question to the API server per task, not one per reference.
+    return run_name(dag_id, run_id)
 
 
 def typed(value: Any, kind: str | None) -> Any:

@@ -19,12 +19,13 @@ from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # co
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
-from gpuflow.airflow.references import Context, typed
+from gpuflow.airflow.references import Context, short_run_id, typed
 from gpuflow.airflow.refusals import AGAIN, read_refusal
 from gpuflow.quantity import Quantity
 
 CHECKED = "already_checked"
 """The stock operator's mark on a pod that it has dealt with: no later try takes it for its own."""
+RUN = "gpuflow.dev/run"
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -76,15 +77,19 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     def _pod_name(self, context: Context, ledger: books.Ledger) -> str:
         """The same name when the same pod is asked for twice, so that a lost answer never makes two pods."""
         ti = context["ti"]
-        identity = f"{ti.dag_id}/{ti.run_id}/{ti.task_id}/{ti.map_index}/{ti.max_tries}/{ledger.pods}"
+        identity = f"{short_run_id(context)}/{ti.task_id}/{ti.map_index}/{ti.max_tries}/{ledger.pods}"
         digest = hashlib.sha256(identity.encode()).hexdigest()[:10]
         readable = re.sub(r"[^a-z0-9]+", "-", f"{ti.dag_id}-{ti.task_id}".lower()).strip("-")
         return f"{readable[:50].rstrip('-')}-{digest}".lstrip("-")
 
-    def _get_ti_pod_labels(self, *args: Any, **named: Any) -> dict[str, str]:
-        """The stock operator's labels. Of an id without any Latin letter it leaves a hyphen, which is no label."""
-        labels = super()._get_ti_pod_labels(*args, **named)
-        return {key: value if value[:1].isalnum() else f"x{value}" for key, value in labels.items()}
+    def _get_ti_pod_labels(self, context: Context | None = None, *args: Any, **named: Any) -> dict[str, str]:
+        """The stock operator's labels, and the run's name: two Airflows in one namespace never take over a pod.
+
+        Of an id without any Latin letter the stock operator leaves a hyphen, which is no label.
+        """
+        labels = super()._get_ti_pod_labels(context, *args, **named)
+        safe = {key: value if value[:1].isalnum() else f"x{value}" for key, value in labels.items()}
+        return {**safe, RUN: short_run_id(context)} if context else safe
 
     def _namespace(self, manifest: Mapping[str, Any] | None = None) -> str:
         given = self.namespace or ((manifest or {}).get("metadata") or {}).get("namespace")

@@ -20,6 +20,7 @@ from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
+from gpuflow.checker.snapshot.hidden_labels import hidden_labels
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
 from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
@@ -91,6 +92,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             outcome_of((*_assumed(policy), *assumptions(cluster, admissions))),
             outcome_of((*_wrong_snapshot(cluster, namespace, policy), *unknowns(cluster, namespace)), "unknown"),
             outcome_of(_unmodeled(demand, cluster, namespace, admissions), "unknown"),
+            outcome_of(hidden_labels(cluster, namespace, admissions), "unknown"),
         ]
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site
+from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, warn_of_secrets
 from gpuflow.cli.terminal import show_json
 from gpuflow.targets.airflow.pools import pools
 
@@ -27,5 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     available = available_amounts(args.available, "gpuflow airflow pools")
-    show_json(pools(read_pipelines(args), read_site(args), available or None))
+    pipelines, site = read_pipelines(args), read_site(args)
+    warn_of_secrets(pipelines, site)
+    show_json(pools(pipelines, site, available or None))
     return 0

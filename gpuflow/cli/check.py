@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.checker.snapshot.prepared import PreparedCluster
-from gpuflow.cli.inputs import add_common, add_engine, namespace_of, read_pipelines, read_site, with_params
+from gpuflow.cli.inputs import (
+    add_common,
+    add_engine,
+    namespace_of,
+    python_is_allowed,
+    read_pipelines,
+    read_site,
+    with_params,
+)
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
-from gpuflow.cli.terminal import paint, show_json
+from gpuflow.cli.terminal import paint, put, say, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.demands import demand_of
@@ -56,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare",
         metavar="FILE|REV",
-        help="show how peak and verdict change compared with another file or Git revision",
+        help="show how peak and verdict change compared with another file or Git revision; git:REV is never a file",
     )
 
 
@@ -94,13 +101,13 @@ def _show(reports: list[Report], format: str, failing: set[str]) -> None:
         documents = [report.document() for report in reports]
         show_json(documents[0] if len(documents) == 1 else documents)
     elif format == "text":
-        sys.stdout.write("\n".join(render(report, paint) for report in reports))
+        say("\n".join(render(report, paint) for report in reports))
     elif format == "markdown":
-        sys.stdout.write(markdown(reports))
+        put(markdown(reports))
     elif format == "sarif":
-        sys.stdout.write(sarif(reports))
+        put(sarif(reports))
     else:
-        sys.stdout.write({"junit": junit, "github": github}[format](reports, failing))
+        put({"junit": junit, "github": github}[format](reports, failing))
 
 
 def _compare(
@@ -113,14 +120,14 @@ def _compare(
     failed = False
     documents = []
     for pipeline, file in zip(pipelines, args.files, strict=True):
+        other = earlier(file, args.compare, allow_python=python_is_allowed(args))
         before, after = (
-            _checked(args, one, site, cluster, namespace)
-            for one in (with_params(earlier(file, args.compare), args.param), pipeline)
+            _checked(args, one, site, cluster, namespace) for one in (with_params(other, args.param), pipeline)
         )
         failed |= after.verdict in FAILS[args.fail_on]
         documents.append({"before": before.document(), "after": after.document()})
         if args.format != "json":
-            sys.stdout.write(comparison(before, after))
+            put(comparison(before, after))
     if args.format == "json":
         show_json(documents[0] if len(documents) == 1 else documents)
     return 1 if failed else 0

@@ -9,10 +9,11 @@ from pathlib import Path
 from gpuflow.cli.destination import COMMAND, Destination
 from gpuflow.cli.fitting import add_fit, fitted
 from gpuflow.cli.inputs import add_common, read_pipelines, read_site
-from gpuflow.cli.output import shown_source, stale, write_files
+from gpuflow.cli.output import shown_source
 from gpuflow.cli.target_options import add_target_options, target_options
-from gpuflow.cli.terminal import paint, show_findings, show_json
+from gpuflow.cli.terminal import paint, put, say, show_findings, show_json
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, fail
+from gpuflow.printable import line
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.frame import Artifact, Batch, Request, Target, compile_with, findings_of
 
@@ -30,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--check", action="store_true", help="write nothing; exit 1 with a diff when the file at -o is stale"
     )
     parser.add_argument(
+        "--follow-links", action="store_true", help="read and write through links at -o; default: they are refused"
+    )
+    parser.add_argument(
         "--allow-lossy", action="store_true", help="compile without what the engine cannot express, and list it"
     )
     add_target_options(parser)
@@ -42,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     _refuse_misuse(args)
     site = read_site(args)
     pipelines = read_pipelines(args)
-    destination = Destination(args.output, len(pipelines), [*args.files, args.site])
+    destination = Destination(args.output, len(pipelines), [*args.files, args.site], follow_links=args.follow_links)
     if destination.output is None and len(pipelines) > 1 and target.separator is None and args.format == "text":
         text = f"{len(pipelines)} {target.facts.title} pipelines do not fit into one document"
         raise fail("GF903", text, where=COMMAND, hint="name a folder: -o compiled/")
@@ -56,12 +60,12 @@ def run(args: argparse.Namespace) -> int:
         notes += artifact.findings
         destination.add(artifact)
     if args.format == "json":
-        return _report(artifacts, notes, destination.files, args.check)
+        return _report(artifacts, notes, destination, args.check)
     show_findings(notes)
     if destination.output is None:
-        sys.stdout.write((target.separator or "").join(artifact.text for artifact in artifacts))
+        put((target.separator or "").join(artifact.text for artifact in artifacts))
         return 0
-    return _compare(destination.files) if args.check else _write(destination.files)
+    return _compare(destination) if args.check else _write(destination)
 
 
 def _compile_all(
@@ -89,28 +93,28 @@ def _compile_all(
     return tuple(artifacts), notes
 
 
-def _compare(files: dict[Path, str]) -> int:
-    diffs = stale(files)
-    sys.stdout.write("".join(diffs))
+def _compare(destination: Destination) -> int:
+    diffs = destination.stale()
+    say("".join(diffs))
     if diffs:
         noun = "file is" if len(diffs) == 1 else "files are"
-        sys.stderr.write(f"{len(diffs)} {noun} stale: compile again without --check\n")
+        say(f"{len(diffs)} {noun} stale: compile again without --check\n", sys.stderr)
     return 1 if diffs else 0
 
 
-def _write(files: dict[Path, str]) -> int:
-    write_files(files)
-    for path in files:
-        sys.stderr.write(f"{paint('wrote', 'green', stream=sys.stderr)} {path}\n")
+def _write(destination: Destination) -> int:
+    destination.write()
+    for path in destination.files:
+        say(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
     return 0
 
 
-def _report(artifacts: tuple[Artifact, ...], notes: list[Finding], files: dict[Path, str], check: bool) -> int:
+def _report(artifacts: tuple[Artifact, ...], notes: list[Finding], destination: Destination, check: bool) -> int:
     """What was compiled, for a program. Files are written, or compared, as without --format json."""
-    diffs = stale(files) if check else []
+    diffs = destination.stale() if check else []
     if not check:
-        write_files(files)
-    _document(artifacts, files, diffs, notes)
+        destination.write()
+    _document(artifacts, destination.files, diffs, notes)
     return 1 if diffs else 0
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gpuflow.cli.commands import COMMANDS
+from gpuflow.cli.terminal import put
 
 EXAMPLE = """gpuflow completion bash > ~/.local/share/bash-completion/completions/gpuflow
 gpuflow completion zsh > "${fpath[1]}/_gpuflow"
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    sys.stdout.write({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]())
+    put({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell]())
     return 0
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site
-from gpuflow.cli.terminal import paint, show_json, table
+from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site, warn_of_secrets
+from gpuflow.cli.terminal import paint, say, show_json, table
 from gpuflow.demands import Bound, Demand, demand_of
+from gpuflow.printable import line
 
 EXAMPLE = """gpuflow demand pipeline.yaml
 gpuflow demand pipeline.yaml --engine argo --format json"""
@@ -20,19 +20,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    demands = [demand_of(pipeline, site, args.engine) for pipeline in read_pipelines(args)]
+    pipelines = read_pipelines(args)
+    warn_of_secrets(pipelines, site)
+    demands = [demand_of(pipeline, site, args.engine) for pipeline in pipelines]
     if args.format == "json":
         documents = [demand.document() for demand in demands]
         show_json(documents[0] if len(documents) == 1 else documents)
     else:
-        sys.stdout.write("\n".join(text(demand) for demand in demands))
+        say("\n".join(text(demand) for demand in demands))
     return 0
 
 
 def text(demand: Demand) -> str:
     """The demand for a person: the worst moment, then the steps."""
     on = "" if demand.engine == "none" else f" on {demand.engine}"
-    lines = [f"{paint(demand.name, 'bold')}{on}, at its peak", ""]
+    lines = [f"{paint(line(demand.name), 'bold')}{on}, at its peak", ""]
     rows = [
         (key, _amount(bound), _amount(demand.overhead.get(key)), _moment(bound))
         for key, bound in sorted(demand.peak.items())

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib import resources
 from pathlib import Path
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
 from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import paint
+from gpuflow.cli.terminal import paint, say
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
+from gpuflow.printable import line
 from gpuflow.report.drawing import terminal
 from gpuflow.report.text import COLOR, bar
 from gpuflow.site import Site
@@ -34,13 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     site = Site.load(str(DATA / "site.yaml"))
     pipeline = load(DATA / "nightly.yaml")
-    say = sys.stdout.write
     say(terminal(pipeline, paint) + "\n")
     files = _compile_everywhere(pipeline, site)
     if args.output:
         sources = {path.relative_to(DATA): path.read_text(encoding="utf-8") for path in sorted(DATA.rglob("*.yaml"))}
-        write_files({Path(args.output) / name: text for name, text in {**sources, **files}.items()})
-        say(f"written to {args.output}\n")
+        folder = Path(args.output)
+        write_files({folder / name: text for name, text in {**sources, **files}.items()}, folder=folder)
+        say(f"written to {line(args.output)}\n")
     team = read_cluster(str(DATA / "cluster"))
     wider = loads(
         (DATA / "nightly.yaml").read_text(encoding="utf-8").replace("a100-80gb x 2", "a100-80gb x 7"),
@@ -60,15 +60,15 @@ def _compile_everywhere(pipeline: Pipeline, site: Site) -> dict[Path, str]:
             request = Request(pipeline, site, site.namespace, "nightly.yaml")
             compiled = compile_with(load_target(name), request, allow_lossy=True)
         except GpuflowError as refusal:
-            sys.stdout.write(f"compile {name:9} {paint('not here', 'yellow')}  {refusal.findings[0].message}\n")
+            say(f"compile {name:9} {paint('not here', 'yellow')}  {line(refusal.findings[0].message)}\n")
             continue
         artifact = compiled.artifact
         files |= {Path(name) / each.name: each.text for each in compiled.artifacts}
         lost = [loss.construct or loss.message for loss in compiled.losses]
         losses = f", without {', '.join(lost)}" if lost else ", nothing lost"
         size = f"{artifact.name}, {len(artifact.text.splitlines())} lines"
-        sys.stdout.write(f"compile {name:9} {paint('ok', 'green')}  {size}{losses}\n")
-    sys.stdout.write("\n")
+        say(f"compile {name:9} {paint('ok', 'green')}  {size}{losses}\n")
+    say("\n")
     return files
 
 
@@ -76,12 +76,12 @@ def _tell(title: str, pipeline: Pipeline, site: Site, cluster: Cluster) -> None:
     assert site.namespace is not None
     report = check(demand_of(pipeline, site, "argo"), cluster, site.namespace)
     verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
-    sys.stdout.write(f"{paint('check', 'bold')} {title}: {verdict}\n")
+    say(f"{paint('check', 'bold')} {title}: {verdict}\n")
     for scope in report.scopes:
         if "nvidia" in scope.resource:
             numbers = f"used {scope.used!s:3} peak {scope.peak!s:3} hard {scope.hard!s:3}"
-            sys.stdout.write(f"  {scope.resource:33} {numbers} {bar(scope)}\n")
-    sys.stdout.write("".join(f"  {line}\n" for line in _story(report)) + "\n")
+            say(f"  {scope.resource:33} {numbers} {bar(scope)}\n")
+    say("".join(f"  {line(each)}\n" for each in _story(report)) + "\n")
 
 
 def _story(report: Report) -> list[str]:

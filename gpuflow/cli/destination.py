@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from gpuflow.cli.output import MOST, stale, write_files
 from gpuflow.errors import Where, fail
+from gpuflow.files import read_at_most
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import Artifact
 
@@ -15,8 +18,9 @@ COMMAND = Where("gpuflow compile")
 class Destination:
     """What -o names, and the files that will stand there."""
 
-    def __init__(self, output: str | None, pipelines: int, read: Iterable[str]) -> None:
+    def __init__(self, output: str | None, pipelines: int, read: Iterable[str], *, follow_links: bool = False) -> None:
         """`pipelines`: how many there are to write; `read`: the files that this command reads."""
+        self.follow_links = follow_links
         self.output = Path(output) if output not in (None, "-") else None
         is_folder = output is not None and (
             output.endswith("/") or Path(output).is_dir() or (pipelines > 1 and not Path(output).is_file())
@@ -55,7 +59,24 @@ class Destination:
         if self.folder is not None:
             self.files[self.folder / artifact.name] = artifact.text
 
+    def stale(self) -> list[str]:
+        """A diff for every file that is not what it should be."""
+        return stale(self.files, folder=self.folder, follow_links=self.follow_links)
+
+    def write(self) -> None:
+        """Write all files, or none when one of them leads elsewhere."""
+        write_files(self.files, folder=self.folder, follow_links=self.follow_links)
+
     def present(self) -> Mapping[str, str]:
         """The files that lie in the folder now, with their text."""
         files = self.folder.glob("*") if self.folder is not None else ()
-        return {file.name: file.read_text("utf-8", errors="replace") for file in files if file.is_file()}
+        # A link is not followed here either; the one that would be compared or written is refused by name.
+        ordinary = [file for file in files if file.is_file() and (self.follow_links or not file.is_symlink())]
+        return {file.name: _text(file) for file in ordinary}
+
+
+def _text(file: Path) -> str:
+    try:
+        return read_at_most(file, MOST, root=Path(os.path.realpath(file)).parent).decode("utf-8", errors="replace")
+    except OSError:
+        return ""  # comparing or writing says why

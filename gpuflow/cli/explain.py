@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import textwrap
 
-from gpuflow.cli.terminal import paint, show_json, table
+from gpuflow.cli.terminal import paint, say, show_json, table
 from gpuflow.codes import CODES
 from gpuflow.errors import Where, did_you_mean, fail
 
@@ -25,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
         if args.format == "json":
             show_json([code._asdict() for code in CODES.values()])
         else:
-            sys.stdout.write(table(rows, ("code", "what")) + "\n")
+            say(table(rows, ("code", "what")) + "\n")
         return 0
     code = CODES.get(args.code.upper())
     if code is None:
@@ -38,6 +37,6 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         show_json(code._asdict())
         return 0
-    sys.stdout.write(f"{paint(code.id, 'bold')} {code.title}\n\n")
-    sys.stdout.write("\n\n".join(textwrap.fill(part, 96) for part in (code.meaning, f"Way out: {code.way_out}")) + "\n")
+    say(f"{paint(code.id, 'bold')} {code.title}\n\n")
+    say("\n\n".join(textwrap.fill(part, 96) for part in (code.meaning, f"Way out: {code.way_out}")) + "\n")
     return 0

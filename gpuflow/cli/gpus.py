@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import Any
 
 from gpuflow import catalog
 from gpuflow.catalog import drawing
-from gpuflow.cli.terminal import show_json
+from gpuflow.cli.terminal import say, show_json
 from gpuflow.errors import Where, did_you_mean, fail
 from gpuflow.quantity import Quantity
 
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.format == "json":
         show_json(data)
     else:
-        sys.stdout.write(text.rstrip("\n") + "\n")
+        say(text.rstrip("\n") + "\n")
     return code
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib import resources
 from pathlib import Path
 
 from gpuflow.cli.output import write_files
+from gpuflow.cli.terminal import say
 from gpuflow.errors import Where, fail
+from gpuflow.printable import line
 
 EXAMPLE = """gpuflow init my-pipeline
 cd my-pipeline && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/"""
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     root = Path(args.folder)
     templates = resources.files("gpuflow") / "templates"
     files = {root / place: (templates / name).read_text(encoding="utf-8") for name, place in FILES.items()}
-    present = [str(path) for path in files if path.exists()]
+    present = [str(path) for path in files if path.exists() or path.is_symlink()]
     if present and not args.force:
         raise fail(
             "GF907",
@@ -38,9 +39,10 @@ def run(args: argparse.Namespace) -> int:
             where=Where(str(root)),
             hint="choose another folder, or --force",
         )
-    write_files(files)
+    write_files(files, folder=root)
     for path in files:
-        sys.stdout.write(f"wrote {path}\n")
-    where = "" if args.folder == "." else f"cd {args.folder} && "
-    sys.stdout.write(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
+        say(f"wrote {line(str(path))}\n")
+    where = "" if args.folder == "." else f"cd {line(args.folder)} && "
+    say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
+    say(f"then: say in {line(str(root / FILES['ci.yaml']))} where your copy of gpuflow is, and at which commit\n")
     return 0

@@ -8,9 +8,12 @@ import re
 
 from pydantic_core import PydanticCustomError
 
+from gpuflow.cli.terminal import show_findings
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site import Site, presets
+from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
@@ -32,6 +35,11 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, fil
     add_namespace(parser)
     parser.add_argument(
         "--param", action="append", default=[], metavar="K=V", help="value of a parameter; may be repeated"
+    )
+    parser.add_argument(
+        "--allow-python",
+        action=argparse.BooleanOptionalAction,
+        help="run pipelines that are Python files, as is the default; --no-allow-python refuses them",
     )
     parser.add_argument("--format", choices=formats, default=formats[0], help=f"default: {formats[0]}")
 
@@ -64,12 +72,17 @@ def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
     pipelines, findings = [], []
     for file in args.files:
         try:
-            pipelines.append(with_params(load(file), args.param))
+            pipelines.append(with_params(load(file, allow_python=python_is_allowed(args)), args.param))
         except GpuflowError as refusal:
             findings += [finding.in_file(file) for finding in refusal.findings]
     if findings:
         raise GpuflowError(findings)
     return pipelines
+
+
+def warn_of_secrets(pipelines: list[Pipeline], site: Site) -> None:
+    """Secrets in plain text, for commands whose output has no place for findings."""
+    show_findings([*(finding for each in pipelines for finding in exposed_secrets(each)), *exposed_in_site(site)])
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
@@ -110,6 +123,11 @@ def _with_default(param: Param, name: str, text: str, file: str | None) -> Param
         raise GpuflowError(
             Finding(refusal.type, f"--param {name}: {context.get('message')}", Where(file), context.get("hint"))
         ) from None
+
+
+def python_is_allowed(args: argparse.Namespace) -> bool:
+    """Whether a pipeline that is a Python file may be run: a file that somebody names is, unless told otherwise."""
+    return args.allow_python is not False
 
 
 def read_site(args: argparse.Namespace) -> Site:

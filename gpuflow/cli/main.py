@@ -12,6 +12,7 @@ import sys
 from typing import NoReturn, Protocol
 
 from gpuflow.cli.commands import COMMANDS
+from gpuflow.cli.terminal import say, show_findings
 from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.version import __version__
 
@@ -79,8 +80,6 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()  # here, where what goes wrong can still be said
         return code
     except GpuflowError as refusal:
-        from gpuflow.cli.terminal import show_findings
-
         show_findings(refusal.findings)
         return refusal.exit_code
     except BrokenPipeError:
@@ -91,7 +90,6 @@ def main(argv: list[str] | None = None) -> int:
     except Exception as fault:
         if os.environ.get("GPUFLOW_TRACEBACK"):
             raise
-        from gpuflow.cli.terminal import show_findings
         from gpuflow.errors import Finding
 
         if isinstance(fault, OSError) and fault.errno in _STREAM_FAILURES:
@@ -121,10 +119,10 @@ def _drop_output() -> None:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
-        sys.stdout.write(usage())
+        say(usage())
         return 0 if words else 2
     if words[0] in ("-V", "--version", "version"):
-        sys.stdout.write(f"gpuflow {__version__}\n")
+        say(f"gpuflow {__version__}\n")
         return 0
     name, rest = words[0], words[1:]
     if name not in COMMANDS:

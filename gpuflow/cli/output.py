@@ -6,18 +6,27 @@ import contextlib
 import difflib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
-from gpuflow.errors import EnvironmentFailure, Finding, Where
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
+from gpuflow.files import Outside, read_at_most, within
+
+MOST = 64 * 1024 * 1024
+"""Compiled files are read up to this size; what engines accept is far below it."""
 
 
-def write_files(files: dict[Path, str]) -> None:
+def write_files(files: dict[Path, str], *, folder: Path | None = None, follow_links: bool | None = None) -> None:
     """Write every file, each by renaming a finished one over it, so that nobody ever reads half of it.
 
-    A link is followed, and a pipe or a device is written to: renaming over /dev/stdout would take it from everybody.
+    `folder`: what the user named, if it is a folder; see `refuse_links`. A path that the user named itself may be a
+    link within its repository, or a pipe or a device: renaming over /dev/stdout would take it from everybody.
     """
+    refuse_links(files, folder=folder, follow_links=follow_links)
     for name, text in files.items():
-        path = Path(os.path.realpath(name))
+        # A link that has come since it was asked for is replaced, not followed.
+        is_ours = folder is not None and not follow_links
+        path = Path(os.path.realpath(name.parent)) / name.name if is_ours else Path(os.path.realpath(name))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if _is_stream(name):
@@ -65,20 +74,76 @@ def _cannot(path: Path, refusal: OSError) -> EnvironmentFailure:
     )
 
 
-def stale(files: dict[Path, str]) -> list[str]:
-    """A unified diff for every file that is not what it should be."""
+def refuse_links(files: Iterable[Path], *, folder: Path | None, follow_links: bool | None) -> None:
+    """GF909 for a file that is not an ordinary one, or that a link takes elsewhere; nothing of it is shown.
+
+    A link in a repository may be a stranger's, who would have gpuflow show or change what it leads to. Below a folder
+    no link is followed; a path that the user names may be a link within its repository. `follow_links`: the user says
+    so; None where there is no such option.
+    """
+    if follow_links:
+        return
+    findings = []
+    for path in files:
+        if folder is None and _is_device(path):
+            continue
+        reason = _elsewhere(path, folder)
+        if reason is not None:
+            hint = "replace it by a file" + ("" if follow_links is None else ", or allow links: --follow-links")
+            findings.append(Finding("GF909", f"{path} {reason}", Where(str(path)), hint))
+    if findings:
+        raise GpuflowError(findings)
+
+
+def _elsewhere(path: Path, folder: Path | None) -> str | None:
+    try:
+        if folder is None:
+            within(path)
+            return None
+        within(folder)
+        if path.is_symlink():
+            return "is a link"
+        if path.exists() and not path.is_file():
+            return "is not an ordinary file"
+        if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
+            return f"leads out of {folder}"
+    except Outside as refusal:
+        return str(refusal).removeprefix(f"{path} ")
+    except OSError:
+        return None  # reading or writing says why
+    return None
+
+
+def _is_device(path: Path) -> bool:
+    """Whether the user named /dev/stdout or the like, which is no place in a repository."""
+    return path.is_absolute() and path.parts[1:2] in (("dev",), ("proc",))
+
+
+def stale(files: dict[Path, str], *, folder: Path | None = None, follow_links: bool = False) -> list[str]:
+    """A unified diff for every file that is not what it should be; links as for `write_files`."""
+    refuse_links(files, folder=folder, follow_links=follow_links)
     diffs = []
     for path, text in files.items():
-        try:
-            present = path.read_text(encoding="utf-8") if path.exists() else ""
-        except (OSError, UnicodeDecodeError):
-            present = ""
+        present = _present(path, follow_links)
+        if present is None:
+            diffs.append(f"--- {path}\n+++ {path} (compiled now)\nthe file is over {MOST:,} bytes and is not shown\n")
+            continue
         if present != text:
             lines = difflib.unified_diff(
                 present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} (compiled now)"
             )
             diffs.append("".join(lines))
     return diffs
+
+
+def _present(path: Path, follow_links: bool) -> str | None:
+    """What stands there, "" for nothing that can be read as text, None when it is far too large to be ours."""
+    try:
+        real = Path(os.path.realpath(path)) if follow_links else path
+        raw = read_at_most(real, MOST, root=real.parent if follow_links else None)
+        return None if len(raw) > MOST else raw.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def repository_of(path: Path) -> Path | None:

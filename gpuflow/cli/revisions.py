@@ -10,18 +10,24 @@ from gpuflow.errors import Where, fail
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 
+REVISION = "git:"
+"""Says that a revision is meant, whatever files there are: a repository may hold a file called origin/main."""
 
-def earlier(file: str, other: str) -> Pipeline:
-    """The pipeline to compare with: `other` is a file, or a Git revision of `file`."""
-    if Path(other).is_file():
-        return load(other)
+
+def earlier(file: str, other: str, *, allow_python: bool = True) -> Pipeline:
+    """The pipeline to compare with: `other` is a file, or a Git revision of `file`; `git:REV` is never a file."""
+    if not other.startswith(REVISION) and Path(other).is_file():
+        return load(other, allow_python=allow_python)
+    other = other.removeprefix(REVISION)
     root = repository_of(Path(file))
     if root is None:
         raise fail("GF908", f'"{other}" is not a file, and {file} is not in a Git repository', where=Where(file))
     path = Path(file).resolve().relative_to(root).as_posix()
     if other.startswith("-"):
         raise fail("GF908", f'"{other}" is not a revision', where=Where(file))
-    done = subprocess.run(["git", "-C", str(root), "show", f"{other}:{path}"], capture_output=True, check=False)
+    # The plain bytes: no filter, pager or program that a setting of the repository may name has a part in it.
+    command = ["git", "--no-pager", "-C", str(root), "cat-file", "blob", f"{other}:{path}"]
+    done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().splitlines()
         raise fail(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from gpuflow.cli.inputs import add_common, read_site, with_params
-from gpuflow.cli.terminal import paint, show_json
+from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, warn_of_secrets, with_params
+from gpuflow.cli.terminal import paint, put, say, show_json
 from gpuflow.report.drawing import dot, mermaid, terminal
 from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.loading import load
@@ -21,13 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
-    pipeline = with_params(load(args.file), args.param)
+    site = read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
+    pipeline = with_params(load(args.file, allow_python=python_is_allowed(args)), args.param)
+    warn_of_secrets([pipeline], site)
     if args.format == "json":
         show_json(to_document(pipeline))
     elif args.format == "yaml":
-        sys.stdout.write(to_yaml(pipeline))
+        put(to_yaml(pipeline))
     else:
         draw = {"mermaid": mermaid, "dot": dot}.get(args.format)
-        sys.stdout.write(draw(pipeline) if draw else terminal(pipeline, paint))
+        say(draw(pipeline) if draw else terminal(pipeline, paint))
     return 0

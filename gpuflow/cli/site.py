@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gpuflow.cli.inputs import add_namespace, namespace_of
-from gpuflow.cli.terminal import show_json, table
+from gpuflow.cli.terminal import put, say, show_json, table
 from gpuflow.emit import emit
 from gpuflow.site import Site, presets
 from gpuflow.spec.canonical import to_document
@@ -30,19 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.action == "presets":
-        sys.stdout.write(
-            table([(name, Site.load(name).description or "") for name in presets()], ("preset", "what it is")) + "\n"
-        )
+        say(table([(name, Site.load(name).description or "") for name in presets()], ("preset", "what it is")) + "\n")
         return 0
     site = Site.load(args.site)
     if args.action == "runtime":
         from gpuflow.runtime.bundle import config_map
 
-        sys.stdout.write(emit(config_map(site.runtime.config_map, namespace_of(args, site))))
+        put(emit(config_map(site.runtime.config_map, namespace_of(args, site))))
         return 0
     document = to_document(site)
     if args.format == "json":
         show_json(document)
     else:
-        sys.stdout.write(emit(document))
+        put(emit(document))
     return 0

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import show_findings
+from gpuflow.cli.terminal import put, say, show_findings
 from gpuflow.cluster.live import TIMEOUT, read_live
 from gpuflow.cluster.manifests import RECORD
 from gpuflow.cluster.model import Cluster
 from gpuflow.cluster.sources import SOURCES, rbac
+from gpuflow.cluster.tenants import without_tenants
 from gpuflow.emit import emit, emit_all
 from gpuflow.errors import Finding, Where, fail
+from gpuflow.printable import json_text, line
 from gpuflow.site import Site
 
 EXAMPLE = """gpuflow snapshot -o cluster/ --namespace team-a
@@ -56,18 +56,18 @@ def add_live(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     namespace = namespace_of(args, Site.load(args.site))
     if args.rbac:
-        sys.stdout.write(emit_all(rbac(namespace, args.service_account)))
+        put(emit_all(rbac(namespace, args.service_account)))
         return 0
     if args.output is None:
         raise fail("GF903", "snapshot needs -o, the folder to write to", where=Where("gpuflow snapshot"))
-    cluster = read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
+    cluster = without_tenants(read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout))
     folder, files = Path(args.output), snapshot_files(cluster)
     stale = _stale(folder, files)
-    write_files({folder / name: text for name, text in files.items()})
+    write_files({folder / name: text for name, text in files.items()}, folder=folder)
     for path in stale:
         path.unlink()
     show_findings(_unread(cluster))
-    sys.stdout.write(f"{len(cluster.objects)} objects of {len(files) - 1} kinds written to {args.output}\n")
+    say(f"{len(cluster.objects)} objects of {len(files) - 1} kinds written to {line(args.output)}\n")
     return 0
 
 
@@ -91,7 +91,7 @@ def snapshot_files(cluster: Cluster) -> dict[str, str]:
             files[f"{name}.yaml"] = emit_all(bodies)
         else:
             whole = {"apiVersion": "v1", "kind": "List", "items": bodies}
-            files[f"{name}.json"] = json.dumps(whole, indent=0, sort_keys=True, ensure_ascii=False) + "\n"
+            files[f"{name}.json"] = json_text(whole, indent=0, sort_keys=True)
     return files
 
 
@@ -102,6 +102,7 @@ def _record(cluster: Cluster) -> dict[str, Any]:
         "kind": RECORD,
         "namespace": cluster.namespace,
         "listed": sorted(cluster.listed),
+        "labels": sorted(cluster.labels or ()),
         "unread": dict(sorted(cluster.unread.items())),
     }
 

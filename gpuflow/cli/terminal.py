@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 from gpuflow.errors import Finding
+from gpuflow.printable import colored_lines, json_text, line, lines
 
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -30,6 +30,17 @@ def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Text for people, on standard output unless told otherwise. Only gpuflow's own colors pass."""
+    out = stream or sys.stdout
+    out.write(colored_lines(text) if colored(out) else lines(text))
+
+
+def put(document: str) -> None:
+    """A document for another program, on standard output, as its writer made it: YAML, JSON, XML, Python, Markdown."""
+    sys.stdout.write(document)
+
+
 def show_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> None:
     """Findings on standard error, as `file:line:column: GF123 message` and the way out."""
     out = stream or sys.stderr
@@ -37,24 +48,23 @@ def show_findings(findings: Iterable[Finding], stream: TextIO | None = None) -> 
         first, *rest = finding.render().splitlines()
         place, _, message = first.partition(f": {finding.code} ")
         code = paint(finding.code, "bold", _SEVERITY[finding.severity], stream=out)
-        out.write(f"{place}: {code} {message}\n")
-        out.writelines(f"{paint(line, 'dim', stream=out)}\n" for line in rest)
+        say("\n".join((f"{place}: {code} {message}", *(paint(each, "dim", stream=out) for each in rest), "")), out)
 
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str] | None = None, *, right: Sequence[int] = ()) -> str:
     """Columns aligned with two blanks between them; `right` names the columns that are numbers."""
-    everything = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
+    everything = [[line(cell) for cell in row] for row in ([head, *rows] if head else rows)]
     if not everything:
         return ""
     widths = [max(len(row[i]) for row in everything) for i in range(len(everything[0]))]
-    lines = []
+    shown = []
     for index, row in enumerate(everything):
         cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
-        line = "  ".join(cells).rstrip()
-        lines.append(paint(line, "bold") if head and index == 0 else line)
-    return "\n".join(lines)
+        whole = "  ".join(cells).rstrip()
+        shown.append(paint(whole, "bold") if head and index == 0 else whole)
+    return "\n".join(shown)
 
 
 def show_json(data: Any) -> None:
     """JSON for programs: stable order, readable indentation."""
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    put(json_text(data))

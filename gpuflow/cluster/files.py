@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Any
 
-from gpuflow import yaml_tree
+from gpuflow import files, yaml_tree
 from gpuflow.errors import Finding, GpuflowError, Where, fail
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -38,6 +37,10 @@ def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
             folders[:] = []  # a link that leads back
             continue
         seen.add(identity)
+        for name in tuple(folders):
+            if (leaves := _leaves(Path(folder) / name)) is not None:
+                closed.append(leaves)
+                folders.remove(name)
         for name in sorted(names):
             path = Path(folder) / name
             if path.suffix.lower() in SUFFIXES and not name.startswith("."):
@@ -46,6 +49,16 @@ def files_in(root: Path) -> tuple[list[Path], list[Finding]]:
                 except OSError as refusal:
                     closed.append(_unreadable(str(path), refusal))
     return sorted(found.values()), closed
+
+
+def _leaves(folder: Path) -> Finding | None:
+    """What to say of a link to a folder outside the repository: what is in there was never part of it."""
+    try:
+        if folder.is_symlink():
+            files.within(folder)
+        return None
+    except files.Outside as refusal:
+        return Finding("GF140", str(refusal), Where(str(folder)), "copy the manifests into the repository")
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -83,17 +96,16 @@ def must_be_rendered(what: str, where: Where, command: str) -> GpuflowError:
 
 
 def _bytes(file: Path, piped: bool) -> bytes:
+    yaml_tree.require_plain_name(str(file))
     try:
-        mode = file.stat().st_mode
-        if not stat.S_ISREG(mode) and not (piped and not stat.S_ISDIR(mode)):
-            raise fail("GF100", f"{file} is not an ordinary file", where=Where(str(file)), hint="remove it from there")
-        with file.open("rb") as stream:
+        with files.opened(file, named=piped) as stream:
             raw = stream.read(yaml_tree.MAX_BYTES + 1)
             if len(raw) > yaml_tree.MAX_BYTES and _is_json(raw):
                 raw += stream.read(MOST_JSON + 1 - len(raw))
     except (OSError, ValueError) as refusal:
-        reason = getattr(refusal, "strerror", None) or str(refusal)
+        files.refuse_outside(refusal, file)
         hint = "name a file or a folder of manifests, or `live`"
+        reason = files.reason_of(refusal)
         raise fail("GF100", f"{file} cannot be read: {reason}", where=Where(str(file)), hint=hint) from None
     if len(raw) > (MOST_JSON if _is_json(raw) else yaml_tree.MAX_BYTES):
         raise _too_large(max(file.stat().st_size, len(raw)), str(file))

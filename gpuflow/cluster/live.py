@@ -12,7 +12,7 @@ from gpuflow.cluster.kinds import KUEUE, KUEUE_CONFIG
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.sources import KUEUE_NAMESPACE, KUEUE_SETTINGS, KUEUE_SETTINGS_KEY, SOURCES, Source
 from gpuflow.cluster.tidy import tidied
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, install_line
 
 PAGE = 500
 TIMEOUT = 60
@@ -35,7 +35,7 @@ class Reader:
             from kubernetes import client, config
         except ModuleNotFoundError:
             message = "reading a live cluster needs the package kubernetes"
-            raise _environment_failure("GF901", message, 'python -m pip install "gpuflow[cluster]"') from None
+            raise _environment_failure("GF901", message, install_line("cluster")) from None
         settings = client.Configuration()
         settings.retries = 0
         inside = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
@@ -153,7 +153,7 @@ def _kueue_settings(reader: Reader, unread: dict[str, str]) -> Manifest | None:
         return None
     if not isinstance(body, Mapping):
         return None
-    plain = {"apiVersion": f"{KUEUE_CONFIG}/v1beta2", "kind": "Configuration", **body}
+    plain = tidied("Configuration", {"apiVersion": f"{KUEUE_CONFIG}/v1beta2", "kind": "Configuration", **body})
     return Manifest("Configuration", KUEUE_CONFIG, "", None, plain, LIVE)
 
 

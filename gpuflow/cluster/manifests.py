@@ -11,6 +11,7 @@ from gpuflow import yaml_tree
 from gpuflow.cluster.files import documents, files_in, must_be_rendered
 from gpuflow.cluster.kinds import HARMLESS, KUEUE_CONFIG, NATIVE, slip
 from gpuflow.cluster.model import Cluster, Manifest
+from gpuflow.cluster.names import name_faults
 from gpuflow.cluster.places import place, with_entry
 from gpuflow.errors import Finding, GpuflowError, Where, fail
 
@@ -136,17 +137,26 @@ def _identity(document: Mapping[str, Any], kind: str, where: Where) -> tuple[str
         at = place(document, where, ("metadata",))
         raise fail("GF402", f"metadata of the {kind} is not a mapping", where=at, hint="give it at least a name")
     metadata = metadata or {}
+    group = str(document.get("apiVersion")).rpartition("/")[0]
     for key in ("name", "namespace", "generateName"):
         value = metadata.get(key)
         if value is not None and not isinstance(value, str):
             at = place(document, where, ("metadata", key))
             raise fail("GF402", f"metadata.{key} of the {kind} is not text: {value!r}", where=at, hint="quote it")
-    group = str(document.get("apiVersion")).rpartition("/")[0]
+        faults = name_faults(kind, group, key, value or "")
+        if faults:
+            at = place(document, where, ("metadata", key))
+            message = f"metadata.{key} of the {kind} cannot be {_shortened(str(value))!r}: {'; '.join(faults)}"
+            raise fail("GF138", message, where=at, hint="compare with kubectl get; is the file a template?")
     needs_name = (kind, group) in NATIVE | HARMLESS and group != KUEUE_CONFIG
     if needs_name and not metadata.get("name") and not metadata.get("generateName"):
         at = place(document, where, ("metadata",))
         raise fail("GF402", f"the {kind} has no metadata.name", where=at, hint="is the file complete?")
     return metadata.get("name") or "", metadata.get("namespace") or None
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:80]}…"
 
 
 def _twins(objects: list[Manifest]) -> Iterator[Finding]:
@@ -169,8 +179,13 @@ def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
             hint = "it is written by gpuflow snapshot; take a new one"
             raise fail("GF402", "the record of the snapshot cannot be understood", where=record.where, hint=hint)
         kinds, reasons = frozenset(map(str, listed)), {str(kind): str(reason) for kind, reason in unread.items()}
+        labels = record.body.get("labels")  # snapshots of older versions show all labels, and do not say so
         cluster = replace(
-            cluster, listed=cluster.listed | kinds, unread={**cluster.unread, **reasons}, namespace=namespace
+            cluster,
+            listed=cluster.listed | kinds,
+            unread={**cluster.unread, **reasons},
+            namespace=namespace,
+            labels=frozenset(map(str, labels)) if isinstance(labels, list) else cluster.labels,
         )
     return cluster
 

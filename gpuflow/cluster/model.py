@@ -67,6 +67,8 @@ class Cluster:
     """Kinds that the cluster has and would not show, each with the reason."""
     namespace: str | None = None
     """The one namespace whose own objects were listed; None when that is not known."""
+    labels: frozenset[str] | None = None
+    """The keys of the labels that are shown of objects in other namespaces; None: all."""
 
     def of(self, kind: str, namespace: str | None = None) -> list[Manifest]:
         """The objects of a kind, in a namespace when one is given. Namesakes of other API groups are not among them."""

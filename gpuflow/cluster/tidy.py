@@ -1,95 +1,317 @@
-"""Live objects with what a check can use and nothing else.
+"""Live objects with what a check reads, and nothing else.
 
-Commands, environments, probes and most annotations may hold secrets and decide nothing; numbers that change by
-themselves would make two snapshots of an unchanged cluster differ.
+An allow-list: a field that is not named here is gone, whatever a later version of Kubernetes puts into it. So commands,
+variables, probes, sources of volumes, messages, expressions and most annotations never reach a snapshot. Numbers that
+change by themselves are left out too: two snapshots of an unchanged cluster are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-METADATA: Final = (
-    "name", "namespace", "generateName", "labels", "annotations", "creationTimestamp", "deletionTimestamp",
-    "deletionGracePeriodSeconds", "ownerReferences",
-)  # fmt: skip
-ANNOTATIONS: Final = ("kueue.x-k8s.io/", "gpuflow.dev/", "storageclass.", "volume.beta.kubernetes.io/storage-class")
-"""How the annotations begin that a check reads."""
-CONTAINER: Final = ("name", "image", "ports", "resources", "restartPolicy", "resizePolicy", "securityContext")
-CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-HOOK: Final = ("name", "rules", "namespaceSelector", "objectSelector", "failurePolicy")
-STATUS: Final[dict[str, tuple[str, ...]]] = {
-    "Node": ("allocatable", "capacity", "declaredFeatures"),
-    "Pod": ("phase", "reason", "conditions", "resources", "qosClass"),
-    "PersistentVolume": ("phase",),
-    "PersistentVolumeClaim": ("phase", "allocatedResources", "capacity"),
+from gpuflow.cluster.fields import FIELDS
+
+Shape = str | dict[str, Any] | list[Any] | None
+"""What is kept of a value: None: a text, a number or a flag; "map": a map of those; "texts": a list of those; a dict:
+these fields; a list of one: a list of it; "any": all of it, for amounts and selectors that may nest."""
+
+MAP: Final = "map"
+TEXTS: Final = "texts"
+
+
+def _fields(names: str, **more: Shape) -> dict[str, Shape]:
+    return {**dict.fromkeys(names.split()), **more}
+
+
+SELECTOR: Final = _fields("", matchLabels=MAP, matchExpressions=[_fields("key operator", values=TEXTS)])
+NODE_TERM: Final = _fields(
+    "",
+    matchExpressions=[_fields("key operator", values=TEXTS)],
+    matchFields=[_fields("key operator", values=TEXTS)],
+)
+NODE_TERMS: Final = {"nodeSelectorTerms": [NODE_TERM]}
+TOLERATION: Final = _fields("key operator value effect tolerationSeconds")
+TAINT: Final = _fields("key value effect timeAdded")
+POD_TERM: Final = _fields(
+    "topologyKey",
+    labelSelector=SELECTOR,
+    namespaces=TEXTS,
+    namespaceSelector=SELECTOR,
+    matchLabelKeys=TEXTS,
+    mismatchLabelKeys=TEXTS,
+)
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+POD_TERMS: Final = {REQUIRED: [POD_TERM], PREFERRED: [_fields("weight", podAffinityTerm=POD_TERM)]}
+RESOURCES: Final = _fields("", requests=MAP, limits=MAP, claims=[_fields("name request")])
+CONTAINER: Final = _fields(
+    "name restartPolicy",
+    resources=RESOURCES,
+    ports=[_fields("containerPort hostPort hostIP protocol")],
+    resizePolicy=[_fields("resourceName restartPolicy")],
+    restartPolicyRules=[_fields("action", exitCodes=_fields("operator", values=TEXTS))],
+)
+VOLUME: Final = _fields(
+    "name",
+    persistentVolumeClaim=_fields("claimName readOnly"),
+    ephemeral={
+        "volumeClaimTemplate": {
+            "spec": _fields("storageClassName volumeMode", accessModes=TEXTS, resources=RESOURCES),
+        }
+    },
+    # Two pods cannot write to one of these disks: which disk it is decides, and nothing else of it.
+    gcePersistentDisk=_fields("pdName readOnly"),
+    awsElasticBlockStore=_fields("volumeID readOnly"),
+    iscsi=_fields("iqn readOnly"),
+    rbd=_fields("pool image readOnly", monitors=TEXTS),
+)
+POD_SPEC: Final = _fields(
+    "activeDeadlineSeconds hostIPC hostNetwork hostPID hostUsers nodeName preemptionPolicy priority priorityClassName "
+    "restartPolicy runtimeClassName schedulerName terminationGracePeriodSeconds",
+    affinity={
+        "nodeAffinity": {REQUIRED: NODE_TERMS, PREFERRED: [_fields("weight", preference=NODE_TERM)]},
+        "podAffinity": POD_TERMS,
+        "podAntiAffinity": POD_TERMS,
+    },
+    containers=[CONTAINER],
+    ephemeralContainers=[CONTAINER],
+    initContainers=[CONTAINER],
+    nodeSelector=MAP,
+    os=_fields("name"),
+    overhead=MAP,
+    resourceClaims=[_fields("name resourceClaimName resourceClaimTemplateName")],
+    resources=RESOURCES,
+    schedulingGates=[_fields("name")],
+    tolerations=[TOLERATION],
+    topologySpreadConstraints=[
+        _fields(
+            "maxSkew minDomains topologyKey whenUnsatisfiable nodeAffinityPolicy nodeTaintsPolicy",
+            labelSelector=SELECTOR,
+            matchLabelKeys=TEXTS,
+        )
+    ],
+    volumes=[VOLUME],
+)
+CONTAINER_STATE: Final = _fields("name", resources=RESOURCES, allocatedResources=MAP)
+CONDITION: Final = _fields("type status reason lastTransitionTime observedGeneration")
+CONDITIONS: Final = {"conditions": [CONDITION]}
+RULE: Final = _fields("scope", operations=TEXTS, apiGroups=TEXTS, apiVersions=TEXTS, resources=TEXTS)
+ASKED: Final = _fields("", namespaceSelector=SELECTOR, objectSelector=SELECTOR)
+WEBHOOKS: Final[dict[str, Shape]] = {"webhooks": [{**_fields("name failurePolicy"), **ASKED, "rules": [RULE]}]}
+POLICY: Final[dict[str, Shape]] = {"spec": {"matchConstraints": {**ASKED, "resourceRules": [RULE]}}}
+QUOTA_GROUPS: Final = [
+    {
+        "coveredResources": TEXTS,
+        "flavors": [_fields("name", resources=[_fields("name nominalQuota borrowingLimit lendingLimit")])],
+    }
+]
+FAIR: Final = _fields("weight")
+TOPOLOGY: Final = _fields(
+    "required preferred unconstrained podIndexLabel subGroupIndexLabel subGroupCount podSetGroupName "
+    "podSetSliceRequiredTopology podSetSliceSize"
+)
+USAGE: Final = [_fields("name", resources=[_fields("name total borrowed")])]
+
+SHAPES: Final[dict[str, dict[str, Shape]]] = {
+    "ResourceQuota": {
+        "spec": _fields(
+            "",
+            hard=MAP,
+            scopes=TEXTS,
+            scopeSelector={"matchExpressions": [_fields("scopeName operator", values=TEXTS)]},
+        ),
+        "status": {"hard": MAP, "used": MAP},
+    },
+    "LimitRange": {
+        "spec": {
+            "limits": [
+                _fields("type", max=MAP, min=MAP, default=MAP, defaultRequest=MAP, maxLimitRequestRatio=MAP),
+            ]
+        }
+    },
+    "PersistentVolumeClaim": {
+        "spec": _fields(
+            "storageClassName volumeName volumeMode volumeAttributesClassName", accessModes=TEXTS, resources=RESOURCES
+        ),
+        "status": _fields("phase", capacity=MAP, allocatedResources=MAP, accessModes=TEXTS),
+    },
+    "Namespace": {"status": _fields("phase")},
+    "Node": {
+        "spec": _fields("unschedulable", taints=[TAINT]),
+        "status": {"allocatable": MAP, "capacity": MAP, "declaredFeatures": TEXTS},
+    },
+    "PersistentVolume": {
+        "spec": _fields(
+            "storageClassName volumeMode", accessModes=TEXTS, capacity=MAP, nodeAffinity={"required": NODE_TERMS}
+        ),
+        "status": _fields("phase"),
+    },
+    "Pod": {
+        "spec": POD_SPEC,
+        "status": _fields(
+            "phase reason qosClass",
+            conditions=[CONDITION],
+            resources=RESOURCES,
+            containerStatuses=[CONTAINER_STATE],
+            initContainerStatuses=[CONTAINER_STATE],
+        ),
+    },
+    "PriorityClass": _fields("value globalDefault preemptionPolicy"),
+    "RuntimeClass": _fields(
+        "handler", overhead={"podFixed": MAP}, scheduling={"nodeSelector": MAP, "tolerations": [TOLERATION]}
+    ),
+    "StorageClass": _fields(
+        "provisioner reclaimPolicy volumeBindingMode allowVolumeExpansion",
+        allowedTopologies=[{"matchLabelExpressions": [_fields("key", values=TEXTS)]}],
+    ),
+    "LocalQueue": {
+        "spec": _fields("clusterQueue stopPolicy", fairSharing=FAIR),
+        "status": _fields("pendingWorkloads reservingWorkloads admittedWorkloads", **CONDITIONS),
+    },
+    "AdmissionCheck": {"spec": _fields("controllerName"), "status": CONDITIONS},
+    "ClusterQueue": {
+        "spec": _fields(
+            "cohort cohortName queueingStrategy stopPolicy",
+            resourceGroups=QUOTA_GROUPS,
+            namespaceSelector=SELECTOR,
+            flavorFungibility=_fields("whenCanBorrow whenCanPreempt preference"),
+            preemption=_fields(
+                "reclaimWithinCohort withinClusterQueue", borrowWithinCohort=_fields("policy maxPriorityThreshold")
+            ),
+            admissionChecks=TEXTS,
+            admissionChecksStrategy={"admissionChecks": [_fields("name", onFlavors=TEXTS)]},
+            fairSharing=FAIR,
+            admissionScope=_fields("admissionMode"),
+            concurrentAdmissionPolicy="any",
+        ),
+        "status": _fields(
+            "pendingWorkloads reservingWorkloads admittedWorkloads",
+            flavorsReservation=USAGE,
+            flavorsUsage=USAGE,
+            **CONDITIONS,
+        ),
+    },
+    "Cohort": {"spec": _fields("parent parentName", resourceGroups=QUOTA_GROUPS, fairSharing=FAIR)},
+    "ResourceFlavor": {
+        "spec": _fields("topologyName", nodeLabels=MAP, nodeTaints=[TAINT], tolerations=[TOLERATION]),
+    },
+    "Topology": {"spec": {"levels": [_fields("nodeLabel")]}},
+    "Workload": {
+        "spec": _fields(
+            "queueName priority priorityClassName priorityClassSource active maximumExecutionTimeSeconds",
+            priorityClassRef=_fields("group kind name"),
+            podSets=[_fields("name count minCount", topologyRequest=TOPOLOGY, template={"spec": POD_SPEC})],
+        ),
+        "status": {
+            **CONDITIONS,
+            "admission": _fields(
+                "clusterQueue",
+                podSetAssignments=[_fields("name count", flavors=MAP, resourceUsage=MAP)],
+            ),
+            "reclaimablePods": [_fields("name count")],
+            "requeueState": _fields("count requeueAt"),
+            "admissionChecks": [_fields("name state")],
+        },
+    },
+    "WorkloadPriorityClass": _fields("value"),
+    "MutatingAdmissionPolicy": POLICY,
+    "MutatingWebhookConfiguration": WEBHOOKS,
+    "ValidatingAdmissionPolicy": POLICY,
+    "ValidatingWebhookConfiguration": WEBHOOKS,
+    # That they are there is all a check reads.
+    "HierarchicalResourceQuota": {},
+    "Queue": {},
+    "NodePool": {},
+    "Configuration": {
+        **_fields("manageJobsWithoutQueueName"),
+        "managedJobsNamespaceSelector": SELECTOR,
+        "integrations": _fields(
+            "",
+            frameworks=TEXTS,
+            externalFrameworks=TEXTS,
+            podOptions=_fields("", namespaceSelector=SELECTOR, podSelector=SELECTOR),
+        ),
+        "resources": _fields(
+            "quotaCheckStrategy",
+            excludeResourcePrefixes=TEXTS,
+            transformations=[_fields("input strategy multiplyBy", outputs=MAP)],
+            deviceClassMappings=[_fields("name", deviceClassNames=TEXTS)],
+        ),
+        "waitForPodsReady": _fields(
+            "enable blockAdmission timeout recoveryTimeout",
+            requeuingStrategy=_fields("timestamp backoffLimitCount backoffBaseSeconds backoffMaxSeconds"),
+        ),
+        "fairSharing": _fields("enable", preemptionStrategies=TEXTS),
+        "admissionFairSharing": _fields("enable usageHalfLifeTime usageSamplingInterval", resourceWeights=MAP),
+        "featureGates": MAP,
+    },
 }
-"""What is kept of a status; all of it for other kinds."""
-SPEC: Final[dict[str, tuple[str, ...]]] = {
-    "PersistentVolume": ("accessModes", "capacity", "claimRef", "nodeAffinity", "storageClassName", "volumeMode"),
-}
-"""What is kept of a spec; all of it for other kinds."""
+"""What is kept of each kind beside its apiVersion, kind and metadata."""
+
+METADATA: Final = _fields(
+    "name namespace creationTimestamp deletionTimestamp deletionGracePeriodSeconds",
+    labels=MAP,
+    ownerReferences=[_fields("apiVersion kind controller")],
+)
+ANNOTATIONS: Final = (
+    "gpuflow.dev/lets-pods-pass",
+    "gpuflow.dev/node-group-max",
+    "gpuflow.dev/node-group-min",
+    "kueue.x-k8s.io/admission-gated-by",
+    "kueue.x-k8s.io/workload-slice-replacement-for",
+    "storageclass.beta.kubernetes.io/is-default-class",
+    "storageclass.kubernetes.io/is-default-class",
+    "volume.beta.kubernetes.io/storage-class",
+)
+"""The annotations that a check reads."""
 
 
 def tidied(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The object as a snapshot keeps it."""
-    tidy = {**body, "metadata": _metadata(body.get("metadata") or {})}
-    for field, kept in (("spec", SPEC), ("status", STATUS)):
-        if kind in kept and isinstance(body.get(field), Mapping):
-            tidy[field] = _picked(body[field], kept[kind])
-    if kind == "Pod":
-        tidy["spec"] = _pod_spec(body.get("spec") or {})
-        tidy["status"] = {**tidy.get("status", {}), **_sizes(body.get("status") or {})}
-    elif kind == "Workload":
-        tidy["spec"] = _workload_spec(body.get("spec") or {})
-    elif kind == "StorageClass":
-        tidy.pop("parameters", None)
-    elif body.get("webhooks"):
-        tidy["webhooks"] = [_picked(hook, HOOK) for hook in body["webhooks"]]
-    return tidy
-
-
-def _picked(holder: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    return {name: holder[name] for name in names if name in holder}
+    """The object with the fields that a check reads."""
+    kept: dict[str, Any] = _kept(body, SHAPES.get(kind, {}))
+    if kind in FIELDS and isinstance(body.get("spec"), Mapping):
+        # Every word of these decides: a field that nobody knows yet stays by its name, and the verdict is unknown.
+        kept["spec"] = _kept(body["spec"], SHAPES[kind]["spec"], strange=True)
+    head = {key: body[key] for key in ("apiVersion", "kind") if key in body}
+    metadata = body.get("metadata")
+    if metadata is None and kind == "Configuration":
+        return {**head, **kept}
+    return {**head, "metadata": _metadata(metadata or {}), **kept}
 
 
 def _metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    kept = _picked(metadata, METADATA)
-    annotations = {key: value for key, value in (kept.pop("annotations", None) or {}).items() if _is_read(key)}
-    owners = [_picked(owner, ("apiVersion", "kind", "name", "controller")) for owner in kept.pop("ownerReferences", ())]
-    return (
-        kept | ({"annotations": annotations} if annotations else {}) | ({"ownerReferences": owners} if owners else {})
-    )
+    kept: dict[str, Any] = _kept(metadata, METADATA)
+    annotations = metadata.get("annotations")
+    if isinstance(annotations, Mapping):
+        read = {key: annotations[key] for key in annotations if key in ANNOTATIONS}
+        kept |= {"annotations": read} if read else {}
+    return kept
 
 
-def _is_read(annotation: str) -> bool:
-    return annotation.startswith(ANNOTATIONS)
+def _kept(value: Any, shape: Shape, *, strange: bool = False) -> Any:
+    """What a shape leaves of a value. A value of another shape is kept empty, so that a check still refuses it.
+
+    `strange`: fields that the shape does not have are kept by name, without their value.
+    """
+    if shape == "any":
+        return value
+    if isinstance(value, Mapping):
+        if shape == MAP:
+            return {key: _plain(part) for key, part in value.items()}
+        if not isinstance(shape, dict):
+            return {}
+        return {
+            key: _kept(part, shape[key], strange=strange) if key in shape else None
+            for key, part in value.items()
+            if key in shape or strange
+        }
+    if isinstance(value, list | tuple):
+        if shape == TEXTS:
+            return [_plain(part) for part in value]
+        return [_kept(part, shape[0], strange=strange) for part in value] if isinstance(shape, list) else []
+    return value
 
 
-def _pod_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    containers = {
-        field: [_picked(container, CONTAINER) for container in spec[field]] for field in CONTAINERS if spec.get(field)
-    }
-    return {**spec, **containers}
-
-
-def _sizes(status: Mapping[str, Any]) -> dict[str, Any]:
-    """What containers run with, for those that are being resized."""
-    kept = ("name", "resources", "allocatedResources")
-    return {
-        field: [_picked(state, kept) for state in status[field]]
-        for field in ("containerStatuses", "initContainerStatuses")
-        if status.get(field)
-    }
-
-
-def _workload_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    pod_sets = [
-        {**pod_set, "template": {**template, "spec": _pod_spec(template.get("spec") or {})}}
-        for pod_set in spec.get("podSets") or ()
-        for template in (pod_set.get("template") or {},)
-    ]
-    for pod_set in pod_sets:
-        if "metadata" in pod_set["template"]:
-            pod_set["template"]["metadata"] = _metadata(pod_set["template"]["metadata"] or {})
-    return {**spec, "podSets": pod_sets}
+def _plain(value: Any) -> Any:
+    return value if not isinstance(value, Mapping | list | tuple) else type(value)()

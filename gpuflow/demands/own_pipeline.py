@@ -16,7 +16,9 @@ from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import Plan
 from gpuflow.pod import pod_for
 from gpuflow.pod.injected import with_engine
+from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.model import Engine, Site
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
 
@@ -31,8 +33,10 @@ class PlannedPipeline:
     parts: Engine
 
     def warnings(self) -> Iterator[Finding]:
-        """Policies that cannot work as written."""
-        return retry_and_checkpoint(self.plan)
+        """Policies that cannot work as written, and secrets in plain text."""
+        yield from retry_and_checkpoint(self.plan)
+        yield from exposed_secrets(self.plan.pipeline)
+        yield from exposed_in_site(self.plan.site)
 
     def devices(self, step: str) -> DeviceWish | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""

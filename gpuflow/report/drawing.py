@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 from gpuflow.graph import order
+from gpuflow.printable import line
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import edges, upstream
@@ -54,7 +55,7 @@ def facts(step: Step) -> list[str]:
         words.append(f"waits for a person: {step.approval.message}")
     if step.when is not None:
         words.append(f"when {expression.render(step.when)}")
-    return words
+    return [line(word) for word in words]
 
 
 def _source(source: object) -> str:
@@ -70,15 +71,16 @@ def _source(source: object) -> str:
 
 def terminal(pipeline: Pipeline, paint: Paint) -> str:
     """Parameters, then the graph with what is known of each step at its right."""
-    lines = [paint(pipeline.name, "bold") + (f"  {pipeline.description}" if pipeline.description else "")]
+    about = line(" ".join((pipeline.description or "").strip().split("\n")))
+    lines = [paint(pipeline.name, "bold") + (f"  {about}" if about else "")]
     if pipeline.schedule is not None:
         lines.append(
             f"starts at {pipeline.schedule.cron} {pipeline.schedule.timezone}, overlap: {pipeline.schedule.concurrency}"
         )
     if pipeline.on_data:
-        lines.append(f"starts on new data in {', '.join(pipeline.on_data)}")
+        lines.append(f"starts on new data in {line(', '.join(pipeline.on_data))}")
     for key, param in pipeline.params.items():
-        value = "required" if param.required else f"= {json.dumps(param.default, ensure_ascii=False)}"
+        value = "required" if param.required else f"= {line(json.dumps(param.default, ensure_ascii=False))}"
         lines.append(f"param {key}: {param.type} {value}")
     lines.append("")
     rows = columns(edges(pipeline))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
-from xml.sax.saxutils import escape, quoteattr
 
 from gpuflow.checker.report import Report
 from gpuflow.codes import CODES
 from gpuflow.errors import Finding
+from gpuflow.printable import github_data, github_property, json_text, line, shown_lines, xml_attribute, xml_text
 from gpuflow.version import __version__
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "note"}
@@ -31,7 +30,7 @@ def sarif(reports: Sequence[Report]) -> str:
         "version": "2.1.0",
         "runs": [{"tool": {"driver": driver}, "results": [_result(finding, codes) for finding in findings]}],
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return json_text(document)
 
 
 def _rule(code: str) -> dict[str, Any]:
@@ -53,7 +52,7 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
     }
     where = finding.where
     if where.file is not None:
-        location: dict[str, Any] = {"artifactLocation": {"uri": quote(where.file)}}
+        location: dict[str, Any] = {"artifactLocation": {"uri": quote(where.file.encode(errors="surrogateescape"))}}
         if where.line is not None:
             location["region"] = {"startLine": where.line, "startColumn": where.column or 1}
         result["locations"] = [{"physicalLocation": location}]
@@ -61,8 +60,9 @@ def _result(finding: Finding, codes: list[str]) -> dict[str, Any]:
 
 
 def _words(finding: Finding) -> str:
-    parts = [finding.message, finding.kubernetes and f"Kubernetes: {finding.kubernetes}", finding.hint]
-    return "\n".join(part for part in parts if part)
+    """The message, what Kubernetes says, and the way out: one line each, the last as many as it has."""
+    said = [f"Kubernetes: {line(finding.kubernetes)}"] if finding.kubernetes else []
+    return "\n".join([line(finding.message), *said, *shown_lines(finding.hint)])
 
 
 def junit(reports: Sequence[Report], failing: set[str]) -> str:
@@ -75,7 +75,7 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
             text = f"used {scope.used}, peak {scope.peak}, hard {scope.hard}"
             cases.append(_case(title, scope.verdict, failing, text))
         failures = sum("<failure" in case for case in cases)
-        name = quoteattr(f"{report.pipeline} in {report.namespace}")
+        name = xml_attribute(f"{report.pipeline} in {report.namespace}")
         suites.append(
             f'  <testsuite name={name} tests="{len(cases)}" failures="{failures}">\n{"".join(cases)}  </testsuite>\n'
         )
@@ -83,17 +83,11 @@ def junit(reports: Sequence[Report], failing: set[str]) -> str:
 
 
 def _case(name: str, verdict: str, failing: set[str], text: str) -> str:
-    head = f'    <testcase classname="gpuflow.checker" name={quoteattr(name)}'
+    head = f'    <testcase classname="gpuflow.checker" name={xml_attribute(name)}'
     if verdict not in failing:
         return f"{head}/>\n"
-    return (
-        f"{head}>\n      <failure message={quoteattr(verdict)}>{escape(_printable(text))}</failure>\n    </testcase>\n"
-    )
-
-
-def _printable(text: str) -> str:
-    """XML 1.0 has no way to write most control characters."""
-    return "".join(character if character in "\n\t" or character >= " " else "\ufffd" for character in text)
+    failure = f"<failure message={xml_attribute(verdict)}>{xml_text(text)}</failure>"
+    return f"{head}>\n      {failure}\n    </testcase>\n"
 
 
 def _all_words(report: Report) -> str:
@@ -102,23 +96,15 @@ def _all_words(report: Report) -> str:
 
 def github(reports: Sequence[Report], failing: set[str]) -> str:
     """Workflow commands that GitHub shows as annotations on the pull request's lines."""
-    lines = []
+    commands = []
     for report in reports:
         for finding in report.findings:
             place = finding.where
             fields = {"file": place.file, "line": place.line, "col": place.column, "title": f"gpuflow {finding.code}"}
-            shown = ",".join(f"{key}={_property(str(value))}" for key, value in fields.items() if value is not None)
-            lines.append(f"::{_COMMANDS[finding.severity]} {shown}::{_data(_words(finding))}\n")
+            known = {key: str(value) for key, value in fields.items() if value is not None}
+            shown = ",".join(f"{key}={github_property(value)}" for key, value in known.items())
+            commands.append(f"::{_COMMANDS[finding.severity]} {shown}::{github_data(_words(finding))}\n")
         level = "error" if report.verdict in failing else "notice" if report.verdict == "always" else "warning"
-        lines.append(
-            f"::{level} title=gpuflow::{_data(f'{report.pipeline} in {report.namespace}: {report.verdict}')}\n"
-        )
-    return "".join(lines)
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+        summary = github_data(f"{report.pipeline} in {report.namespace}: {report.verdict}")
+        commands.append(f"::{level} title=gpuflow::{summary}\n")
+    return "".join(commands)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
+from gpuflow.printable import md_cell, md_code, md_code_cell, md_text, shown_lines
 from gpuflow.quantity import Quantity
 
 MARKS = {"always": "✅", "may-queue": "⏳", "unknown": "❔", "never": "❌"}
@@ -17,15 +18,19 @@ def markdown(reports: Sequence[Report]) -> str:
 
 
 def _report(report: Report) -> str:
-    lines = [f"### {MARKS[report.verdict]} `{report.pipeline}` in `{report.namespace}`: {_word(report.verdict)}", ""]
+    lines = [f"### {MARKS[report.verdict]} {_subject(report)}: {_word(report.verdict)}", ""]
     if report.scopes:
         lines += ["| scope | resource | used | peak | hard | verdict |", "|---|---|--:|--:|--:|---|"]
         lines += [_row(scope) for scope in report.scopes]
         lines.append("")
     if report.findings:
         lines += [*(line for finding in report.findings for line in _finding(finding)), ""]
-    lines += [f"Checked against {_code(report.as_of)}. Assumes no other workload grows.", ""]
+    lines += [f"Checked against {md_code(report.as_of)}. Assumes no other workload grows.", ""]
     return "\n".join(lines)
+
+
+def _subject(report: Report) -> str:
+    return f"{md_code(report.pipeline)} in {md_code(report.namespace)}"
 
 
 def _word(verdict: str) -> str:
@@ -34,8 +39,8 @@ def _word(verdict: str) -> str:
 
 def _row(scope: LimitLine) -> str:
     cells = (
-        f"{scope.kind} {scope.name}",
-        f"`{scope.resource}`",
+        md_cell(f"{scope.kind} {scope.name}"),
+        md_code_cell(scope.resource),
         scope.used,
         scope.peak,
         scope.hard,
@@ -45,24 +50,18 @@ def _row(scope: LimitLine) -> str:
 
 
 def _finding(finding: Finding, since: str = "") -> list[str]:
-    place = f" ({_code(str(finding.where))})" if finding.where.line is not None else ""
-    lines = [f"- {since}**{finding.code}** {finding.message}{place}"]
+    place = f" ({md_code(str(finding.where))})" if finding.where.line is not None else ""
+    lines = [f"- {since}**{finding.code}** {md_text(finding.message)}{place}"]
     if finding.kubernetes:
-        lines.append(f"  - Kubernetes: {_code(finding.kubernetes)}")
-    lines += [f"  - {line}" for line in (finding.hint or "").splitlines()]
+        lines.append(f"  - Kubernetes: {md_code(finding.kubernetes)}")
+    lines += [f"  - {md_text(line)}" for line in shown_lines(finding.hint) if line]
     return lines
-
-
-def _code(text: str) -> str:
-    """Text between backticks, whatever backticks it holds."""
-    fence = "`" * (max((len(run) for run in text.split("`") if not run), default=0) + 1) if "`" in text else "`"
-    return f"{fence}{text}{fence}"
 
 
 def comparison(before: Report, after: Report) -> str:
     """How a change moves peak, quota and verdict."""
     lines = [
-        f"### `{after.pipeline}` in `{after.namespace}`: {MARKS[before.verdict]} {_word(before.verdict)} → "
+        f"### {_subject(after)}: {MARKS[before.verdict]} {_word(before.verdict)} → "
         f"{MARKS[after.verdict]} {_word(after.verdict)}",
         "",
         "| scope | resource | peak before | peak after | change | left | verdict |",
@@ -81,8 +80,8 @@ def comparison(before: Report, after: Report) -> str:
     for finding in kept:  # what fails the check is told in full every time
         told = _finding(finding, "as before: ")
         lines += told if finding.severity == "error" else told[:1]
-    lines += [f"- no longer: **{finding.code}** {finding.message}" for finding in gone]
-    lines += ["", f"Checked against {_code(after.as_of)}. Assumes no other workload grows.", ""]
+    lines += [f"- no longer: **{finding.code}** {md_text(finding.message)}" for finding in gone]
+    lines += ["", f"Checked against {md_code(after.as_of)}. Assumes no other workload grows.", ""]
     return "\n".join(lines)
 
 
@@ -94,7 +93,7 @@ def _moved(key: tuple[str, str, str], old: LimitLine | None, new: LimitLine | No
     change = "?" if first is None or second is None else _signed(second - first)
     left = "?" if scope.used is None or second is None else str(scope.hard - scope.used - second)
     verdict = _word(new.verdict) if new else "not touched"
-    cells = (f"{key[0]} {key[1]}", f"`{key[2]}`", first, second, change, left, verdict)
+    cells = (md_cell(f"{key[0]} {key[1]}"), md_code_cell(key[2]), first, second, change, left, verdict)
     return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"
 
 

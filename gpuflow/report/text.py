@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from gpuflow.checker.report import LimitLine, Report
 from gpuflow.errors import Finding
+from gpuflow.printable import line, shown_lines
 
 Paint = Callable[..., str]
 COLOR = {"always": "green", "may-queue": "yellow", "unknown": "yellow", "never": "red"}
@@ -22,7 +23,7 @@ def plain(text: str, *styles: str) -> str:
 def render(report: Report, paint: Paint = plain) -> str:
     """The whole report."""
     verdict = paint(report.verdict.replace("-", " ").upper(), "bold", COLOR[report.verdict])
-    lines = [f"{report.pipeline} in namespace {report.namespace}: {verdict}", ""]
+    lines = [f"{line(report.pipeline)} in namespace {report.namespace}: {verdict}", ""]
     lines += _scopes(report.scopes, paint)
     if report.scopes:
         lines.append("")
@@ -30,15 +31,15 @@ def render(report: Report, paint: Paint = plain) -> str:
         lines += [*_finding(finding, paint), ""]
     if report.engine == "none":
         lines.append(paint("Counts no engine's own containers and pods; --engine adds them.", "dim"))
-    lines.append(paint(f"Checked against {report.as_of}. Assumes no other workload grows.", "dim"))
+    lines.append(paint(f"Checked against {line(report.as_of)}. Assumes no other workload grows.", "dim"))
     return "\n".join(lines) + "\n"
 
 
 def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
     rows = [
         (
-            f"{WORDS.get(scope.kind, scope.kind)} {scope.name}",
-            scope.resource,
+            line(f"{WORDS.get(scope.kind, scope.kind)} {scope.name}"),
+            line(scope.resource),
             f"used {scope.used if scope.used is not None else '?'}",
             f"peak {scope.peak if scope.peak is not None else '?'}",
             f"hard {scope.hard}",
@@ -72,8 +73,8 @@ def bar(scope: LimitLine) -> str:
 def _finding(finding: Finding, paint: Paint) -> list[str]:
     color = {"error": "red", "warning": "yellow", "note": "cyan"}[finding.severity]
     place = f"  {paint(str(finding.where), 'dim')}" if finding.where.line is not None else ""
-    lines = [f"{paint(finding.code, 'bold', color)} {finding.message}{place}"]
+    lines = [f"{paint(finding.code, 'bold', color)} {line(finding.message)}{place}"]
     if finding.kubernetes:
-        lines.append(f"      {paint('Kubernetes:', 'dim')} {finding.kubernetes}")
-    lines += [f"      {line}" for line in (finding.hint or "").splitlines()]
+        lines.append(f"      {paint('Kubernetes:', 'dim')} {line(finding.kubernetes)}")
+    lines += [f"      {hint}" for hint in shown_lines(finding.hint)]
     return lines

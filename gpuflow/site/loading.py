@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gpuflow import yaml_tree
+from gpuflow import files, yaml_tree
 from gpuflow.catalog.lookup import UnknownGpu, model
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site.model import Site
@@ -42,7 +42,8 @@ def _preset(name: str) -> Site:
 
 
 def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
-    tree = yaml_tree.parse(read_bytes(file), str(file))
+    raw = read_bytes(file) if opened else read_bytes(file, named=True)
+    tree = yaml_tree.parse(raw, str(file))
     require_kind(tree, "Site", str(file))
     base = tree.pop("extends", None)
     if base is None:
@@ -50,7 +51,10 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     where = Where(str(file), tree.value_at["extends"].line, tree.value_at["extends"].column)
     if not isinstance(base, str):
         raise fail("GF212", "extends takes the name of a preset or of a file", where=where)
+    yaml_tree.require_plain_name(base, where)
     path = _PRESETS / f"{base}.yaml" if base in presets() else file.parent / base
+    if base not in presets():
+        _stay(path, file, where)
     if base not in presets() and not path.exists():
         raise fail(
             "GF212",
@@ -62,6 +66,14 @@ def _tree(file: Path, opened: tuple[str, ...]) -> yaml_tree.Map:
     if path.resolve() in [Path(name).resolve() for name in opened]:
         raise fail("GF212", f"sites extend each other: {' -> '.join((*opened, str(path)))}", where=where)
     return merged(_tree(path, opened), tree)
+
+
+def _stay(path: Path, file: Path, where: Where) -> None:
+    """Refuse a base outside the repository of the site that names it, be it by an absolute path, `..` or a link."""
+    try:
+        files.within(path, files.repository_above(file))
+    except OSError as refusal:
+        files.refuse_outside(refusal, path, where)
 
 
 def merged(base: yaml_tree.Map, top: yaml_tree.Map, base_file: str = "", top_file: str = "") -> yaml_tree.Map:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
-from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
+from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.source import Source
 
@@ -206,8 +206,8 @@ class Site(Model):
     """The format's version."""
     kind: Literal["Site"] = "Site"
     """What the document is."""
-    name: Str
-    """The site's name."""
+    name: SiteName
+    """The site's name: lower-case letters, digits and '-', starting with a letter."""
     description: Str | None = None
     """What cluster this is."""
     namespace: ObjectName | None = None

@@ -10,19 +10,25 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from gpuflow import yaml_tree
+from gpuflow import files, yaml_tree
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.source import Source
 
 
-def load(path: str | Path) -> Pipeline:
-    """The pipeline in a `.yaml`, `.yml`, `.json` or `.py` file. Raises `GpuflowError` with every problem it has."""
+def load(path: str | Path, *, allow_python: bool = True) -> Pipeline:
+    """The pipeline in a `.yaml`, `.yml`, `.json` or `.py` file. Raises `GpuflowError` with every problem it has.
+
+    A Python file is a program, and reading it runs it: `allow_python=False` refuses it.
+    """
     file = Path(path)
     if file.suffix == ".py":
+        if not allow_python:
+            hint = "read what it does, then allow it (--allow-python); or commit it as YAML: gpuflow show --format yaml"
+            raise fail("GF196", f"{file} is a program and is not run", where=Where(str(path)), hint=hint)
         return _from_python(file)
-    raw = read_bytes(file)
+    raw = read_bytes(file, named=True)
     return loads(raw, str(path))
 
 
@@ -38,21 +44,23 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     return check(Pipeline, tree, Source(file, digest, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
 
 
-def read_bytes(file: Path) -> bytes:
-    """The file's bytes, or an error that says why not."""
+def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> bytes:
+    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`."""
+    yaml_tree.require_plain_name(str(file))
     try:
         if file.is_dir():
             raise fail("GF100", f"{file} is a directory, not a file", where=Where(str(file)), hint="name a file in it")
-        if file.stat().st_size > yaml_tree.MAX_BYTES:
-            yaml_tree.refuse_size(file.stat().st_size, str(file))
-        return file.read_bytes()
+        raw = files.read_at_most(file, yaml_tree.MAX_BYTES, named=named, root=root)
+        if len(raw) > yaml_tree.MAX_BYTES:
+            yaml_tree.refuse_size(max(file.stat().st_size, len(raw)), str(file))
+        return raw
     except FileNotFoundError:
         beside = [p.name for p in file.parent.glob("*")] if file.parent.is_dir() else []
         hint = did_you_mean(file.name, [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))])
         raise fail("GF100", f"{file} does not exist", where=Where(str(file)), hint=hint) from None
     except (OSError, ValueError) as refusal:
-        reason = getattr(refusal, "strerror", None) or str(refusal)
-        raise fail("GF100", f"{file} cannot be read: {reason}", where=Where(str(file))) from None
+        files.refuse_outside(refusal, file)
+        raise fail("GF100", f"{file} cannot be read: {files.reason_of(refusal)}", where=Where(str(file))) from None
 
 
 def require_kind(tree: Any, kind: str, file: str) -> None:
@@ -113,7 +121,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
     if len(included) > MOST_INCLUDES:
         raise fail("GF102", f"more than {MOST_INCLUDES:,} pipelines are included", where=where, hint="use for_each")
     try:
-        raw = read_bytes(file)
+        raw = read_bytes(file, root=files.repository_above(opened[0]))
     except GpuflowError as refusal:
         first = refusal.findings[0]
         raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
@@ -124,7 +132,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
 
 
 def _from_python(file: Path) -> Pipeline:
-    raw = read_bytes(file)
+    raw = read_bytes(file, named=True)
     added = str(file.parent.resolve())
     sys.path.insert(0, added)
     try:

@@ -6,6 +6,7 @@
 | step            | Argo task names (no underscore), label values (63), Airflow task ids, pod names     |
 | param, output   | Argo parameter names, KFP inputs, Python keyword arguments                           |
 | fan-out item    | as a param                                                                          |
+| site            | comments in artifacts; as a label                                                   |
 | env             | a C identifier, what every shell can read                                           |
 """
 
@@ -149,6 +150,7 @@ def _schema(pattern: str, length: int = 253) -> WithJsonSchema:
 PipelineName = Annotated[
     str, PlainValidator(lambda v: _label(v, "pipeline", PIPELINE_LENGTH)), _schema(_LABEL, PIPELINE_LENGTH)
 ]
+SiteName = Annotated[str, PlainValidator(lambda v: _label(v, "site", 63)), _schema(_LABEL, 63)]
 StepName = Annotated[str, PlainValidator(lambda v: _label(v, "step", STEP_LENGTH)), _schema(_LABEL, STEP_LENGTH)]
 ContainerName = Annotated[str, PlainValidator(lambda v: _label(v, "container", 63)), _schema(_LABEL, 63)]
 ParamName = Annotated[str, PlainValidator(lambda v: _identifier(v, "parameter")), _schema(_IDENTIFIER, 63)]

@@ -11,12 +11,14 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
-from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError
+from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, install_line
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
+from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
@@ -187,6 +189,8 @@ def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Fi
         *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, target.capabilities),
         *site_notes(request.plan),
+        *exposed_secrets(request.pipeline),
+        *exposed_in_site(request.site),
         *target.notes(request),
         *(finding for artifact in compiled.artifacts for finding in artifact.findings),
     ]
@@ -201,8 +205,7 @@ def needed_sdk(engine: str) -> Iterator[None]:
         if missing.name is None or missing.name.split(".")[0] == "gpuflow":
             raise
         message = f"compiling for {engine} needs the package {missing.name}, which is not installed"
-        hint = f'python -m pip install "gpuflow[{engine}]"'
-        raise EnvironmentFailure(Finding("GF901", message, hint=hint)) from None
+        raise EnvironmentFailure(Finding("GF901", message, hint=install_line(engine))) from None
 
 
 def site_notes(plan: Plan) -> list[Finding]:
@@ -234,7 +237,10 @@ def _supervisor(request: Request) -> list[str]:
 
 
 def header(request: Request) -> list[str]:
-    """Lines for the top of an artifact: where it came from, for which site, and what it lost. No clock, no machine."""
+    """What stands at the top of an artifact, for `comment`: where it came from, for which site, and what it lost.
+
+    No clock, no machine.
+    """
     digest = request.pipeline.source.sha256
     origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
     lines = [

@@ -157,6 +157,6 @@ def test_an_engine_compiles_or_says_which_extra_it_needs(target: str, gpuflow: G
     answer = gpuflow("compile", NIGHTLY, "--target", target, "--allow-lossy")
     if answer.code == 3:
         assert "GF901" in answer.err
-        assert f'python -m pip install "gpuflow[{target}]"' in answer.err
+        assert f'python -m pip install "gpuflow[{target}] @ git+URL@COMMIT"' in answer.err
     else:
         assert (answer.code, answer.out[:2]) == (0, "# ")

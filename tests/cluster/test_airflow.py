@@ -76,11 +76,7 @@ class Airflow:
 @pytest.fixture(scope="module")
 def airflow(cluster: AnyCluster, tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     if not (ENVIRONMENT / "bin" / "airflow").exists():
-        packages = "apache-airflow apache-airflow-providers-cncf-kubernetes"
-        lacking(
-            "no Airflow in .venvs/airflow; make it: python -m venv .venvs/airflow && "
-            f".venvs/airflow/bin/pip install -c constraints/airflow.txt {packages}"
-        )
+        lacking("no Airflow in .venvs/airflow; make it: make .venvs/airflow/.ready")
     return Airflow(cluster, tmp_path_factory.mktemp("airflow"))
 
 

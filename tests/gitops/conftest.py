@@ -42,11 +42,36 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             target = copy / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(source.read_bytes())
+            target.chmod(source.stat().st_mode & 0o777)  # the hook's script is run
     git(copy, "init", "--quiet")
     git(copy, "add", "--all")
     git(copy, "commit", "--quiet", "--message", "release")
     git(copy, "tag", f"v{__version__}")
     return copy
+
+
+TAKEN = "taken"
+_CODE = "import os\nopen(os.path.join({folder!r}, 'taken'), 'a').write(__file__ + chr(10))\n"
+HOSTILE_MODULES = (
+    "venv.py", "json.py", "yaml.py", "sitecustomize.py", "usercustomize.py", "re.py", "pydantic.py", "hera.py",
+    "setuptools.py", "setup.py", "ensurepip/__init__.py", "pip/__init__.py", "pip/__main__.py", "gpuflow/__init__.py",
+    "gpuflow/cli/main.py", "pipelines/yaml.py", "pipelines/json.py",
+)  # fmt: skip
+HOSTILE_SETTINGS = {
+    ".python-version": "no-such-python\n",
+    "pip.conf": "[global]\nno-index = true\n",
+    "setup.cfg": "[install]\nprefix = /nowhere\n",
+    "pyproject.toml": "[build-system]\nrequires = ['no-such-package']\nbuild-backend = 'setup'\nbackend-path = ['.']\n",
+}
+
+
+def plant(folder: Path) -> None:
+    """What a pull request may add to a repository so that it is run; whatever is run writes its name to `taken`."""
+    for name in HOSTILE_MODULES:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(_CODE.format(folder=str(folder)))
+    for name, text in HOSTILE_SETTINGS.items():
+        (folder / name).write_text(text)
 
 
 UNREACHABLE = ("No matching distribution found", "Could not find a version", "Connection", "Network is unreachable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,8 +15,8 @@ import yaml
 
 from gpuflow.version import __version__
 from tests.conftest import ROOT
-from tests.gitops.action import ACTION, Ended, run
-from tests.gitops.conftest import git, no_index
+from tests.gitops.action import ACTION, Ended, commands, run
+from tests.gitops.conftest import TAKEN, git, no_index, plant
 
 TEMPLATES = ROOT / "gpuflow" / "templates"
 STEP_KEYS = {"name", "id", "if", "shell", "working-directory", "env", "run"}
@@ -47,9 +48,15 @@ def test_no_script_holds_an_expression_so_nobody_can_add_a_command() -> None:
 
 @pytest.fixture(scope="module")
 def temp(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runner's folder, after the action's own first step has installed gpuflow from its own folder."""
-    folder = tmp_path_factory.mktemp("runner")
-    ended = run(folder, folder, checkout, {"files": "none", "output": "", "cluster": ""}, installed=False)
+    """The runner's folder, after the action's own first step has installed gpuflow from its own folder.
+
+    The repository is hostile: had anything of it been run, the tests would not begin.
+    """
+    folder, hostile = tmp_path_factory.mktemp("runner"), tmp_path_factory.mktemp("hostile")
+    plant(hostile)
+    given = {"files": "none", "output": "", "cluster": ""}
+    ended = run(hostile, folder, checkout, given, installed=False, more=SURROUNDINGS)
+    assert not (hostile / TAKEN).exists(), (hostile / TAKEN).read_text()
     if ended.status:
         no_index(ended.log)
     assert ended.log.splitlines() == [
@@ -77,6 +84,8 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
+SURROUNDINGS = {"PYTHONPATH": os.pathsep, "PYTHONSTARTUP": "venv.py", "PIP_CONFIG_FILE": "pip.conf"}
+"""What a job may have set: an empty entry of PYTHONPATH is the current folder, as is that of a relative path."""
 Act = Callable[..., Ended]
 
 
@@ -87,7 +96,7 @@ def act(temp: Path, checkout: Path, repository: Path) -> Act:
     def on(**given: str) -> Ended:
         inputs = {"files": "pipelines/*.yaml", "site": "site.yaml", "cluster": "cluster/", "kustomization": "true"}
         inputs |= {name.replace("_", "-"): value for name, value in given.items()}
-        return run(repository, temp, checkout, inputs, installed=True)
+        return run(repository, temp, checkout, inputs, installed=True, more=SURROUNDINGS)
 
     return on
 
@@ -163,7 +172,8 @@ def test_files_that_are_not_there_fail(act: Act, files: str) -> None:
 
 HOSTILE = ["$(touch taken)", "`touch taken`", "'; touch taken; '", '"; touch taken; "', "x && touch taken", "${IFS}"]
 LISTS = {"files", "compile-options", "check-options"}
-IN_COMMANDS = sorted(set(ACTION["inputs"]) - {"working-directory", "python", "package", "kustomization", "sarif"})
+SWITCHES = {"kustomization", "allow-python", "locked"}
+IN_COMMANDS = sorted(set(ACTION["inputs"]) - {"working-directory", "python", "package", "sarif"} - SWITCHES)
 
 
 @pytest.mark.parametrize("name", IN_COMMANDS)
@@ -179,8 +189,81 @@ def test_an_input_reaches_gpuflow_as_it_is_and_is_never_run(repository: Path, tm
         run(repository, tmp_path, ROOT, given, installed=True)
         words = (tmp_path / "words").read_text().splitlines()
         assert not (repository / "taken").exists()
-        # Lists are split into words; every other input is one word.
+        # Lists are split into words; every other input is one word. A revision says that it is one.
+        text = f"git:{text}" if name == "compare" else text
         assert set(text.split() if name in LISTS else [text]) <= set(words)
+
+
+def test_nothing_of_the_repository_is_run(act: Act, temp: Path, repository: Path) -> None:
+    plant(repository)
+    (repository / "pipelines" / "yaml.py").unlink()
+    (repository / "pipelines" / "json.py").unlink()
+    compile_all(temp, repository)
+    ended = act(compare="HEAD", sarif="gpuflow.sarif")
+    assert (ended.status, ended.outputs) == (0, {"stale": "false", "admitted": "true"}), ended.log
+    assert not (repository / TAKEN).exists(), (repository / TAKEN).read_text()
+
+
+def test_a_python_pipeline_is_run_only_when_it_was_asked_for(act: Act, repository: Path) -> None:
+    (repository / "pipelines" / "program.py").write_text("open('taken', 'w').close()\n")
+    ended = act(files="pipelines/*", compile_options="--allow-python", check_options="--allow-python")
+    assert ended.status == 2
+    assert ended.log.count("GF196 pipelines/program.py is a program and is not run") == 2
+    assert not (repository / TAKEN).exists()
+    act(files="pipelines/*", allow_python="true")
+    assert (repository / TAKEN).exists()
+
+
+def test_what_a_committed_link_leads_to_is_neither_in_the_log_nor_in_the_summary(
+    act: Act, temp: Path, repository: Path
+) -> None:
+    (repository.parent / "config").write_text("token: kube-SECRET\n")
+    compile_all(temp, repository)
+    (repository / "argo_templates" / "second.yaml").unlink()
+    (repository / "argo_templates" / "second.yaml").symlink_to("../../config")
+    ended = act()
+    assert (ended.status, "GF909" in ended.log) == (2, True)
+    assert "SECRET" not in ended.log + ended.summary
+
+
+@pytest.mark.parametrize("sarif", ["gpuflow.sarif", "reports/gpuflow.sarif"])
+def test_findings_are_not_written_through_a_link(act: Act, repository: Path, sarif: str) -> None:
+    outside = repository.parent / "outside"
+    outside.mkdir()
+    (repository / "gpuflow.sarif").symlink_to(outside / "gpuflow.sarif")
+    (repository / "reports").symlink_to(outside)
+    ended = act(output="", sarif=sarif)
+    assert (ended.status, "is not written" in ended.log, list(outside.iterdir())) == (2, True, [])
+
+
+SPOKEN = ["::error title=Security review::approved", "::stop-commands::x", "::add-mask::a", "~" * 40, "##[group]x"]
+
+
+def test_no_line_of_a_difference_is_a_command_and_none_ends_its_block(act: Act, temp: Path, repository: Path) -> None:
+    path = repository / "pipelines" / "first.yaml"
+    script = "".join(f"      {line}\n" for line in SPOKEN)
+    path.write_text(path.read_text() + f"  last:\n    image: i:1\n    script: |\n{script}")
+    ended = act()
+    assert ended.outputs["stale"] == "true"
+    for line in SPOKEN:
+        assert line in ended.log
+    assert [
+        line
+        for line in commands(ended.log)
+        if not line.startswith(("::warning file=", "::notice file=", "::notice title=gpuflow::"))
+    ] == []
+    fence = max(re.findall("^~+", ended.summary, re.MULTILINE), key=len)
+    block = re.search(f"^{fence}diff\n(.*?)^{fence}$", ended.summary, re.MULTILINE | re.DOTALL)
+    assert block is not None and all(line in block[1] for line in SPOKEN)
+    assert not re.search(f"^ {{0,3}}{fence}", block[1], re.MULTILINE)
+
+
+def test_a_file_with_the_name_of_the_revision_is_not_compared_with(act: Act, repository: Path) -> None:
+    path = repository / "pipelines" / "first.yaml"
+    path.write_text(path.read_text().replace("gpu: l4", "gpu: l4 x 2"))
+    (repository / "HEAD").write_text(path.read_text())
+    ended = act(output="", compare="HEAD", files="pipelines/first.yaml")
+    assert re.search(r"`requests.nvidia.com/gpu` .*\b1\b.*\b2\b", ended.summary)
 
 
 def test_the_workflow_in_the_guide_gives_inputs_that_exist() -> None:

@@ -16,7 +16,7 @@ import yaml
 from gpuflow.cli.main import main
 from gpuflow.version import __version__
 from tests.conftest import ROOT
-from tests.gitops.conftest import git, no_index
+from tests.gitops.conftest import TAKEN, git, no_index, plant
 
 TEMPLATES = ROOT / "gpuflow" / "templates"
 PRE_COMMIT = Path(sys.executable).with_name("pre-commit")
@@ -128,3 +128,22 @@ def test_a_broken_pipeline_and_one_the_cluster_never_admits_fail_in_their_own_ho
     ended = hooks()
     assert ended["gpuflow validate"] == "Failed"
     assert "GF177" in ended["log"]
+
+
+def test_nothing_of_the_repository_is_run_and_a_python_pipeline_is_refused(
+    hooks: Hooks, repository: Path, home: Path, compile_first: Callable[[], None]
+) -> None:
+    compile_first()
+    plant(repository)
+    ended = hooks()
+    assert [ended[name] for name in ("gpuflow validate", "gpuflow compile --check", "gpuflow check")] == ["Passed"] * 3
+    assert not (repository / TAKEN).exists(), (repository / TAKEN).read_text()
+    # pre-commit itself does not survive such a PYTHONPATH here; what it calls does.
+    (script,) = home.glob("repo*/tools/hook")
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep}
+    words = ["validate", "--no-allow-python", "pipelines/first.yaml", "pipelines/json.py"]
+    done = subprocess.run(
+        [script, *words], cwd=repository, env=surroundings, text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, "GF196" in done.stderr, "first.yaml: ok" in done.stdout) == (2, True, True), done.stderr
+    assert not (repository / TAKEN).exists(), (repository / TAKEN).read_text()

@@ -1,4 +1,4 @@
-"""Real S3 servers for the tests marked `s3`; they run in an environment made from constraints/runtime.txt."""
+"""Real S3 servers for the tests marked `s3`; they run in an environment made from locks/runtime.txt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.runtime.stage import Stage
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "s3: needs s3fs and a real S3 server (constraints/runtime.txt)")
+    config.addinivalue_line("markers", "s3: needs s3fs and a real S3 server (locks/runtime.txt)")
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def s3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory)
     """The URL of an empty bucket on a running server; the environment points S3 clients at it."""
     for module in ("s3fs", "moto"):
         if importlib.util.find_spec(module) is None:
-            pytest.skip(f"{module} is not installed; make the environment of constraints/runtime.txt")
+            pytest.skip(f"{module} is not installed; make the environment of locks/runtime.txt")
     folder = tmp_path_factory.mktemp(request.param)
     port = _free_port()
     with (folder / "log").open("wb") as log:

@@ -16,7 +16,7 @@ import pytest
 from gpuflow.runtime import checkpointing
 from gpuflow.runtime.saving import Checkpointing
 
-torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here (constraints/frameworks.txt)")
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here (locks/frameworks.txt)")
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.runtime.harness import ROOT, environment, eventually, run, start
 
-torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here (constraints/frameworks.txt)")
+torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed here (locks/frameworks.txt)")
 EVERY = 1.0
 
 

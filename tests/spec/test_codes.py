@@ -245,6 +245,9 @@ def test_a_missing_file_is_named_with_one_that_is_there(tmp_path: Path) -> None:
 
 ELSEWHERE = {
     "GF100": "a file that is not there, above",
+    "GF129": "a file name, in tests/cli/test_hostile_names.py",
+    "GF140": "a file outside the repository, in tests/test_files.py",
+    "GF196": "a Python pipeline where none is allowed, in tests/test_files.py",
     "GF203": "a filter of `gpuflow gpus`, in tests/cli",
 }
 

@@ -80,7 +80,7 @@ def test_a_missing_sdk_is_said_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.delitem(sys.modules, "toy_sdk")
     answer = gpuflow("compile", pipeline, "--target", "toy")
-    assert (answer.code, 'python -m pip install "gpuflow[toy]"' in answer.err) == (3, True)
+    assert (answer.code, 'python -m pip install "gpuflow[toy] @ git+URL@COMMIT"' in answer.err) == (3, True)
     assert gpuflow("demand", pipeline, "--engine", "toy").code == 0
     assert checked(gpuflow, pipeline).code == 0
 

@@ -26,7 +26,7 @@ PASSES: Final = "gpuflow.dev/lets-pods-pass"
 LATER_LABELS: Final = (
     "workflows.argoproj.io/", "pipelines.kubeflow.org/", "pipeline/", "kueue.x-k8s.io/", "dag_id", "task_id", "run_id",
     "try_number", "map_index", "airflow_version", "airflow_kpo_in_cluster", "already_checked",
-    "kubernetes_pod_operator",
+    "kubernetes_pod_operator", "gpuflow.dev/run", "gpuflow.dev/limit-",
 )  # fmt: skip
 """How the labels begin that engines and Kueue put on a pod when it is made: a selector may find them there."""
 NAME_LABEL: Final = "kubernetes.io/metadata.name"

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gpuflow.errors import Finding
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.facts import FACTS
+from gpuflow.targets.airflow.notes import file_of, notes_of
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.refusals import partial_losses
 from gpuflow.targets.airflow.standalone import standalone
@@ -28,10 +30,13 @@ class Airflow(Target):
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         return partial_losses(request)
 
+    def notes(self, request: Request) -> Iterable[Finding]:
+        return notes_of(request)
+
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         dag = dag_of(request)
         text = dag_file(standalone(dag) if request.options_as(AirflowOptions).standalone else dag, request)
-        return (Artifact(f"{request.pipeline.name.replace('-', '_')}.py", text),)
+        return (Artifact(file_of(request.pipeline.name), text),)
 
 
 target = Airflow()

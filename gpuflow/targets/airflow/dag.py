@@ -41,6 +41,8 @@ class Dag:
     edges: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
     """Variables of the tasks before, variable of the task after."""
     taken: set[str] = field(default_factory=lambda: {"dag"})
+    functions: tuple[str, ...] = ()
+    """What the file defines itself, as text."""
 
     def add(self, name: str, group: tuple[str, ...], call: Any, before: list[str]) -> str:
         """Keep a task in a variable of its own; the variable."""
@@ -180,7 +182,7 @@ def _json_type(param: Param) -> dict[str, Any]:
     return {"type": ["object", "array", "string", "number", "boolean", "null"]}
 
 
-_RESERVED = {*dir(builtins), *HOMES, "ends"}
+_RESERVED = {*dir(builtins), *HOMES, "ends", "run_name", "deployment"}
 
 
 def _variable(name: str, taken: set[str]) -> str:

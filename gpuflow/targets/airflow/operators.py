@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuflow import printable
 from gpuflow.pod import is_supervised
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
@@ -158,7 +159,7 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
             named |= {"pool": pool, "pool_slots": count}
     line = scope.pipeline.where_step(task.name).line
     if request.pipeline.source.file is not None and line is not None and not scope.group:
-        named["source"] = f"{request.shown_source}#L{line}"
+        named["source"] = f"{printable.line(request.shown_source)}#L{line}"
     return named
 
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuflow import printable
+
 WIDTH = 120
 _STEP = "    "
-# Invisible and direction-changing characters are escaped: what a reviewer sees is what runs.
-_ESCAPED = re.compile("[\x7f-\xa0\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\uffff\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,15 @@ def source(node: Any, indent: str = "", used: int = 0) -> str:
 
 
 def quoted(text: str) -> str:
-    """A string literal: in double quotes unless single ones need fewer escapes, as formatters have it."""
+    """A string literal: in double quotes unless single ones need fewer escapes, as formatters have it.
+
+    Invisible and direction-changing characters are escaped: what a reviewer sees is what runs.
+    """
     plain = json.dumps(text, ensure_ascii=False)
     if text.count('"') > text.count("'"):
         inner = plain[1:-1].replace('\\"', '"').replace("'", "\\'")
         plain = f"'{inner}'"
-    return _ESCAPED.sub(lambda match: _escape(match[0]), plain)
-
-
-def _escape(character: str) -> str:
-    return f"\\u{ord(character):04x}"
+    return printable.escaped(plain)
 
 
 def _flat(node: Any) -> str | None:
@@ -173,3 +172,20 @@ def _broken(node: Any, indent: str) -> str:
 def _stacked(words: list[str], indent: str) -> str:
     inner = indent + _STEP
     return "\n" + "".join(f"{inner}{word},\n" for word in words) + indent
+
+
+def names_in(tree: Any) -> set[str]:
+    """Every name that is called or mentioned."""
+    if isinstance(tree, dict):
+        return names_in(list(tree.values()))
+    if isinstance(tree, list | tuple):
+        return {name for part in tree for name in names_in(part)}
+    if isinstance(tree, Name):
+        return {tree.text}
+    if isinstance(tree, Call):
+        return {re.split(r"\.", tree.name)[0]} | names_in([*tree.args, *tree.named.values()])
+    if isinstance(tree, Method):
+        return names_in([tree.target, *tree.args, *tree.named.values()])
+    if isinstance(tree, Infix):
+        return names_in([tree.left, tree.right])
+    return names_in(tree.term) if isinstance(tree, Invert) else set()

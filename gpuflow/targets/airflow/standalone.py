@@ -5,19 +5,22 @@ What the stock operators cannot do is refused by name (`STANDALONE_CANNOT`); the
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
+from importlib import resources
 from typing import Any
 
 from gpuflow.pod.expansion import escaped
 from gpuflow.spec.params import text_of
 from gpuflow.targets.airflow.dag import Dag
-from gpuflow.targets.airflow.python import Call, Method
+from gpuflow.targets.airflow.python import Call, Method, Name, names_in
 
 QUEUE_SECONDS = 7 * 86400
 """How long a pod may wait for a node: the stock operator's two minutes would fail every queued step."""
+RUN_NAME = "run_name"
 CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "pool", "pool_slots", "retry_delay",
            "retry_exponential_backoff", "max_retry_delay", "max_active_tis_per_dagrun", "outlets")  # fmt: skip
 
@@ -25,7 +28,17 @@ CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "pool", "pool_slots", 
 def standalone(dag: Dag) -> Dag:
     """The DAG with stock operators only."""
     tasks = [replace(made, call=_stock(made.call)) for made in dag.tasks]
-    return Dag(dag.settings, tasks, dag.edges, dag.taken)
+    if "run_id" not in names_in([made.call for made in dag.tasks]):
+        return Dag(dag.settings, tasks, dag.edges, dag.taken)
+    settings = {**dag.settings, "user_defined_macros": {RUN_NAME: Name(RUN_NAME)}}
+    return Dag(settings, tasks, dag.edges, dag.taken, run_name_functions())
+
+
+def run_name_functions() -> tuple[str, ...]:
+    """How gpuflow names runs, as text: the file imports nothing of gpuflow, and its runs meet no other Airflow's."""
+    text = (resources.files("gpuflow") / "airflow" / "run_names.py").read_text(encoding="utf-8")
+    functions = [part for part in ast.parse(text).body if isinstance(part, ast.FunctionDef)]
+    return tuple(ast.get_source_segment(text, function) or "" for function in functions)
 
 
 def _stock(call: Any) -> Any:
@@ -117,13 +130,16 @@ def _literal(text: str) -> Any:
 
 def _kept(text: str) -> str:
     """Text beside a value, as a string inside Jinja where Jinja would read it otherwise."""
-    return f"{{{{ {json.dumps(text)} }}}}" if "{" in text or "}" in text or text.endswith("\n") else text
+    if "{" not in text and "}" not in text and not text.endswith("\n"):
+        return text
+    # Not with JSON's escapes: Jinja would read the two halves of an emoji as two characters.
+    return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}"
 
 
 def _jinja(call: Call) -> str:
     """A reference as a template. `$` is doubled because Kubernetes expands `$(NAME)` in commands and variables."""
     if call.name == "run_id":
-        return "{{ run_id }}"
+        return f"{{{{ {RUN_NAME}(dag_run.dag_id, dag_run.run_id) }}}}"
     if call.name == "param":
         value, kind = f"params[{json.dumps(call.args[0])}]", call.args[1] if len(call.args) > 1 else "any"
     else:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from typing import Any
 
+from gpuflow.printable import comment
 from gpuflow.targets.airflow.dag import Dag, Made
 from gpuflow.targets.airflow.homes import HOMES
-from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name, source
+from gpuflow.targets.airflow.python import Call, Name, names_in, source
 from gpuflow.targets.airflow.sharing import Shared
 from gpuflow.targets.frame import Request, header
 
 
 def dag_file(dag: Dag, request: Request) -> str:
     """The text of the file."""
-    used = {"DAG"} | {name for name in _names([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
+    used = {"DAG"} | {name for name in names_in([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
-    lines = [f"# {line}" for line in header(request)]
-    lines += ["", *_imports(used), ""]
+    lines = [*comment(header(request)).splitlines(), "", *_imports(used), ""]
+    for function in dag.functions:
+        lines += ["", function, ""]
+    lines += [""] if dag.functions else []
     shared = Shared([made.call for made in dag.tasks])
     lines += [f"{name} = {source(value, '', len(name) + 3)}" for name, value in shared.constants.items()]
     lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), dag.settings), '', 12)} as dag:"]
@@ -86,20 +87,3 @@ def _edge(before: tuple[str, ...], after: str, ends: tuple[str, ...]) -> str:
     if ends and set(ends) < set(before):
         names = ["*ends", *(name for name in before if name not in ends)]
     return f"{source([Name(name) for name in names], '    ', len(after) + 4)} >> {after}"
-
-
-def _names(tree: Any) -> set[str]:
-    """Every name that is called or mentioned."""
-    if isinstance(tree, dict):
-        return _names(list(tree.values()))
-    if isinstance(tree, list | tuple):
-        return {name for part in tree for name in _names(part)}
-    if isinstance(tree, Name):
-        return {tree.text}
-    if isinstance(tree, Call):
-        return {re.split(r"\.", tree.name)[0]} | _names([*tree.args, *tree.named.values()])
-    if isinstance(tree, Method):
-        return _names([tree.target, *tree.args, *tree.named.values()])
-    if isinstance(tree, Infix):
-        return _names([tree.left, tree.right])
-    return _names(tree.term) if isinstance(tree, Invert) else set()

@@ -14,6 +14,7 @@ import yaml
 
 from gpuflow.emit import emit
 from gpuflow.errors import Finding, GpuflowError, Where, fail
+from gpuflow.printable import comment
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.frame import Artifact, Batch
 from gpuflow.version import __version__
@@ -32,11 +33,11 @@ def kustomization(names: Iterable[str], namespace: str | None) -> str:
     if namespace is not None:
         document["namespace"] = namespace
     document["resources"] = sorted(names)
-    return (
-        f"{MADE}{__version__}: the compiled files of this folder.\n"
-        "# Do not edit: compile again with --kustomization, and put your own changes into an overlay.\n"
-        + emit(document)
+    about = (
+        f"{MADE.removeprefix('# ')}{__version__}: the compiled files of this folder.",
+        "Do not edit: compile again with --kustomization, and put your own changes into an overlay.",
     )
+    return comment(about) + emit(document)
 
 
 def kustomized(batch: Batch) -> Iterator[Artifact]:

@@ -8,6 +8,7 @@ from gpuflow.emit import emit
 from gpuflow.errors import Where, did_you_mean, fail
 from gpuflow.pod.build import LABEL
 from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.printable import comment
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.facts import FACTS
@@ -30,9 +31,8 @@ def compile_request(request: Request) -> Artifact:
     """The manifest as YAML, with what a reader should know above it."""
     manifest = for_version(build(request), request.site)
     waiting = reason(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
-    comment = "".join(f"# {line}\n" for line in (*header(request), *waiting))
     findings = size_findings(request.plan, manifest)
-    return Artifact(f"{request.pipeline.name}.yaml", comment + emit(manifest), findings)
+    return Artifact(f"{request.pipeline.name}.yaml", comment((*header(request), *waiting)) + emit(manifest), findings)
 
 
 def build(request: Request) -> dict[str, Any]:

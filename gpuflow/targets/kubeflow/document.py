@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuflow.emit import emit_all
 from gpuflow.errors import fail
+from gpuflow.printable import comment
 from gpuflow.targets.frame import Artifact, Request, header
 from gpuflow.targets.kubeflow.approvals import without_approvals
 from gpuflow.targets.kubeflow.build import Builder, parameters
@@ -37,8 +38,7 @@ def compile_request(request: Request) -> Artifact:
     parts = _resources(request, version, spec, platform) if version else plain_parts
     calls = _start(request, None if version else name, version)
     lines = [*header(request), *_notes(tasks), *calls]
-    text = "".join(f"# {line}\n" for line in lines) + emit_all(parts)
-    return Artifact(name, text)
+    return Artifact(name, comment(lines) + emit_all(parts))
 
 
 def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:

@@ -11,6 +11,12 @@ import pytest
 from .stand_in import StandIn
 
 
+@pytest.fixture(autouse=True)
+def deployment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that run a task without an Airflow around it have no API server to ask for the Airflow's own id."""
+    monkeypatch.setenv("AIRFLOW__GPUFLOW__DEPLOYMENT", "tests")
+
+
 @pytest.fixture
 def server() -> Iterator[StandIn]:
     with StandIn() as server:

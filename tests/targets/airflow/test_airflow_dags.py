@@ -14,8 +14,14 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, task, to_dag
+from gpuflow.airflow.run_names import run_name
+from gpuflow.emit import emit
 from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.targets import load_target
+from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.frame import Request, compile_with
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -108,11 +114,35 @@ def test_a_standalone_dag_fills_in_values_and_leaves_other_text_alone(bag: Any) 
     train = bag["stock"].get_task("train")
     pulled = {"plan": {"rows": 7}}
     ti = SimpleNamespace(xcom_pull=lambda task_ids: pulled[task_ids])
-    train.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "run_id": "r"})
+    run = SimpleNamespace(dag_id="stock", run_id="r")
+    train.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "dag_run": run})
     assert train.pod_template_dict["spec"]["containers"][0]["command"] == ["train", "--lr={1.0}", "7", "$$(HOME)"]
     plan = bag["stock"].get_task("plan")
-    plan.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "run_id": "r"})
-    assert plan.pod_template_dict["spec"]["containers"][0]["command"][-2:] == ["{{ kept }}", "$$(HOME)"]
+    plan.render_template_fields({"params": {"lr": 1, "name": "$(HOME)"}, "ti": ti, "dag_run": run})
+    command = plan.pod_template_dict["spec"]["containers"][0]["command"]
+    assert command[-2:] == ["{{ kept }}", "$$(HOME)"]
+    assert f"--run-id={run_name('stock', 'r')}" in command
+
+
+@pytest.mark.parametrize(
+    "text", ["{😀}", "{👩\u200d💻 \u202e\u3164}", "}😀\\ud83d", "😀\n", '{"😀": "\\u0041"}', "{\x85\u2028}"]
+)
+def test_text_beside_a_value_is_rendered_by_airflow_as_it_was_written(text: str) -> None:
+    """Jinja does not join the two halves that JSON writes an emoji with."""
+    step = {"image": "i", "command": ["x", {"join": [text, {"param": "name"}, text]}]}
+    document = {
+        "apiVersion": "gpuflow/v1",
+        "kind": "Pipeline",
+        "name": "p",
+        "params": {"name": "n"},
+        "steps": {"a": step},
+    }
+    request = Request(loads(emit(document)), Site.load(), None, "p.yaml", options=AirflowOptions(standalone=True))
+    names: dict[str, Any] = {}
+    exec(compile_with(load_target("airflow"), request, allow_lossy=False).text, names)
+    made = names["dag"].get_task("a")
+    made.render_template_fields({"params": {"name": "n"}, "run_id": "r"})
+    assert made.pod_template_dict["spec"]["containers"][0]["command"] == ["x", f"{text}n{text}"]
 
 
 def test_a_failed_pipeline_is_a_failed_run_whatever_its_exit_steps_do(bag: Any) -> None:

@@ -14,6 +14,7 @@ from kubernetes.client import ApiClient
 
 from gpuflow import Step
 from gpuflow.airflow import GpuPodOperator, to_dag
+from gpuflow.airflow.run_names import run_name
 from gpuflow.pod import Engine, pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
@@ -28,6 +29,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 ADDED_LABELS = {
     "dag_id", "task_id", "run_id", "try_number", "kubernetes_pod_operator", "airflow_version", "airflow_kpo_in_cluster",
+    "gpuflow.dev/run",
 }  # fmt: skip
 """What the guide lists as Airflow's own labels."""
 REFERENCES = (ParamRef, OutputRef, ItemRef)
@@ -165,7 +167,7 @@ class Known:
 
     def reference(self, ref: Any) -> str:
         if isinstance(ref, RunRef):
-            return Stage.run_id
+            return run_name("finetune", Stage.run_id)
         return text_of(self.item[ref.name]) if isinstance(ref, ItemRef) else self.values[ref.name]
 
 

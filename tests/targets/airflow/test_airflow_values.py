@@ -28,6 +28,7 @@ from gpuflow.airflow import (
     run_id,
 )
 from gpuflow.airflow.limits import is_beyond, is_full
+from gpuflow.airflow.links import SourceLink
 from gpuflow.airflow.provider import get_provider_info
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal, way_out
 from gpuflow.site import Site
@@ -252,3 +253,14 @@ def test_nobody_is_asked_when_the_time_of_the_sub_pipeline_is_over() -> None:
     seen = Stage(outputs={("release.begin", "return_value"): [time.time() - 3601]}).context(ask)
     with pytest.raises(AirflowFailException, match="the sub-pipeline release took longer"):
         ask.execute(seen)
+
+
+def test_a_link_to_the_source_leads_to_the_file_whatever_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW__GPUFLOW__SOURCE_URL", "https://git.example.com/team/repo/blob/main/")
+    names = {
+        "pipelines/p.yaml#L3": "pipelines/p.yaml#L3",
+        'a b"?x=<y>\u202e.yaml#L1': "a%20b%22%3Fx%3D%3Cy%3E%E2%80%AE.yaml#L1",
+    }
+    for source, path in names.items():
+        link = SourceLink().get_link(SimpleNamespace(source=source), ti_key=None)
+        assert link == f"https://git.example.com/team/repo/blob/main/{path}"

@@ -8,12 +8,53 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import DAG, Param, literal
 
+
+def run_name(dag_id: str, run_id: str) -> str:
+    """A short name of the run, safe in paths and in Kubernetes names. Airflow's own id holds colons and plus signs."""
+    import hashlib
+
+    whole = f"{deployment()}/{dag_id}/{run_id}"
+    return f"r{hashlib.sha256(whole.encode()).hexdigest()[:15]}"
+
+
+def deployment() -> str:
+    """What tells this Airflow from others: `[gpuflow] deployment`, or an id that its first task keeps as a Variable."""
+    import time
+    import uuid
+
+    from airflow.providers.common.compat.sdk import AirflowException, conf
+    from airflow.sdk import Variable
+
+    key, hint = "gpuflow_deployment", "or set [gpuflow] deployment in airflow.cfg"
+    name = str(conf.get("gpuflow", "deployment", fallback="") or "").strip() or Variable.get(key, default=None)
+    if name:
+        return str(name)
+
+    from airflow.sdk.exceptions import ErrorType
+    from airflow.sdk.execution_time import task_runner
+    from airflow.sdk.execution_time.comms import GetVariable
+
+    # Variable.get also says "not there" when the API server is only out of reach, and a second id would part every
+    # run from its checkpoints.
+    server = getattr(task_runner, "SUPERVISOR_COMMS", None)  # None: this is no task that runs
+    answer = None if server is None else server.send(GetVariable(key=key))
+    if getattr(answer, "error", None) != ErrorType.VARIABLE_NOT_FOUND:
+        raise AirflowException(f"the Variable {key} cannot be read now: try again, {hint}")
+    Variable.set(key, uuid.uuid4().hex, description="Tells this Airflow from others that share a store. Keep it.")
+    time.sleep(2)  # of several first tasks at once the last one to write decides for all
+    name = Variable.get(key, default=None)
+    if not name:
+        raise AirflowException(f"the Variable {key} cannot be kept: create it, {hint}")
+    return str(name)
+
+
 with DAG(
     dag_id="stock",
     schedule=None,
     catchup=False,
     params={"lr": Param(0.1, type="number"), "name": Param("a", type="string")},
     tags=["gpuflow"],
+    user_defined_macros={"run_name": run_name},
 ) as dag:
     plan = KubernetesPodOperator(
         task_id="plan",
@@ -55,7 +96,7 @@ with DAG(
                             "gpuflow-run",
                             "--pipeline=stock",
                             "--step=plan",
-                            "--run-id={{ run_id }}",
+                            "--run-id={{ run_name(dag_run.dag_id, dag_run.run_id) }}",
                             "--output=rows:int",
                             "--engine=airflow",
                             "--outputs-dir=/gpuflow/outputs",
@@ -184,7 +225,7 @@ with DAG(
                                 "gpuflow-run",
                                 "--pipeline=stock",
                                 "--step=fan",
-                                "--run-id={{ run_id }}",
+                                "--run-id={{ run_name(dag_run.dag_id, dag_run.run_id) }}",
                                 "--item=lr=0.1,seed=0",
                                 "--output=loss:float",
                                 "--engine=airflow",
@@ -229,7 +270,7 @@ with DAG(
                                 "gpuflow-run",
                                 "--pipeline=stock",
                                 "--step=fan",
-                                "--run-id={{ run_id }}",
+                                "--run-id={{ run_name(dag_run.dag_id, dag_run.run_id) }}",
                                 "--item=lr=0.1,seed=1",
                                 "--output=loss:float",
                                 "--engine=airflow",
@@ -274,7 +315,7 @@ with DAG(
                                 "gpuflow-run",
                                 "--pipeline=stock",
                                 "--step=fan",
-                                "--run-id={{ run_id }}",
+                                "--run-id={{ run_name(dag_run.dag_id, dag_run.run_id) }}",
                                 "--item=lr=0.2,seed=0",
                                 "--output=loss:float",
                                 "--engine=airflow",
@@ -319,7 +360,7 @@ with DAG(
                                 "gpuflow-run",
                                 "--pipeline=stock",
                                 "--step=fan",
-                                "--run-id={{ run_id }}",
+                                "--run-id={{ run_name(dag_run.dag_id, dag_run.run_id) }}",
                                 "--item=lr=0.2,seed=1",
                                 "--output=loss:float",
                                 "--engine=airflow",

@@ -1,0 +1,299 @@
+"""Finding 15: a snapshot holds no secret, and of other tenants only what a check reads.
+
+Every text of the objects below is a mark. What is left of them in the files of a snapshot is listed field by field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpuflow.checker.run import check
+from gpuflow.cli import snapshot
+from gpuflow.cli.main import main
+from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.cluster.live import read_live
+from gpuflow.cluster.sources import SOURCES
+from gpuflow.cluster.tidy import SHAPES, tidied
+from gpuflow.demands import demand_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from tests.cluster_model.test_live import CORE, Played
+
+MARK = "MARKED"
+
+
+def marks(tree: Any, path: str = "") -> Iterator[str]:
+    """Where marks are, with `*` for the items of lists and for the keys of free maps."""
+    if isinstance(tree, dict):
+        for key, part in tree.items():
+            at = f"{path}.*" if MARK in key else f"{path}.{key}"
+            if MARK in key:
+                yield at
+            yield from marks(part, at)
+    elif isinstance(tree, list):
+        for part in tree:
+            yield from marks(part, f"{path}[]")
+    elif isinstance(tree, str) and MARK in tree:
+        yield path
+
+
+def mark(what: str) -> str:
+    return f"{MARK}-{what}"
+
+
+RESOURCES = {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}
+CONTAINER = {
+    "name": mark("container"), "image": mark("image"), "command": [mark("command")], "args": [mark("args")],
+    "workingDir": mark("dir"), "resources": RESOURCES, "stdin": True,
+    "env": [{"name": mark("env"), "value": mark("value")}], "envFrom": [{"secretRef": {"name": mark("secret")}}],
+    "ports": [{"name": mark("port"), "containerPort": 80, "hostPort": 80, "protocol": "TCP"}],
+    "livenessProbe": {"exec": {"command": [mark("probe")]}}, "lifecycle": {"preStop": {"exec": {"command": [MARK]}}},
+    "volumeMounts": [{"name": mark("volume"), "mountPath": mark("mount"), "subPath": mark("sub")}],
+    "securityContext": {"seLinuxOptions": {"user": MARK}}, "terminationMessagePath": MARK,
+}  # fmt: skip
+VOLUMES = [
+    {"name": mark("v"), "csi": {"volumeAttributes": {MARK: MARK}, "nodePublishSecretRef": {"name": MARK}}},
+    {"name": mark("v"), "flexVolume": {"driver": MARK, "options": {MARK: MARK}}},
+    {"name": mark("v"), "rbd": {"pool": "p", "image": "i", "keyring": MARK, "user": MARK, "monitors": ["m"]}},
+    {"name": mark("v"), "gitRepo": {"repository": f"https://me:{MARK}@git.example.com"}},
+    {"name": mark("v"), "nfs": {"server": MARK, "path": MARK}},
+    {"name": mark("v"), "hostPath": {"path": MARK}},
+    {"name": mark("v"), "secret": {"secretName": MARK}},
+    {"name": mark("v"), "configMap": {"name": MARK}},
+    {"name": mark("v"), "projected": {"sources": [{"secret": {"name": MARK}}]}},
+    {"name": mark("v"), "azureFile": {"secretName": MARK, "shareName": MARK}},
+    {"name": mark("v"), "persistentVolumeClaim": {"claimName": mark("claim")}},
+    {
+        "name": mark("v"),
+        "ephemeral": {
+            "volumeClaimTemplate": {
+                "metadata": {"labels": {MARK: MARK}, "annotations": {MARK: MARK}},
+                "spec": {"storageClassName": "fast", "resources": RESOURCES, "dataSource": {"name": MARK}},
+            }
+        },
+    },
+]  # fmt: skip
+POD_SPEC = {
+    "containers": [CONTAINER], "initContainers": [CONTAINER], "ephemeralContainers": [CONTAINER], "volumes": VOLUMES,
+    "serviceAccountName": MARK, "imagePullSecrets": [{"name": MARK}], "hostname": MARK, "subdomain": MARK,
+    "hostAliases": [{"ip": MARK, "hostnames": [MARK]}], "dnsConfig": {"searches": [MARK]}, "nodeName": "n1",
+    "nodeSelector": {"zone": "a"}, "priorityClassName": "high", "securityContext": {"sysctls": [{"name": MARK}]},
+}  # fmt: skip
+CONDITION = {"type": "Ready", "status": "True", "reason": "Because", "message": mark("message")}
+METADATA = {
+    "name": mark("name"), "namespace": "others", "generateName": MARK, "uid": MARK, "selfLink": MARK,
+    "labels": {mark("key"): mark("label"), "app": "asked-for", "kueue.x-k8s.io/queue-name": "lq"},
+    "annotations": {mark("key"): MARK, "kueue.x-k8s.io/note": MARK, "gpuflow.dev/note": MARK},
+    "ownerReferences": [{"kind": "Job", "name": MARK, "uid": MARK, "apiVersion": "batch/v1"}],
+    "managedFields": [{"manager": MARK}], "finalizers": [MARK],
+}  # fmt: skip
+OBJECTS: dict[str, dict[str, Any]] = {
+    "Pod": {
+        "metadata": METADATA, "spec": POD_SPEC,
+        "status": {
+            "phase": "Running", "message": MARK, "podIP": MARK, "conditions": [CONDITION], "nominatedNodeName": MARK,
+            "containerStatuses": [{"name": mark("container"), "image": MARK, "imageID": MARK, "resources": RESOURCES}],
+        },
+    },
+    "Workload": {
+        "metadata": METADATA,
+        "spec": {
+            "queueName": "lq",
+            "podSets": [{"name": "main", "count": 1, "template": {"metadata": METADATA, "spec": POD_SPEC}}],
+        },
+        "status": {
+            "conditions": [CONDITION],
+            "admissionChecks": [
+                {"name": "c", "state": "Ready", "message": MARK, "podSetUpdates": [{"annotations": {MARK: MARK}}]}
+            ],
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [
+                {"name": "main", "topologyAssignment": {"levels": [MARK]}, "resourceUsage": {"cpu": "1"}}]},
+            "nominatedClusterNames": [MARK],
+        },
+    },
+    "LocalQueue": {
+        "metadata": {**METADATA, "name": "lq"},
+        "spec": {"clusterQueue": "cq"},
+        "status": {"conditions": [CONDITION], "flavors": [{"name": MARK}]},
+    },
+    "Node": {
+        "metadata": {"name": "n1", "labels": {"zone": "a"}, "annotations": {MARK: MARK}},
+        "spec": {"providerID": MARK, "podCIDR": MARK, "taints": [{"key": "k", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "1"}, "addresses": [{"address": MARK}], "images": [{"names": [MARK]}],
+                   "conditions": [CONDITION], "nodeInfo": {"machineID": MARK}, "volumesInUse": [MARK]},
+    },
+    "Namespace": {"metadata": {"name": "others", "labels": {mark("key"): MARK}, "annotations": {MARK: MARK}}},
+    "StorageClass": {
+        "metadata": {"name": "s", "annotations": {MARK: MARK}},
+        "provisioner": "p", "parameters": {MARK: MARK}, "mountOptions": [f"password={MARK}"],
+    },
+    "PersistentVolume": {
+        "metadata": {"name": "v", "annotations": {MARK: MARK}},
+        "spec": {"claimRef": {"namespace": "others", "name": MARK}, "csi": {"volumeHandle": MARK},
+                 "nfs": {"path": MARK}, "mountOptions": [MARK], "storageClassName": "s"},
+        "status": {"phase": "Bound", "message": MARK},
+    },
+    "PriorityClass": {"metadata": {"name": "high"}, "value": 1, "description": MARK},
+    "ClusterQueue": {
+        "metadata": {"name": "cq", "annotations": {MARK: MARK}},
+        "spec": {"resourceGroups": [], "namespaceSelector": {"matchLabels": {"app": "asked-for"}}},
+        "status": {"conditions": [CONDITION], "pendingWorkloadsStatus": {"clusterQueuePendingWorkload": [MARK]}},
+    },
+    "AdmissionCheck": {
+        "metadata": {"name": "c"}, "spec": {"controllerName": "k", "parameters": {"name": MARK}},
+        "status": {"conditions": [CONDITION]},
+    },
+    "NodePool": {
+        "metadata": {"name": "gpu"},
+        "spec": {"template": {"metadata": {"annotations": {MARK: MARK}}, "spec": {"nodeClassRef": {"name": MARK}}}},
+    },
+    "ValidatingAdmissionPolicy": {
+        "metadata": {"name": "policy"},
+        "spec": {
+            "validations": [{"expression": f"object == '{MARK}'", "message": MARK}],
+            "variables": [{"expression": MARK}],
+            "matchConditions": [{"name": "c", "expression": MARK}], "paramKind": {"kind": MARK},
+            "matchConstraints": {"resourceRules": [{"operations": ["CREATE"], "apiGroups": [""], "resources": ["pods"],
+                                                    "resourceNames": [MARK]}]},
+        },
+    },
+    "MutatingWebhookConfiguration": {
+        "metadata": {"name": "hook"},
+        "webhooks": [{"name": "a.b.c", "clientConfig": {"url": f"https://{MARK}@x", "caBundle": MARK},
+                      "matchConditions": [{"expression": MARK}], "rules": []}],
+    },
+    "HierarchicalResourceQuota": {"metadata": {"name": "h", "namespace": "others"}, "spec": {"hard": {MARK: MARK}}},
+    "Queue": {"metadata": {"name": "q"}, "spec": {"parent": MARK}},
+    "RuntimeClass": {"metadata": {"name": "r"}, "handler": "runc"},
+    "PersistentVolumeClaim": {
+        "metadata": {"name": "own", "namespace": "ns", "annotations": {MARK: MARK}},
+        "spec": {"dataSource": {"name": MARK}, "selector": {"matchLabels": {MARK: MARK}}},
+        "status": {"conditions": [CONDITION], "phase": "Bound"},
+    },
+}  # fmt: skip
+SURVIVES: dict[str, set[str]] = {kind: set() for kind in OBJECTS}
+"""Which marks stay: none, of objects of other namespaces."""
+OWN = {
+    ".metadata.name", ".metadata.labels.*", ".metadata.labels.*.*", ".spec.containers[].name",
+    ".spec.initContainers[].name", ".spec.ephemeralContainers[].name", ".spec.volumes[].name",
+    ".spec.volumes[].persistentVolumeClaim.claimName", ".status.containerStatuses[].name",
+}  # fmt: skip
+"""Which marks stay of a pod of the namespace itself: names and labels."""
+
+
+def lists(*own: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The lists of an API server with one marked object of each kind, and pods of our own."""
+    found: dict[str, list[dict[str, Any]]] = dict(CORE)
+    for source in SOURCES:
+        items = [OBJECTS[source.kind]] if source.kind in OBJECTS else []
+        found[source.path(source.versions[0], "ns")] = items + (list(own) if source.kind == "Pod" else [])
+    return found
+
+
+def taken(monkeypatch: pytest.MonkeyPatch, folder: Path, served: dict[str, list[dict[str, Any]]]) -> None:
+    monkeypatch.setattr(snapshot, "read_live", lambda namespace, *_, **__: read_live(namespace, reader=Played(served)))
+    assert main(["snapshot", "-o", str(folder), "--namespace", "ns"]) == 0
+
+
+def test_no_mark_of_any_object_reaches_a_snapshot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert all(MARK in str(body) for kind, body in OBJECTS.items() if kind != "RuntimeClass")
+    taken(monkeypatch, tmp_path, lists())
+    for kind in OBJECTS:
+        (body,) = yaml.safe_load_all((tmp_path / f"{kind.lower()}.yaml").read_text())
+        assert body["kind"] == kind
+        assert set(marks(body)) == SURVIVES[kind], kind
+    assert not any(MARK in file.read_text() for file in tmp_path.iterdir())
+
+
+def test_of_a_pod_of_the_namespace_itself_names_and_labels_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own = {**OBJECTS["Pod"], "metadata": {**METADATA, "namespace": "ns"}}
+    taken(monkeypatch, tmp_path, lists(own))
+    bodies = list(yaml.safe_load_all((tmp_path / "pod.yaml").read_text()))
+    (mine,) = (body for body in bodies if body["metadata"]["namespace"] == "ns")
+    assert set(marks(mine)) <= OWN
+    assert mine["metadata"]["name"] == mark("name")
+
+
+def test_what_a_check_reads_of_other_tenants_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    taken(monkeypatch, tmp_path, lists())
+    (pod,) = read_cluster(str(tmp_path)).of("Pod")
+    assert pod.body["metadata"]["labels"] == {"app": "asked-for", "kueue.x-k8s.io/queue-name": "lq"}
+    assert pod.body["metadata"]["ownerReferences"] == [{"apiVersion": "batch/v1", "kind": "Job"}]
+    assert pod.body["spec"]["containers"][0]["resources"] == RESOURCES
+    assert pod.body["spec"]["containers"][0]["name"] == pod.body["status"]["containerStatuses"][0]["name"]
+    (disk,) = (volume["rbd"] for volume in pod.body["spec"]["volumes"] if "rbd" in volume)
+    assert disk == {"pool": "p", "image": "i", "monitors": ["m"]}
+    ephemeral = pod.body["spec"]["volumes"][-1]["ephemeral"]["volumeClaimTemplate"]["spec"]
+    assert ephemeral == {"storageClassName": "fast", "resources": RESOURCES}
+
+
+def test_names_are_the_same_in_two_snapshots_and_tell_two_pods_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other = {**OBJECTS["Pod"], "metadata": {**METADATA, "name": mark("another")}}
+    for folder in ("a", "b"):
+        taken(monkeypatch, tmp_path / folder, lists(other))
+    first, second = ((tmp_path / folder / "pod.yaml").read_text() for folder in ("a", "b"))
+    assert first == second
+    assert len({item.name for item in read_cluster(str(tmp_path / "a")).of("Pod")}) == 2
+
+
+def test_every_kind_that_is_listed_has_its_fields_named() -> None:
+    assert {source.kind for source in SOURCES} | {"Configuration"} == SHAPES.keys()
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_field_that_is_not_named_is_gone_at_every_depth(kind: str) -> None:
+    body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "n"}, **_filled(SHAPES[kind])}
+    assert "unnamed" in str(body)
+    assert MARK not in str(tidied(kind, body))
+
+
+def _filled(shape: Any) -> Any:
+    """An object with every field of a shape, and one more in each map."""
+    if isinstance(shape, dict):
+        return {**{key: _filled(part) for key, part in shape.items()}, "unnamed": {MARK: [MARK]}}
+    if isinstance(shape, list):
+        return [_filled(shape[0])]
+    return {"map": {"a": "b"}, "texts": ["a"], "any": {}}.get(shape, "a")
+
+
+def test_a_field_of_a_quota_that_nobody_knows_yet_is_kept_by_name() -> None:
+    body = {"metadata": {"name": "cq"}, "spec": {"resourceGroups": [], "newRule": {"secret": MARK}}}
+    assert tidied("ClusterQueue", body)["spec"] == {"resourceGroups": [], "newRule": None}
+
+
+APART = """apiVersion: gpuflow/v1
+kind: Pipeline
+name: p
+steps:
+  a:
+    image: i
+    cpu: 1
+    memory: 1Gi
+    command: [x]
+    kubernetes:
+      affinity:
+        podAntiAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+          - {topologyKey: zone, namespaces: [others], labelSelector: {matchLabels: {KEY: x}}}
+"""
+
+
+@pytest.mark.parametrize(("key", "labels", "said"), [("team", {"app"}, 1), ("app", {"app"}, 0), ("team", None, 0)])
+def test_labels_that_a_pipeline_asks_for_and_a_snapshot_lacks_are_said(key: str, labels: Any, said: int) -> None:
+    cluster = Cluster("c", (), frozenset(source.kind for source in SOURCES), namespace="ns")
+    cluster = replace(cluster, labels=None if labels is None else frozenset(labels))
+    demand = demand_of(loads(APART.replace("KEY", key), "p.yaml"), Site.load("nvidia"), "none")
+    report = check(demand, cluster, "ns")
+    found = [finding for finding in report.findings if finding.code == "GF577"]
+    assert len(found) == said
+    assert (report.verdict == "unknown") >= bool(said)

@@ -1,0 +1,207 @@
+"""Finding 17: a secret in plain text is said by every command that reads the pipeline, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuflow.cli.main import main
+from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in
+from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.loading import load
+
+SECRET = "hunter2-is-long"
+EXPOSED = f"""\
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: shown
+params:
+  api_token: {{type: string, default: {SECRET}}}
+defaults: {{image: i}}
+steps:
+  train:
+    command: [train, "--db=postgres://me:{SECRET}@db/x"]
+    gpu: a100-80gb
+    env: {{DB_PASSWORD: {SECRET}, HF_TOKEN: {{param: api_token}}}}
+    checkpoint: {{path: /ckpt, store: "s3://KEY:{SECRET}@bucket/x"}}
+    outputs: {{model: {{type: directory, uri: "s3://KEY:{SECRET}@bucket/model"}}}}
+    sidecars: [{{name: helper, image: h, command: [h], env: {{PGPASSWORD: {SECRET}}}}}]
+  script: {{script: "curl https://me:{SECRET}@example.com"}}
+exit:
+  bye: {{command: [bye], env: {{SLACK_API_KEY: {SECRET}}}}}
+"""
+PLACES = [
+    ("GF601", 'parameter "api_token"'),
+    ("GF601", 'step "train": DB_PASSWORD is'),
+    ("GF601", 'step "train": HF_TOKEN comes from a parameter'),
+    ("GF601", 'step "train", helper: PGPASSWORD'),
+    ("GF602", 'step "train": command'),
+    ("GF602", 'step "train": checkpoint.store'),
+    ("GF602", 'step "train": the uri of output model'),
+    ("GF602", 'step "script": script'),
+    ("GF601", 'step "bye": SLACK_API_KEY'),
+]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DB_PASSWORD",
+        "PGPASSWORD",
+        "MYSQL_PWD",
+        "DB_PASS",
+        "HF_TOKEN",
+        "WANDB_API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "OPENAI_APIKEY",
+        "githubToken",
+        "CLIENT_SECRET",
+        "SSH_PRIVATE_KEY",
+        "SSH_PASSPHRASE",
+        "AZURE_STORAGE_KEY",
+        "GOOGLE_CREDENTIALS",
+        "password",
+    ],
+)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "TOKENIZERS_PARALLELISM",
+        "MAX_TOKENS",
+        "PAD_TOKEN",
+        "EOS_TOKEN",
+        "TOKENIZER",
+        "KEY_FILE",
+        "DB_PASSWORD_FILE",
+        "TOKEN_PATH",
+        "SORT_KEY",
+        "AWS_ACCESS_KEY_ID",
+        "SECRET_NAME",
+        "PASSWORDLESS",
+        "PWD",
+        "PASS",
+        "FIRST_PASS",
+        "KEYBOARD",
+        "MONKEY",
+        "KEY",
+        "SECRETS_DIR",
+        "API_KEY_ID",
+        "LR",
+    ],
+)
+def test_names_of_other_things(name: str) -> None:
+    assert not is_secret_name(name)
+
+
+@pytest.mark.parametrize("text", ["hunter2", "AKIA/ab+cd==", "/Ab1/xyZ9", "12345678", "s.abcdef"])
+def test_texts_that_may_be_secrets(text: str) -> None:
+    assert is_secret_value(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "true", "0", "$(DB_PASSWORD)", "$TOKEN", "${TOKEN}", "<token>", "changeme", "/run/secrets/token", "***"],
+)
+def test_texts_that_are_none(text: str) -> None:
+    assert not is_secret_value(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("s3://KEY:SECRET@bucket", ["SECRET"]),
+        ("a postgres://u:p4ss@h/x b", ["p4ss"]),
+        ("redis://:p4ss@h", ["p4ss"]),
+        ("abfs://container@account.dfs.core.windows.net/x", []),
+        ("ssh://git@example.com/x", []),
+        ("postgres://u:$(DB_PASSWORD)@h", []),
+        ("https://u:${TOKEN}@h", []),
+        ("https://example.com:8080/a@b", []),
+        ("time 10:20 me@example.com", []),
+    ],
+)
+def test_passwords_in_addresses(text: str, found: list[str]) -> None:
+    assert list(passwords_in(text)) == found
+
+
+def test_every_place_is_named_and_no_message_repeats_the_secret(tmp_path: Path) -> None:
+    (tmp_path / "shown.yaml").write_text(EXPOSED)
+    findings = exposed_secrets(load(tmp_path / "shown.yaml"))
+    for code, words in PLACES:
+        (found,) = (each for each in findings if each.code == code and each.message.startswith(words))
+        assert found.severity == "warning"
+        assert found.where.line
+        assert "secret:" in (found.hint or "")
+    assert len(findings) == len(PLACES)
+    assert not any(SECRET in each.render() for each in findings)
+
+
+def test_references_to_secrets_and_settings_of_models_raise_no_alarm(tmp_path: Path) -> None:
+    (tmp_path / "quiet.yaml").write_text(
+        """\
+apiVersion: gpuflow/v1
+kind: Pipeline
+name: quiet
+params: {token: {type: string, default: <eos>}}
+steps:
+  train:
+    image: i
+    command: [train, "postgres://me:$(DB_PASSWORD)@db"]
+    env:
+      DB_PASSWORD: {secret: db, key: password}
+      HF_TOKEN: {config_map: c, key: t}
+      TOKENIZERS_PARALLELISM: "false"
+      KEY_FILE: /etc/keys/id
+      GOOGLE_APPLICATION_CREDENTIALS: /var/run/gcp.json
+      PAD_TOKEN: "[PAD]"
+      API_TOKEN: "$(DB_PASSWORD)"
+"""
+    )
+    assert exposed_secrets(load(tmp_path / "quiet.yaml")) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["validate", "FILE"],
+        ["validate", "FILE", "--format", "json"],
+        ["show", "FILE"],
+        ["demand", "FILE"],
+        ["compile", "FILE", "--target", "airflow", "-o", "OUT"],
+        ["compile", "FILE", "--target", "airflow", "--format", "json"],
+        ["check", "FILE", "--cluster", "CLUSTER", "--namespace", "nlp"],
+        ["airflow", "pools", "FILE"],
+        ["argo", "semaphores", "FILE", "--name", "gpus"],
+    ],
+    ids=lambda words: " ".join(words),
+)
+def test_every_command_that_reads_a_pipeline_warns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (tmp_path / "shown.yaml").write_text(EXPOSED)
+    cluster = Path(__file__).parents[2] / "docs" / "examples" / "quota" / "cluster"
+    named: dict[str, Any] = {"FILE": tmp_path / "shown.yaml", "OUT": tmp_path / "out.py", "CLUSTER": cluster}
+    code = main([str(named.get(word, word)) for word in words])
+    said = "".join(capsys.readouterr())
+    assert "GF601" in said
+    assert "GF602" in said
+    assert words[0] == "check" or code == 0
+
+
+def test_a_password_in_the_site_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "site.yaml").write_text(
+        f"apiVersion: gpuflow/v1\nkind: Site\nname: s\nextends: nvidia\nruntime: {{state: s3://K:{SECRET}@b}}\n"
+    )
+    (tmp_path / "p.yaml").write_text(
+        "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps: {a: {image: i, command: [a]}}\n"
+    )
+    assert main(["validate", str(tmp_path / "p.yaml"), "--site", str(tmp_path / "site.yaml")]) == 0
+    said = capsys.readouterr().err
+    assert "GF602 runtime.state of the site holds an address with a password" in said
+    assert SECRET not in said
