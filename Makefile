@@ -26,7 +26,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
-        prove-trust-store
+        prove-trust prove-trust-store
 
 help:
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
@@ -42,6 +42,7 @@ help:
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5000) changed objects of a store from SEED (1); goes on where it was stopped"
+	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
 
@@ -143,6 +144,13 @@ prove-trust-store: .venvs/core/.ready
 
 prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)
+
+# Hostile text over every field of the models; each target in its own environment, then all together.
+COUNT ?= 20000
+prove-trust: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
+	@failed=0; for env in argo airflow kubeflow core; do \
+	  .venvs/$$env/bin/python -m tests.hostile --environment $$env --count $(COUNT) --seed $(SEED) || failed=1; done; \
+	  .venvs/core/bin/python -m tests.hostile --sum --seed $(SEED) && exit $$failed
 
 cluster-up: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster up --argo --kueue

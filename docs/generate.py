@@ -133,6 +133,8 @@ def engines_page() -> str:
         weaker = {name: how for name, how in target.capabilities.items() if isinstance(how, Weaker)}
         if weaker:
             parts += ["\nIn part:\n", *(f"- `{name}`: {how.reason}" for name, how in weaker.items())]
+        if target.run_values:
+            parts += [f"\nValues that only the run knows: {target.run_values}"]
     return "\n".join(parts) + "\n"
 
 

@@ -2,7 +2,7 @@
 
 A step is supervised when it has a checkpoint or outputs, or an interruption budget and a place to count it in: then
 somebody inside the container must restore, save, count and hand over. Every option is written out, so that the
-artifact can be read.
+artifact can be read; text of the pipeline and of the site is spelled like any other word of a command.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def supervised(
     if counts_budgets(step, site):
         assert step.retry is not None
         options |= _budgets(step.retry)
-        options["state"] = site.runtime.state if step.checkpoint is None else None
+        state = site.runtime.state
+        options["state"] = spelled(state, spelling) if state is not None and step.checkpoint is None else None
     signs = site.runtime.key if keeps_state(step, site) else None
     if signs is not None:
         options["key-file"] = f"{KEY}/{signs.key}"
@@ -89,12 +90,13 @@ def supervised(
     if site.runtime.delivery == "config-map":
         mounts.append(volumes.config_map(site.runtime.mount, bundle.config_map_name(site.runtime.config_map)))
     runtime = site.runtime
-    return wrap(command, options, delivery=runtime.delivery, mount=runtime.mount, python=runtime.python), mounts
+    mount, python = spelled(runtime.mount, spelling), spelled(runtime.python, spelling)
+    return wrap(command, options, delivery=runtime.delivery, mount=mount, python=python), mounts
 
 
 def _checkpoint(policy: Checkpoint, site: Site, spelling: Spelling) -> dict[str, Any]:
     return {
-        "checkpoint-dir": policy.path,
+        "checkpoint-dir": spelled(policy.path, spelling),
         "store": spelled(policy.store, spelling),
         "every": policy.every,
         "keep": policy.keep,
@@ -115,7 +117,8 @@ def _budgets(retry: Retry) -> dict[str, Any]:
 
 def _outputs(step: Step, engine: Engine, spelling: Spelling) -> dict[str, Any]:
     declared = [
-        f"{name}:{output.type}" + (f"={output.path}" if output.path else "") for name, output in step.outputs.items()
+        f"{name}:{output.type}" + (f"={spelled(output.path, spelling)}" if output.path else "")
+        for name, output in step.outputs.items()
     ]
     kept = [
         f"{name}={spelled(output.uri, spelling)}" for name, output in step.outputs.items() if output.uri is not None

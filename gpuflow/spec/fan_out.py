@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import PlainValidator, WithJsonSchema, model_validator
@@ -10,6 +12,21 @@ from gpuflow.spec.model import Count, Model, Whole, problem
 from gpuflow.spec.params import plain_json
 from gpuflow.spec.problems import nested
 from gpuflow.spec.text import OutputRef, ParamRef, parse_text, ref_schema
+
+MOST_COPIES = 1_000_000
+"""No step runs more often: what is multiplied out beyond that ends nowhere, in no engine."""
+
+
+def written_sizes(sources: Mapping[str, Any]) -> list[int]:
+    """The sizes of the lists that stand in the document; those that only the run knows are left out."""
+    written = (source.items if isinstance(source, Range) else source for source in sources.values())
+    return [len(items) for items in written if isinstance(items, tuple | range)]
+
+
+def product_of(sizes: list[int]) -> str:
+    """`25,000,000 copies (5,000 x 5,000)`."""
+    factors = f" ({' x '.join(f'{size:,}' for size in sizes)})" if len(sizes) > 1 else ""
+    return f"{math.prod(sizes):,} copies{factors}"
 
 
 def _source(value: Any) -> Any:
@@ -53,8 +70,8 @@ class Range(Model):
     def _not_empty(self) -> Range:
         if self.stop <= self.start:
             raise problem("GF163", f"the range from {self.start} to {self.stop} is empty", None)
-        if len(self.items) > 1_000_000:
-            raise problem("GF163", f"the range has {len(self.items):,} numbers; 1,000,000 is the most", None)
+        if len(self.items) > MOST_COPIES:
+            raise problem("GF163", f"the range has {len(self.items):,} numbers; {MOST_COPIES:,} is the most", None)
         return self
 
     @property

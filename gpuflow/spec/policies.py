@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from gpuflow.errors import did_you_mean
+from gpuflow.spec.affinity import affinity
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.model import (
     Bool,
@@ -22,7 +22,6 @@ from gpuflow.spec.model import (
     problem,
 )
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName
-from gpuflow.spec.params import plain_json
 from gpuflow.spec.text import TextField
 
 
@@ -249,9 +248,6 @@ class Toleration(Model):
         return {key: value for key, value in named.items() if value is not None}
 
 
-AFFINITIES = ("nodeAffinity", "podAffinity", "podAntiAffinity")
-
-
 class Kubernetes(Model):
     """The escape hatch: Kubernetes fields for this cluster only. They may not work on another cluster."""
 
@@ -290,23 +286,5 @@ class Kubernetes(Model):
                     at=("resources", name),
                 )
         if self.affinity is not None:
-            object.__setattr__(self, "__dict__", {**self.__dict__, "affinity": _affinity(self.affinity)})
+            object.__setattr__(self, "__dict__", {**self.__dict__, "affinity": affinity(self.affinity)})
         return self
-
-
-def _affinity(value: dict[str, Any]) -> dict[str, Any]:
-    """The affinity object as plain data, of the shape that node terms can be added to."""
-    data = plain_json(value, ("affinity",))
-    for kind, rules in data.items():
-        at = ("affinity", kind)
-        if kind not in AFFINITIES:
-            raise problem("GF119", f'"{kind}" is not a kind of affinity', did_you_mean(kind, AFFINITIES), at=at)
-        if not isinstance(rules, dict):
-            raise problem("GF119", f"{kind} is a mapping, as in a Kubernetes manifest", None, at=at)
-        for name, rule in rules.items():
-            needs_terms = kind == "nodeAffinity" and name.startswith("required")
-            terms = rule.get("nodeSelectorTerms") if needs_terms and isinstance(rule, dict) else rule
-            if not isinstance(terms, list) or not all(isinstance(term, dict) for term in terms):
-                what = "nodeSelectorTerms: a list of mappings" if needs_terms else "a list of mappings"
-                raise problem("GF119", f"{kind}.{name} holds {what}", "write it as in a Kubernetes manifest", at=at)
-    return data  # type: ignore[no-any-return]  # a mapping in, a mapping out

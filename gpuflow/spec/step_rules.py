@@ -4,12 +4,14 @@ memory of its later attempts."""
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gpuflow.errors import Finding, did_you_mean
+from gpuflow.spec.fan_out import MOST_COPIES, product_of, written_sizes
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.params import a, text_of
 from gpuflow.spec.step import Step
@@ -35,6 +37,15 @@ def finding_at(
 
 def fan_out_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
     """A step runs over lists, and over no item twice where it is found again by its item."""
+    sizes = written_sizes(step.for_each or {})
+    if math.prod(sizes) > MOST_COPIES:
+        yield finding_at(
+            pipeline,
+            "GF163",
+            f'the fan-out of step "{path[1]}" makes {product_of(sizes)}; {MOST_COPIES:,} is the most',
+            (*path, "for_each"),
+            hint="let each copy work through several items",
+        )
     for name, source in (step.for_each or {}).items():
         kind: str | None = None
         if isinstance(source, ParamRef) and source.name in pipeline.params:

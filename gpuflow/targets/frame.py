@@ -107,6 +107,8 @@ class Target(ABC):
     capabilities: Capabilities
     options: type[Any] = NoOptions
     """Its own options: a frozen dataclass, from which the command line makes its flags."""
+    run_values: str = ""
+    """What becomes of values that only the run knows, and who could still misuse them; for the reference."""
     separator: str | None = ""
     """What stands between pipelines on standard output; None when they cannot stand in one stream."""
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
+from gpuflow.spec.params import text_of
 from tests.differential.draw import Draw, without_none
 
 Document = dict[str, Any]
@@ -23,6 +24,18 @@ LITERALS = (
 )  # fmt: skip
 VALUES = ("", "x", "a b", 'say "hi"', "it's", "\\", "$5", "a\nb", "é", "{", "}", "1e3", "null", "[]", "0", "日本語")
 """What a parameter or an output may hold when the run is started: no doubled braces, which Argo reads as its own."""
+NUMBERS: dict[str, tuple[Any, ...]] = {
+    "int": (0, 7, -3, 10**30),
+    "float": (0.5, -0.0, 1e3, 1e-7, 2.5e30),
+    "bool": (True, False),
+}
+"""Defaults of parameters that are no text."""
+SPELLED = {
+    "int": ("007", "-0", "+5", "123456789012345678901"),
+    "float": ("1e3", "1E-5", "-0.0", ".5", "5.", "inf", "NaN"),
+    "bool": ("true", "false"),
+}
+"""The same as a person may type them when a run is started."""
 NAMES = ("first", "second", "third")
 
 
@@ -31,6 +44,8 @@ def case(draw: Draw) -> dict[str, Any]:
     params: Document = {
         name: {"type": "string", "default": draw.pick(VALUES)} for name in draw.some(("lr", "name", "text"))
     }
+    for kind in draw.some(tuple(NUMBERS)):
+        params[f"a_{kind}"] = {"type": kind, "default": draw.pick(NUMBERS[kind])}
     params |= {"list": {"type": "json", "default": ["a"]}}
     steps: Document = {}
     outputs: dict[str, str] = {}
@@ -50,8 +65,8 @@ def case(draw: Draw) -> dict[str, Any]:
             "steps": steps,
         },
         "parameters": {
-            name: json.dumps(_items(draw)) if name == "list" else draw.pick(VALUES)
-            for name in params
+            name: json.dumps(_items(draw)) if name == "list" else draw.pick(SPELLED.get(param["type"], VALUES))
+            for name, param in params.items()
             if draw.chance(0.7)
         },
         "outputs": outputs,
@@ -95,7 +110,10 @@ def _word(draw: Draw, references: list[Document]) -> str | Document:
 def meant(asked: Mapping[str, Any]) -> dict[str, Any]:
     """What each copy of the step must be given, in the order of its items."""
     step = asked["pipeline"]["steps"][asked["step"]]
-    params = {name: param["default"] for name, param in asked["pipeline"]["params"].items()} | asked["parameters"]
+    defaults = {name: param["default"] for name, param in asked["pipeline"]["params"].items()}
+    params = {name: value if name == "list" else text_of(value) for name, value in defaults.items()} | asked[
+        "parameters"
+    ]
     listed = json.loads(params["list"]) if isinstance(params["list"], str) else params["list"]
     loops = {name: values if isinstance(values, list) else listed for name, values in step.get("for_each", {}).items()}
     pods = []

@@ -26,6 +26,10 @@ class Airflow(Target):
     facts = FACTS
     capabilities = CAPABILITIES
     options = AirflowOptions
+    run_values = (
+        "Airflow checks a parameter against its type, enum, min and max when a run is started. What reaches a pod is "
+        "text that the kubelet does not expand: `$` is doubled where it would mean something."
+    )
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         return partial_losses(request)

@@ -21,6 +21,16 @@ class Argo(Target):
     facts = FACTS
     capabilities = CAPABILITIES
     options = ArgoOptions
+    run_values = (
+        "An int, a float or a bool that only the run knows (a parameter, an output, an item) must look like "
+        "one: digits with a sign; a number that may have a point and an exponent, or inf or nan; true or "
+        "false. It reaches the program as it was given, of any length: `007`, `-0`, `1e3` for a float. "
+        "Anything else ends the step: `parameter n is not an int`. Text and JSON may hold anything: neither "
+        "Argo nor the kubelet replaces `{{…}}` or `$(NAME)` in it. Two things are Argo's own. It evaluates "
+        "`{{…}}` in the arguments of the run itself, which no step reads. And whoever may choose the template "
+        "that a run begins with (`argo submit --entrypoint`) calls it past these checks: let such people "
+        "start nothing that has secrets."
+    )
     separator = "---\n"
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:

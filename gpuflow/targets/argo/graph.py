@@ -27,9 +27,11 @@ from gpuflow.targets.argo.spelling import (
     carried,
     condition,
     in_carriage,
+    number,
     reading,
     safe,
     text_value,
+    typed,
     typed_list,
     unquoted_item,
 )
@@ -214,24 +216,32 @@ def _arguments(
         written = static and isinstance(ref, ItemRef)  # the list itself was written safely
         if ending and isinstance(ref, OutputRef):
             value = _listed(pipeline, ref, exported_value(pipeline, ref))
-            is_plain = reference_type(pipeline, step, ref) in PLAIN_TYPES
-            parameters[name] = f"{{{{={value}}}}}" if is_plain else safe(value)
+            kind = reference_type(pipeline, step, ref)
+            parameters[name] = f"{{{{={typed(value, kind, ref)}}}}}" if kind in PLAIN_TYPES else safe(value)
         elif isinstance(ref, ItemRef) and static and not single and is_quoted(step, ref.name):
             parameters[name] = unquoted_item(ref.name)
-        elif written or reference_type(pipeline, step, ref) in PLAIN_TYPES:
-            parameters[name] = argument(ref, nested=nested, single_item=single, defaults=defaults)
+        elif written:
+            parameters[name] = argument(ref, nested=nested, single_item=single)
+        elif (kind := reference_type(pipeline, step, ref)) in PLAIN_TYPES:
+            parameters[name] = number(ref, kind, nested=nested, single_item=single, defaults=defaults)
         else:
             text = text_value(ref, nested=nested, single_item=single, defaults=defaults)
             parameters[name] = safe(_listed(pipeline, ref, text))
     for name, value in _given(step).items():
         assert step.pipeline is not None
-        plain = step.pipeline.params[name].type in PLAIN_TYPES
-        if isinstance(value, ParamRef | OutputRef | ItemRef):
-            number = argument(value, nested=nested, single_item=single, defaults=defaults)
+        kind = step.pipeline.params[name].type
+        if not isinstance(value, ParamRef | OutputRef | ItemRef):
+            parameters[name] = text_of(value) if kind in PLAIN_TYPES else carried(text_of(value))
+        elif kind not in PLAIN_TYPES:
             text = text_value(value, nested=nested, single_item=single, defaults=defaults)
-            parameters[name] = number if plain else in_carriage(_listed(pipeline, value, text))
+            parameters[name] = in_carriage(_listed(pipeline, value, text))
+        elif static and isinstance(value, ItemRef):
+            parameters[name] = argument(value, nested=nested, single_item=single)
         else:
-            parameters[name] = text_of(value) if plain else carried(text_of(value))
+            declared = reference_type(pipeline, step, value)
+            parameters[name] = number(
+                value, kind, nested=nested, single_item=single, defaults=defaults, declared=declared
+            )
     pairs = [{"name": name, "value": value} for name, value in parameters.items()]
     return {"parameters": pairs} if pairs else None
 

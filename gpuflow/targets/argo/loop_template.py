@@ -20,10 +20,10 @@ from gpuflow.targets.argo.places import PLACE, PLACE_TAG
 from gpuflow.targets.argo.spelling import (
     PLAIN_TYPES,
     Defaults,
-    argument,
     condition,
     handed_on,
     input_name,
+    number,
     uncarried,
 )
 
@@ -112,8 +112,11 @@ def _outside(step: Step, *, nested: bool) -> dict[str, expression.Reference]:
 def _handed(pipeline: Pipeline, step: Step, *, nested: bool, defaults: Defaults) -> list[dict[str, str]]:
     types, handed = condition_types(pipeline, step), []
     for name, reference in sorted(_outside(step, nested=nested).items()):
-        spell = argument if types[expression.render(reference)] in PLAIN_TYPES else handed_on
-        value = spell(reference.ref, nested=nested, single_item=False, defaults=defaults)
+        kind, ref = types[expression.render(reference)], reference.ref
+        if kind in PLAIN_TYPES:
+            value = number(ref, kind, nested=nested, single_item=False, defaults=defaults)
+        else:
+            value = handed_on(ref, nested=nested, single_item=False, defaults=defaults)
         handed.append({"name": name, "value": value})
     return handed
 

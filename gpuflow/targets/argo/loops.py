@@ -30,6 +30,7 @@ from gpuflow.targets.argo.spelling import (
     text_value,
     without_tags,
 )
+from gpuflow.targets.fan_outs import fan_out_finding
 
 AS_TEXT = "type(#) == 'string' ? # : toJson(#)"
 
@@ -106,6 +107,10 @@ def item_findings(pipeline: Pipeline, name: str, step: Step) -> Iterator[Finding
     """Items that Argo cannot express: it quotes what it replaces as Go does, which is not JSON for the unprintable."""
     where = pipeline.where("steps", name, "for_each") if step.for_each else Where()
     written = [source for source in (step.for_each or {}).values() if not _is_open(source)]
+    too_large = fan_out_finding(step, name, "Argo", where)
+    if too_large is not None:
+        yield too_large
+        return
     for text in (text_of(value) for source in written for value in _values(source)):
         if not all(character.isprintable() or character in "\n\t\r" for character in text):
             yield Finding("GF306", f'step "{name}": Argo cannot express the item {text!r}', where, "use printable text")

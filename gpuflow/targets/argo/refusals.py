@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.plan import Plan
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.flow import may_be_skipped
-from gpuflow.spec.model import Model
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
@@ -20,14 +18,14 @@ from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.spelling import Inputs
-from gpuflow.targets.argo.templates import ENGINE, later_fields, stray_tags
+from gpuflow.targets.argo.templates import ENGINE, later_fields
 from gpuflow.targets.argo.versions import version_finding
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.tags import holds_tags, stray_tags
 
-SPELLED = {"command", "args", "env", "script", "for_each", "when", "pipeline", "params", "description"}
+SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
 """Fields of a step whose text Argo never sees as it is written."""
-TAGS = ("{{", "}}")
 
 
 def partial_losses(request: Request) -> Iterator[Loss]:
@@ -41,6 +39,7 @@ def _findings(request: Request) -> Iterator[Finding]:
     if outdated is not None:
         yield outdated
     yield from _open_tags(pipeline)
+    yield from _claim_tags(pipeline)
     yield from _unattended(request)
     yield from _steps(request.plan)
 
@@ -59,6 +58,14 @@ def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
                 )
 
 
+def _claim_tags(pipeline: Pipeline) -> Iterator[Finding]:
+    """Argo replaces tags in the claims that it makes for a run."""
+    for name, claim in pipeline.claims.items():
+        if "{{" in (claim.storage_class or ""):
+            text = f'claim "{name}": Argo would replace the tag in the storage class: {claim.storage_class!r:.60}'
+            yield Finding("GF306", text, pipeline.where("claims", name, "storage_class"), "name the class without {{")
+
+
 def _unattended(request: Request) -> Iterator[Finding]:
     """Runs that start by the clock have nobody to give a value."""
     pipeline, kind = request.pipeline, request.options_as(ArgoOptions).kind
@@ -75,7 +82,7 @@ def _unattended(request: Request) -> Iterator[Finding]:
 
 
 def _steps(plan: Plan) -> Iterator[Finding]:
-    tags_in_site = _holds(plan.site, TAGS)
+    tags_in_site = holds_tags(plan.site)
     for each in plan.steps:
         step = each.step
         yield from item_findings(each.pipeline, each.own_name, step)
@@ -96,13 +103,13 @@ def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool 
 def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:
     """What of a step's pod Argo would change. A pod is made only where some text of the step asks for it."""
     step = pipeline.effective(name)
-    if not tags_in_site and not _holds(
-        [each for key, each in step.__dict__.items() if each and key not in SPELLED], TAGS
+    if not tags_in_site and not holds_tags(
+        [each for key, each in step.__dict__.items() if each and key not in SPELLED]
     ):
         return
     try:
         pod = pod_for(pipeline, name, site, Inputs(), ENGINE)
-        found = list(stray_tags(pipeline, name, pod))
+        found = list(stray_tags(name, pod, pipeline.where_step(name)))
         yield from found
         if not found:
             later_fields(pipeline, name, site, pod["spec"])
@@ -149,21 +156,3 @@ def _missing_outputs(pipeline: Pipeline) -> Iterator[Finding]:
                 pipeline.where("outputs", name),
                 f'give the output {ref.name} of "{ref.step}" a default',
             )
-
-
-def _holds(value: Any, tags: tuple[str, str]) -> bool:
-    """Whether any text in a value, or in a model's fields, holds one of the tags."""
-    left = [value]
-    while left:  # of every step of a pipeline, so without a call for each part
-        part = left.pop()
-        if isinstance(part, str):
-            if tags[0] in part or tags[1] in part:
-                return True
-        elif isinstance(part, dict):
-            left += part
-            left += part.values()
-        elif isinstance(part, list | tuple):
-            left += part
-        elif isinstance(part, Model):
-            left += filter(None, part.__dict__.values())
-    return False

@@ -3,7 +3,8 @@
 Everything a template uses comes in through its inputs. Argo replaces `{{…}}` in several passes and has no escape, so no
 `{{` of a user may stand in a manifest: the second brace is written `$(GPUFLOW_BRACE)`, a variable that the kubelet puts
 back when the container starts, after Argo is done. Values that are only known at run time are treated the same way,
-by an expression in the argument that carries them; it also doubles `$`, which the kubelet halves again.
+by an expression in the argument that carries them; it also doubles `$`, which the kubelet halves again. Numbers and
+truth values travel as they were given, by an expression that ends the step when they are something else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from gpuflow.spec import expression
+from gpuflow.spec.params import a
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 
 
@@ -26,8 +28,13 @@ def input_name(ref: Ref) -> str:
     return f"item--{ref.name}"
 
 
-PLAIN_TYPES = ("int", "float", "bool")
-"""Types whose text needs no protection."""
+PLAIN_TYPES = {
+    "int": "^[-+]?[0-9]+$",
+    "float": "(?i)^[-+]?(([0-9]+[.]?[0-9]*|[.][0-9]+)(e[-+]?[0-9]+)?|inf(inity)?|nan)$",
+    "bool": "^(true|false)$",
+}
+"""Types whose text needs no protection once it is known to be one: what each looks like. Argo itself checks no type, so
+whoever starts a run could send any text under the name of a number."""
 BRACE = "GPUFLOW_BRACE"
 BRACE_ENV = {"name": BRACE, "value": "{"}
 _TAG = re.compile(r"(\$*)(?:(?<=\{)\{|\{(?=$))")
@@ -71,16 +78,39 @@ NO_DEFAULTS: Defaults = {}
 ITEM = "(type(item) in ['map', 'array'] ? toJson(item) : string(item))"
 
 
-def argument(ref: Ref, *, nested: bool, single_item: bool, defaults: Defaults = NO_DEFAULTS) -> str:
-    """A reference to something that holds no text: a number, true or false, or an item that was written safely."""
+def argument(ref: Ref, *, nested: bool, single_item: bool) -> str:
+    """A reference to something that was checked or written safely before: an item of a list that stands in the
+    manifest, a number that a sub-pipeline was handed, an output that is only passed up."""
     if isinstance(ref, ParamRef):
-        return f"{{{{{'inputs' if nested else 'workflow'}.parameters.{ref.name}}}}}"
+        assert nested, "what a run was started with is checked first"
+        return f"{{{{inputs.parameters.{ref.name}}}}}"
     if isinstance(ref, OutputRef):
-        if ref in defaults:
-            return f"{{{{={_or_default(ref, defaults[ref])}}}}}"
         return f"{{{{tasks.{ref.step}.outputs.parameters.{ref.name}}}}}"
     assert isinstance(ref, ItemRef)
     return "{{item}}" if single_item else f"{{{{item.{ref.name}}}}}"
+
+
+def number(
+    ref: Ref, kind: str, *, nested: bool, single_item: bool, defaults: Defaults = NO_DEFAULTS, declared: str = ""
+) -> str:
+    """A reference to a number or a truth value, which must look like one. It stays as it was given: `007`, `1e3`.
+    `declared`: the type that the reference itself has, where another is asked for."""
+    if isinstance(ref, ParamRef) and nested and (declared or kind) == kind:
+        return argument(ref, nested=True, single_item=single_item)  # whoever handed it over has checked it
+    value = text_value(ref, nested=nested, single_item=single_item, defaults=defaults)
+    return f"{{{{={typed(value, kind, ref)}}}}}"
+
+
+def typed(value: str, kind: str, ref: Ref) -> str:
+    """The expression for a text that must look like its type. Argo ends the step with these words when it does not."""
+    return f"({value} matches '{PLAIN_TYPES[kind]}' ? {value} : sprig.fail('{_named(ref)} is not {a(kind)}'))"
+
+
+def _named(ref: Ref) -> str:
+    if isinstance(ref, OutputRef):
+        return f"the output {ref.name} of {ref.step}"
+    assert isinstance(ref, ParamRef | ItemRef)
+    return f"{'parameter' if isinstance(ref, ParamRef) else 'item'} {ref.name}"
 
 
 def unquoted_item(name: str) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import marshal
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.errors import Finding
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.later_attempts import falls_back, off_spot
 from gpuflow.pod.supervision import counts_budgets, keeps_state
@@ -36,6 +33,7 @@ NATIVE = (
     "tolerations",
 )
 """Fields that stand in a template as they stand in a pod."""
+PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 SET_BY_ARGO = ("restartPolicy",)
 """All other fields of a pod stand in `podSpecPatch`, which Argo merges into the pod."""
 
@@ -99,36 +97,12 @@ def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]
 def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """The container with the variable that hidden braces are made of, where its text may need it."""
     words = [*container.get("command", []), *(entry.get("value", "") for entry in container.get("env", []))]
+    for probe in PROBES:
+        words += container.get(probe, {}).get("exec", {}).get("command", [])
     needles = [f"$({BRACE})", *(f"{{{{inputs.parameters.{name}}}}}" for name in texts)]
     if not any(needle in word for word in words for needle in needles):
         return container
     return {**container, "env": [BRACE_ENV, *container.get("env", [])]}
-
-
-def stray_tags(pipeline: Pipeline, name: str, pod: dict[str, Any]) -> Iterator[Finding]:
-    """Argo replaces tags in every field; outside commands and variables there is no way to hide them."""
-    if b"{{" not in marshal.dumps(pod, 2):
-        return
-    where = pipeline.where_step(name)
-    for path, text in _strings(pod, ()):
-        if "{{" in text and not {"command", "env"} & set(path):
-            yield Finding(
-                "GF306",
-                f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
-                where,
-                "only commands, arguments, scripts and variables can hold {{",
-            )
-
-
-def _strings(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _strings(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _strings(item, (*path, index))
 
 
 def _patch(rest: dict[str, Any], later: dict[str, str]) -> str | None:

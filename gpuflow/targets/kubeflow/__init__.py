@@ -24,6 +24,14 @@ class Kubeflow(Target):
     facts = FACTS
     capabilities = CAPABILITIES
     options = KubeflowOptions
+    run_values = (
+        "KFP itself checks that a parameter is the int, the float or the bool, or one of the enum, that it is "
+        "declared as. Text and JSON it puts into the pod's arguments as they are, and KFP has no place for an "
+        "expression that would protect them: Argo then evaluates `{{…}}` in them, and the kubelet replaces "
+        "`$(NAME)` by the variable of that name, which may hold a Secret, and makes `$$` one `$`. The note "
+        "GF305 names the steps. Give such a parameter an enum, or pass the text in a file; let only people "
+        "start these runs who may read what the steps can read."
+    )
     separator = None
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:

@@ -14,7 +14,8 @@ from gpuflow.spec.types import output_types
 from gpuflow.targets.losses import named_steps
 
 _TEXT = ("string", "json")
-_CONTAINER = ("command", "args", "env")
+_CONTAINER = ("command", "args", "env", "outputs", "checkpoint")
+"""Where a reference ends in what the container is started with: a URI and a store are options of the supervisor."""
 
 
 def notes(pipeline: Pipeline) -> Iterator[Finding]:
@@ -34,7 +35,8 @@ def notes(pipeline: Pipeline) -> Iterator[Finding]:
             f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
             "which replace {{…}} and $(NAME) in it and make $$ one $",
             pipeline.where(*next(iter(handed.values()))),
-            "pass such text in a file",
+            "pass such text in a file, or give the parameter an enum; whoever may start runs with any text can read "
+            "variables of these steps, Secrets included",
             "note",
         )
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.plan import Plan, plan_of
+from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine, pod_for
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item
@@ -20,7 +20,7 @@ from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
-from gpuflow.targets.constructs import texts_of
+from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.facts import FACTS
@@ -29,6 +29,7 @@ from gpuflow.targets.kubeflow.retries import waits
 from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced
 from gpuflow.targets.kubeflow.volume_names import volume_problems
 from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.tags import holds_tags, stray_tags
 
 Place = tuple[str | int, ...]
 Problem = tuple[str, Place, str]
@@ -41,6 +42,7 @@ def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
     plan = plan_of(pipeline, site)
     yield from _everywhere(plan, _pipeline, _step, optional=False)
+    yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
 
@@ -65,21 +67,32 @@ def _everywhere(
             yield from whole(each.step.pipeline, True)
 
 
+def _fan_outs(plan: Plan) -> Iterator[Finding]:
+    """Fan-outs whose items would not fit into what KFP makes of them."""
+    for each in plan.steps:
+        found = fan_out_finding(each.step, each.own_name, "KFP", each.where("for_each")) if each.step.for_each else None
+        if found is not None:
+            yield found
+
+
 def _pods(plan: Plan) -> Iterator[Finding]:
     """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
+    tags_in_site = holds_tags(plan.site)
     for each in plan.containers:
-        if each.step.volumes or any("{{" in text for _, text in texts_of(each.step)):
-            for message, hint in _pod_problems(each.pipeline, each.own_name, each.step, plan.site):
-                yield Finding("GF301", f'step "{each.own_name}": {message}', each.where(), hint)
+        if each.step.volumes or tags_in_site or holds_tags(list(each.step.__dict__.values())):
+            yield from _pod_findings(each, plan.site)
 
 
-def _pod_problems(pipeline: Pipeline, name: str, step: Step, site: Site) -> Iterator[tuple[str, str]]:
+def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
+    name, step = each.own_name, each.step
     try:
-        pod = pod_for(pipeline, name, site, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
+        pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
     except GpuflowError:
         return  # said by whoever makes the pod
-    yield from volume_problems(pod)
-    yield from placeholder_problems(command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs)))
+    words = command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs))
+    for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
+        yield Finding("GF301", f'step "{name}": {message}', each.where(), hint)
+    yield from stray_tags(name, pod, each.where())
 
 
 def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
@@ -91,6 +104,8 @@ def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
         if param.type == "json" and not isinstance(param.default, list | dict | None):
             yield f'the default of "{name}" is neither a list nor a map', ("params", name), "give it another type"
     for name, claim in pipeline.claims.items():
+        if "{{" in (claim.storage_class or ""):
+            yield _braces(f'the storage class of "{name}"', ("claims", name, "storage_class"))
         if claim.storage_class is None:
             yield (
                 f'the claim "{name}" names no storage_class, and KFP cannot ask for the cluster\'s default',
@@ -130,7 +145,8 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     for key, value in step.params.items():
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
             yield from _values(pipeline, value, f'"{key}"', ("params", key))
-    for output in step.outputs:
+    for output, declared in step.outputs.items():
+        yield from _values(pipeline, declared.default, f'the default of "{output}"', ("outputs", output, "default"))
         if name.startswith("loop-item") or f"{name}-{output}".endswith("loop-item"):
             yield (
                 f'the output "{output}" would be taken for a loop\'s item',

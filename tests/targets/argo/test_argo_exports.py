@@ -80,7 +80,9 @@ exit:
     assert "globalName" not in template(manifest, "each")["outputs"]["parameters"][0]
     assert template(manifest, "each-loop")["outputs"]["parameters"][0]["globalName"] == "each-score"
     values = [parameter["value"] for parameter in task(manifest, "tell", "exit")["arguments"]["parameters"]]
-    assert values[0] == "{{=(workflow.outputs?.parameters?.['a-n'] ?? \"0\")}}"
+    value = "(workflow.outputs?.parameters?.['a-n'] ?? \"0\")"
+    check = f"{value} matches '^[-+]?[0-9]+$' ? {value} : sprig.fail('the output n of a is not an int')"
+    assert values[0] == f"{{{{=({check})}}}}"
     assert '?? "[]"' in values[1]
 
 

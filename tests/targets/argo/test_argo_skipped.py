@@ -111,7 +111,9 @@ def _answers(argo: Oracle, manifest: dict[str, Any], path: list[str], dag: str, 
 def test_a_step_that_is_skipped_with_the_other_reads_it_plainly() -> None:
     manifest = compiled(PIPELINE.replace("if_skipped: run", "if_skipped: skip"))
     (number, _) = task(manifest, "after")["arguments"]["parameters"]
-    assert number == {"name": "a-n", "value": "{{tasks.a.outputs.parameters.n}}"}
+    value = "tasks['a'].outputs.parameters['n']"
+    check = f"{value} matches '^[-+]?[0-9]+$' ? {value} : sprig.fail('the output n of a is not an int')"
+    assert number == {"name": "a-n", "value": f"{{{{=({check})}}}}"}
 
 
 def test_the_output_of_a_sub_pipeline_has_the_default_of_the_step_that_may_be_skipped() -> None:

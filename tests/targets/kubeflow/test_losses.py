@@ -13,6 +13,8 @@ from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from tests.targets.kubeflow.compiling import compiled
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 
 def step(fields: str, top: str = "") -> str:
     return f'name: p\n{top}steps:\n  work: {{image: "i:1", command: [work], {fields}}}\n'
@@ -119,7 +121,10 @@ def test_outputs_of_a_fan_out_that_leaves_items_out_are_refused_when_somebody_re
         ("volumes: {/d: {claim: c, read_only: true}}", 'the claim "c" would be mounted writable'),
         ("volumes: {/d: {secret: s, sub_path: x}}", "sub_path works on claims only"),
         ("security: {user: 5, fs_group: 7}", "KFP sets user and group of the container, but no fs_group"),
-        ("kubernetes: {affinity: {podAntiAffinity: {x: [{topologyKey: zone}]}}}", "podAntiAffinity is never read"),
+        (
+            f"kubernetes: {{affinity: {{podAntiAffinity: {{{REQUIRED}: [{{topologyKey: zone}}]}}}}}}",
+            "podAntiAffinity is never read",
+        ),
         ("retry: {failures: 6, backoff: {start: 1m, factor: 3, max: 10m}}", "the waits grow to 14580s"),
     ],
 )

@@ -109,3 +109,35 @@ def test_a_command_that_env_would_take_for_an_assignment_still_runs() -> None:
 
 def test_no_brace_variable_where_no_brace_is() -> None:
     assert BRACE not in compiled(one('[say, "{a} }} {"x": {}}"]'.replace('"x"', "x")))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "{command: [x], checkpoint: {store: {join: [s3://b/, {param: who}]}, path: /c}}",
+        "{command: [x], outputs: {m: {type: file, uri: {join: [s3://b/, {param: who}]}}}}",
+    ],
+    ids=["a store", "a URI"],
+)
+def test_text_of_the_run_in_the_supervisors_options_is_named_too(fields: str) -> None:
+    source = f'name: p\nparams: {{who: {{type: string}}}}\ndefaults: {{image: "i:1"}}\nsteps:\n  a: {fields}\n'
+    (message,) = noted(source)
+    assert message.startswith('step "a": text that is only known in the run')
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'steps: {a: {image: "i:{{workflow.name}}", command: [x]}}',
+        'steps: {a: {image: "i:1", command: [x], env: {E: {secret: s, key: "{{=1}}"}}}}',
+        'claims: {c: {size: 1Gi, storage_class: "{{=1}}"}}\n'
+        'steps: {a: {image: "i:1", command: [x], volumes: {/c: {new_claim: c}}}}',
+        'steps: {a: {image: "i:1", command: [x], outputs: {o: {type: string, default: "{{=1}}"}}}}\n'
+        'exit: {z: {image: "i:1", command: [z, {output: a.o}]}}',
+    ],
+    ids=["an image", "a key", "a storage class", "a default that an exit step reads"],
+)
+def test_a_tag_that_would_reach_argo_is_refused(source: str) -> None:
+    with pytest.raises(GpuflowError, match="Argo would"):
+        compiled("name: p\n" + source)
+    compiled("name: p\n" + source.replace("{{workflow.name}}", "1").replace("{{=1}}", "k"), lossy=True)

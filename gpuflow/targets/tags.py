@@ -1,0 +1,61 @@
+"""Text of a pod that an engine would take for a tag of its own, outside the words that are spelled for it."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterator
+from typing import Any
+
+from gpuflow.errors import Finding, Where
+from gpuflow.spec.model import Model
+
+Path = tuple[str | int, ...]
+
+
+def stray_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Finding]:
+    """Argo, under KFP too, replaces tags in every field; outside commands and variables nothing hides them."""
+    if b"{{" not in marshal.dumps(pod, 2):
+        return
+    for path, text in strings(pod):
+        if "{{" in text and not _is_spelled(path):
+            yield Finding(
+                "GF306",
+                f'step "{name}": Argo would replace the tag in {".".join(map(str, path))}: {text[:60]!r}',
+                where,
+                "only commands, arguments, scripts and variables can hold {{",
+            )
+
+
+def holds_tags(value: Any) -> bool:
+    """Whether any text in a value, or in a model's fields, holds what begins or ends a tag."""
+    left = [value]
+    while left:  # of every step of a pipeline, so without a call for each part
+        part = left.pop()
+        if isinstance(part, str):
+            if "{{" in part or "}}" in part:
+                return True
+        elif isinstance(part, dict):
+            left += part
+            left += part.values()
+        elif isinstance(part, list | tuple):
+            left += part
+        elif isinstance(part, Model):
+            left += filter(None, part.__dict__.values())
+    return False
+
+
+def _is_spelled(path: Path) -> bool:
+    """Whether text at this place of a pod was spelled for the engine: words of a command, plain values of variables."""
+    return "command" in path or (path[-1] == "value" and "env" in path)
+
+
+def strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Every text in plain data, with the way to it."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from strings(item, (*path, key))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from strings(item, (*path, index))

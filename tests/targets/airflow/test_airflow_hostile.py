@@ -1,0 +1,40 @@
+"""Hostile text in every field, compiled to DAG files, with gpuflow and without. `make prove-trust` runs thousands."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from gpuflow.targets.airflow import python
+from tests.hostile import running
+from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, injections
+
+
+@pytest.fixture(autouse=True)
+def fresh_twins() -> None:
+    """Twins are kept from case to case, and doors are changed between tests."""
+    running._twin.cache_clear()
+
+
+def test_hostile_text_stays_text() -> None:
+    assert_nothing_is_injected("airflow", 350)
+
+
+def test_a_literal_without_its_quotes_escaped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(python, "quoted", lambda text: f'"{text}"')
+    assert injections("airflow", 400)
+
+
+def test_text_within_jinjas_reach_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = sys.modules["gpuflow.targets.airflow.standalone"]
+    monkeypatch.setattr(module, "_literal", lambda text: text)
+    monkeypatch.setattr(module, "_kept", lambda text: text)
+    assert injections("airflow", 1200, "airflow standalone")
+
+
+def test_a_comment_without_its_door_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = in_file_name("airflow", "x\u200b")
+    assert found(case) == []
+    monkeypatch.setattr("gpuflow.targets.airflow.text.comment", lambda lines: "".join(f"# {line}\n" for line in lines))
+    assert found(case)

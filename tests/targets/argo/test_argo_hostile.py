@@ -1,0 +1,58 @@
+"""Hostile text in every field, compiled for Argo. `make prove-trust` runs thousands of cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuflow.targets.argo import loops, spelling
+from tests.hostile import running
+from tests.hostile.argo_itself import ArgoItself
+from tests.hostile.compiling import MODES, Case
+from tests.hostile.documents import places
+from tests.hostile.judging import Injected
+from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, injections
+
+
+def test_hostile_text_stays_text() -> None:
+    assert_nothing_is_injected("argo", 250)
+
+
+@pytest.fixture(autouse=True)
+def fresh_twins() -> None:
+    """Twins are kept from case to case, and doors are changed between tests."""
+    running._twin.cache_clear()
+
+
+def test_a_door_without_its_tags_hidden_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spelling, "without_tags", str)
+    monkeypatch.setattr(loops, "without_tags", str)
+    assert injections("argo", 600)
+
+
+def test_a_door_without_the_kubelets_escape_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuflow.pod.spelling.escaped", lambda text, glued=False: text)
+    assert injections("argo", 600)
+
+
+def test_a_comment_without_its_door_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = in_file_name("argo default", "x\u200b")
+    assert found(case) == []
+    monkeypatch.setattr("gpuflow.targets.argo.workflow.comment", lambda lines: "".join(f"# {line}\n" for line in lines))
+    assert found(case)
+
+
+@pytest.mark.go
+def test_a_value_without_its_protection_is_noticed_by_argo_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The artifact's own text is innocent here: what the run makes of a parameter is what counts."""
+    (place,) = (each for each in places() if each.document == "whole" and each.path == ("params", "q", "default"))
+    mode = next(each for each in MODES if each.name == "argo Workflow")
+    case = Case(mode, place, "instead", "{{=1+1}}$(DB_PASSWORD)")
+    argo = ArgoItself()
+    try:
+        argo.judge(case.text, case.made(), case.twin().made())
+        monkeypatch.setattr("gpuflow.targets.argo.graph.safe", lambda value: f"{{{{={value}}}}}")
+        with pytest.raises(Injected, match="a program would be started with"):
+            argo.judge(case.text, case.made(), case.twin().made())
+    finally:
+        argo.close()
+    assert argo.asked
