@@ -41,7 +41,7 @@ help:
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
-	@echo "make prove-trust-store       COUNT (5000) changed objects of a store from SEED (1); goes on where it was stopped"
+	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
@@ -135,7 +135,7 @@ SEED ?= 1
 # Empty: whole bounds only.
 CHANCE ?= yes
 KILLS ?= 2000
-COUNT ?= 5000
+COUNT ?= 5600
 prove-supervisor: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.explorer --depth $(DEPTH) --seconds $(SECONDS) $(if $(CHANCE),--seed $(SEED),--no-chance)
 

@@ -84,22 +84,6 @@ def test_the_folder_of_an_attempt_without_a_directory_is_gone_afterwards(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_lies_in_a_temporary_folder_of_the_same_process_number_is_no_success(tmp_path: Path) -> None:
-    """Process 1 of a container that was restarted finds what process 1 before it has left in /tmp."""
-    environ = {"TMPDIR": str(tmp_path)}
-    command = ("--output", "x", *shell('echo ran; echo 1 >"$GPUFLOW_OUTPUTS/x"'))
-    assert run(*command, environ=environ).stdout == "ran\n"
-    again = 'mv "$TMPDIR"/gpuflow-* "$TMPDIR/gpuflow-$$"; exec "$@"'
-    done = subprocess.run(
-        ["sh", "-c", again, "sh", *words(*command)],
-        env=environment(environ),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
-
-
 # -- the grace
 
 

@@ -188,9 +188,9 @@ class Case:
             return ["refused without one sentence"]
         sentence = sentences[0]
         if "is of format" in sentence:
-            known = self.value is None or not isinstance(self.value, dict)
-            version = None if known else self.value.get("format", self.value.get("contract"))
-            return ["refused for a format that it knows"] if version in (1, 2, None) and known else []
+            value = self.value if isinstance(self.value, dict) else {}
+            knows = value["format"] == 2 if "format" in value else value.get("contract", 1) == 1
+            return ["refused for a format that it knows"] if knows else []
         # A folder in the place of the newest manifest is as if that had been removed: the book knows of it.
         folder = ("is a folder, where a file should be", "the book knows of the checkpoint")
         if self.what == "folder" and any(reason in sentence for reason in folder):
