@@ -318,6 +318,7 @@ OWN = {
     "cli/demo.py": "the example that comes with gpuflow",
     "catalog/catalog.py": "data that comes with gpuflow",
     "catalog/instance_types.py": "data that comes with gpuflow",
+    "cluster/proxies.py": "the kubeconfig of whoever calls, which the client has opened before",
     "targets/airflow/standalone.py": "functions that come with gpuflow and are written into the DAG",
     "spec/loading.py": "runs a Python pipeline after reading it by the door",
 }

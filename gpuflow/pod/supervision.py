@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
+from gpuflow.runtime import bundle
 from gpuflow.runtime.wrapping import wrap
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
@@ -20,6 +21,8 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, RunRef
 
 OUTPUTS = "/gpuflow/outputs"
+KEY = "/gpuflow/key"
+"""Where the key that signs the state is mounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,10 @@ def supervised(
         options |= _budgets(step.retry)
         state = site.runtime.state
         options["state"] = spelled(state, spelling) if state is not None and step.checkpoint is None else None
+    signs = site.runtime.key if keeps_state(step, site) else None
+    if signs is not None:
+        options["key-file"] = f"{KEY}/{signs.key}"
+        mounts.append(volumes.secret_file(KEY, signs.secret, signs.key))
     if step.timeout is not None:
         options["timeout"] = str(step.timeout)
     if step.outputs:
@@ -81,7 +88,7 @@ def supervised(
         if engine.outputs_dir == OUTPUTS:
             mounts.append(volumes.scratch(OUTPUTS))
     if site.runtime.delivery == "config-map":
-        mounts.append(volumes.config_map(site.runtime.mount, site.runtime.config_map))
+        mounts.append(volumes.config_map(site.runtime.mount, bundle.config_map_name(site.runtime.config_map)))
     runtime = site.runtime
     mount, python = spelled(runtime.mount, spelling), spelled(runtime.python, spelling)
     return wrap(command, options, delivery=runtime.delivery, mount=mount, python=python), mounts

@@ -42,6 +42,11 @@ class Volumes:
         source = {"configMap": {"name": name, "defaultMode": 0o555}}
         return {"name": self._add(f"config-{name}", source), "mountPath": path, "readOnly": True}
 
+    def secret_file(self, path: str, secret: str, key: str) -> dict[str, Any]:
+        """A read-only mount of one key of a Secret, for the pod's user and group only."""
+        source = {"secret": {"secretName": secret, "items": [{"key": key, "path": key}], "defaultMode": 0o440}}
+        return {"name": self._add(f"key-{secret}", source), "mountPath": path, "readOnly": True}
+
     def _add(self, wish: str, source: dict[str, Any]) -> str:
         known = self._wishes.get(wish)
         if known is not None and self._sources[known] == source:

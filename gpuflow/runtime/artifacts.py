@@ -58,7 +58,10 @@ class Artifact:
             id=self.ledger.id,
             files=files,
         )
-        key, data = f"{self.prefix}/manifest.json", records.pack(manifest)
+        key = f"{self.prefix}/manifest.json"
+        # At a URI of its own the key says nothing about the run.
+        own = key if key.startswith(f"{self.ledger.base}/") else f"{self.ledger.base} {self.store.url(key)}"
+        data = self.ledger.pack(manifest, own)
         if len(data) > records.LARGE // 2:  # the success marker names them too
             raise NotKept(f"its {len(files)} files are too many to name in one manifest; put them into an archive")
         self.ledger.assert_owner()

@@ -320,7 +320,7 @@ class Keeper:
         )
         self.ledger.assert_owner()
         pending.committing = True
-        transfer.commit(store, upload.prefix, manifest)
+        transfer.commit(store, upload.prefix, manifest, self.ledger.keys)
         self._moved()
         if self._is_still(entry):
             self.directory.record(entry.name, stored=pending.name)

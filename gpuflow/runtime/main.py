@@ -10,6 +10,7 @@ that may be repeated are separated by newlines in their variable.
 | `--own-folder` | – | no | work in a folder of that directory that is this identity's own |
 | `--store` | directory, `s3://` `gs://` `az://` | – | where checkpoints are kept; else in the directory |
 | `--state` | directory or URL | the store | where budgets and the success marker are kept |
+| `--key-file` | file | – | keys, one per line: the first signs what is kept, what none has signed is not believed |
 | `--every` | duration, `auto` | auto | how often a checkpoint is kept |
 | `--keep` | number | 2 | how many are kept |
 | `--grace` | duration | 30s | from SIGTERM to SIGKILL, the upload included |
@@ -76,9 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return probe.main(words[1:], os.environ)
     try:
         if words[0] == "forget":
-            from gpuflow.runtime import ledger
+            from gpuflow.runtime import forgetting
 
-            return ledger.forget(table.parse(words[1:], os.environ))
+            return forgetting.forget(table.parse(words[1:], os.environ))
         options = table.parse(words, os.environ)
         table.check(options)
     except table.BadOption as refusal:

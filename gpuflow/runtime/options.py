@@ -46,6 +46,7 @@ TABLE = (
     Option("own-folder", "flag", "", False, "work in a folder of DIR that is this run's, step's and item's own"),
     Option("store", "text", "DIR|URL", None, "where checkpoints are kept: a directory, s3://, gs:// or az://"),
     Option("state", "text", "DIR|URL", None, "where budgets and the success marker are kept; the store when not given"),
+    Option("key-file", "text", "FILE", None, "keys that sign what is kept, one per line; unsigned is not believed"),
     Option("every", "every", "10m|auto", "auto", "how often a checkpoint is kept"),
     Option("keep", "count", "N", 2, "how many checkpoints are kept in the store"),
     Option("grace", "span", "30s", 30.0, "time from SIGTERM to SIGKILL, the upload included"),

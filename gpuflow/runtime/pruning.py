@@ -7,7 +7,7 @@ damaged: a listing that was late or short must not make this attempt throw away 
 from __future__ import annotations
 
 from gpuflow.runtime import transfer
-from gpuflow.runtime.records import attempt_of
+from gpuflow.runtime.records import Corrupt, attempt_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def prune(store: Store, ledger: Ledger, keep: int, newest: str, proceed: Callabl
     """Keep N. A manifest goes before its files; uploads that never got one go too. False when told to stop before."""
     top = ledger.key("checkpoints")
     whole = [name for name, _ in transfer.manifests(store, ledger.base, ledger.since) if name not in ledger.damaged]
-    spared = set(whole[-keep:])
+    spared = set(whole[-keep:]) if ledger.keys is None else _signed(store, ledger, whole, keep)
     doomed = []
     for key, _ in store.names(top):
         name = key[len(top) + 1 :].partition("/")[0]
@@ -36,6 +36,20 @@ def prune(store: Store, ledger: Ledger, keep: int, newest: str, proceed: Callabl
             return False
         store.delete(doomed[at : at + BATCH])
     return True
+
+
+def _signed(store: Store, ledger: Ledger, whole: list[str], keep: int) -> set[str]:
+    """The newest N that are signed: a manifest that anybody wrote must not take the place of one of ours."""
+    found: set[str] = set()
+    for name in reversed(whole):
+        if len(found) == keep:
+            break
+        try:
+            transfer.read_manifest(store, ledger.key("checkpoints", name, "manifest.json"), ledger.keys)
+            found.add(name)
+        except Corrupt:
+            continue
+    return found
 
 
 def may_go(name: str, ledger: Ledger) -> bool:

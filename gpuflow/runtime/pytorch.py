@@ -191,12 +191,18 @@ def read(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> 
     # on living in the file, which then could not be removed.
     mapped = map_location == "cpu" and _has_gpu() and os.path.isfile(path)
     options = {"map_location": map_location, **({"mmap": True} if mapped else {})}
+    if weights_only and not _refuses_code(torch.__version__):
+        say(
+            f"PyTorch {torch.__version__} can be made to run code by a checkpoint also with weights_only=True "
+            "(CVE-2025-32434); use 2.6 or newer, or trust everyone who can write to the store"
+        )
     try:
         state = _load_plain(path, **options) if weights_only else torch.load(path, weights_only=False, **options)
     except pickle.UnpicklingError as error:
         raise TypeError(
             f"{os.path.basename(path)} holds {_culprit(error)}, which is not plain data; "
-            "restore(weights_only=False) reads it if you trust everyone who can write to the store"
+            "restore(weights_only=False) reads it if you trust everyone who can write to the store, "
+            "and what the Saver writes after that is plain again"
         ) from error
     if not isinstance(state, dict) or not {"parts", "facts"} <= set(state):
         raise ValueError(f"{os.path.basename(path)} was not saved by pytorch.Saver: read it with torch.load")
@@ -205,6 +211,12 @@ def read(path: str, map_location: Any = "cpu", *, weights_only: bool = True) -> 
     if "ranks" not in state:
         state["ranks"] = [{"generators": state["generators"], "parts": {}}]
     return _unmapped(state) if mapped else state
+
+
+def _refuses_code(version: str) -> bool:
+    """Whether `weights_only` keeps its promise in this version of PyTorch."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return found is None or (int(found[1]), int(found[2])) >= (2, 6)
 
 
 def _has_gpu() -> bool:

@@ -221,9 +221,10 @@ class _Restoring:
         )
 
     def _manifest(self, store: Store, prefix: str) -> Manifest | None:
+        keys = self.ledger.keys
         for attempt in range(_TRIES):
             try:
-                found: Manifest = self._persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json"))
+                found: Manifest = self._persist(lambda: transfer.read_manifest(store, f"{prefix}/manifest.json", keys))
                 return found
             except Corrupt as damage:
                 self._tell_damage(damage, attempt)

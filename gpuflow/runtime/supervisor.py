@@ -26,6 +26,7 @@ from gpuflow.runtime.outcomes import (
 from gpuflow.runtime.owner import Occupancy
 from gpuflow.runtime.records import Corrupt, Success, UnknownFormat
 from gpuflow.runtime.running import Running, Stopped
+from gpuflow.runtime.signing import read_keys
 from gpuflow.runtime.store import Folder, Limit, Memory, StorageError, Store, open_store, persist
 
 TYPE_CHECKING = False
@@ -320,6 +321,7 @@ class Attempt:
     def _open(self) -> Ledger:
         """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
         options = self.options
+        keys = read_keys(options.key_file, say)
         base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
         if options.checkpoint_dir:
             own = identity_of(base) if options.own_folder else ""
@@ -336,7 +338,9 @@ class Attempt:
             book = Folder(os.path.join(self.directory.hidden, "state"))
         else:
             book, self._lasting = Memory(), False
-        self.ledger = Ledger(book, base, self.store, say)
+        if keys is not None and self.directory is not None and self.store is None:
+            say("there is no --store: the run's records are signed, the checkpoints in the directory are not")
+        self.ledger = Ledger(book, base, self.store, say, keys)
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:

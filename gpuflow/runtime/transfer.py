@@ -21,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from gpuflow.runtime.signing import Keys
+
 __all__ = ["Abandoned", "Changed", "Corrupt", "Download", "Refused", "Throttle", "Upload", "Vanished"]
 LARGE = 8 << 20
 """A file of this size is put on its own; smaller ones many at a time: a store may then force them to disk together."""
@@ -132,9 +134,10 @@ class Download:
         return all(there.get(key) == file.size for key, file in keys if file.sha256 is not None)
 
 
-def commit(store: Store, prefix: str, manifest: Manifest) -> None:
+def commit(store: Store, prefix: str, manifest: Manifest, keys: Keys | None = None) -> None:
     """Write the manifest and read it back: now the checkpoint exists."""
-    key, data = f"{prefix}/manifest.json", records.pack(manifest)
+    key = f"{prefix}/manifest.json"
+    data = records.pack(manifest, key, keys)
     if len(data) > records.LARGE:
         raise Refused(f"its {len(manifest.files)} files are too many to name in one manifest; put them into archives")
     store.write(key, data)
@@ -162,10 +165,10 @@ def manifests(store: Store, base: str, since: int = 0) -> list[tuple[str, str]]:
     return sorted(found)
 
 
-def read_manifest(store: Store, key: str) -> Manifest:
-    """A manifest that is whole, or Corrupt."""
+def read_manifest(store: Store, key: str, keys: Keys | None = None) -> Manifest:
+    """A manifest that is whole, with keys also signed; or Corrupt."""
     try:
-        manifest: Manifest = records.unpack(Manifest, store.read(key), key)
+        manifest: Manifest = records.unpack(Manifest, store.read(key), key, keys)
     except FileNotFoundError:
         raise Corrupt(f"{key} is gone") from None
     name = key.split("/")[-2]

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
-from gpuflow.spec.names import LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
+from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.source import Source
 
@@ -125,19 +125,36 @@ class Images(Model):
     """Image pull secrets of every pod."""
 
 
+class SigningKey(Model):
+    """The Secret whose keys sign what the supervisor keeps."""
+
+    secret: ObjectName
+    """The Secret, in the namespace of the pods."""
+    key: DataKey = "key"
+    """The key in its data: keys, one per line. The first one signs, all of them verify."""
+
+
 class Runtime(Model):
     """How gpuflow's supervisor reaches a container."""
 
     delivery: Literal["image", "config-map"] = "image"
     """image: gpuflow-run is installed in the images. config-map: it is mounted from a ConfigMap."""
     config_map: ObjectName = "gpuflow-runtime"
-    """The ConfigMap that holds it."""
+    """What the ConfigMap's name begins with; a hash of its content follows."""
     mount: MountPath = "/gpuflow/bin"
     """Where it is mounted."""
     python: Str = "python3"
     """The interpreter in the images."""
     state: Str | None = None
     """Where retry budgets of steps without a checkpoint are counted: s3://…, gs://…, az://… or a mounted path."""
+    key: SigningKey | None = None
+    """With it the supervisor signs attempts, checkpoints, artifacts and success, and believes nothing else."""
+
+    @model_validator(mode="after")
+    def _room_for_the_hash(self) -> Runtime:
+        if len(self.config_map) > 253 - len("-12345678"):
+            raise problem("GF138", "runtime.config_map is too long for a hash to follow", "use at most 244 letters")
+        return self
 
 
 class Injected(Model):

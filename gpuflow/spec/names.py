@@ -70,6 +70,9 @@ _QUALIFIED_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 _QUALIFIED_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
+_DATA_KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
 def is_qualified_name(value: str) -> bool:
     """Kubernetes' rule for label keys and resource names: `[prefix/]name`."""
     prefix, slash, name = value.rpartition("/")
@@ -130,6 +133,16 @@ def _object_name(value: Any) -> str:
     return value
 
 
+def _data_key(value: Any) -> str:
+    if not isinstance(value, str) or not _DATA_KEY.fullmatch(value) or value in (".", "..") or value.startswith(".."):
+        raise problem(
+            "GF138",
+            f"{_short(value)!r} is not the name of a key in a Secret",
+            "use at most 253 letters, digits, '-', '_' and '.'",
+        )
+    return value
+
+
 def _schema(pattern: str, length: int = 253) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$", "maxLength": length})
 
@@ -151,3 +164,5 @@ PodLabelKey = Annotated[str, PlainValidator(_own_label_key), _schema(".+")]
 LabelValue = Annotated[str, PlainValidator(_label_value), _schema("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?", 63)]
 EnvName = Annotated[str, PlainValidator(_env_name), _schema(_IDENTIFIER)]
 ObjectName = Annotated[str, PlainValidator(_object_name), _schema(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")]
+DataKey = Annotated[str, PlainValidator(_data_key), _schema("[-._a-zA-Z0-9]+")]
+"""A key in the data of a Secret, which is also the name of the file it is mounted as."""

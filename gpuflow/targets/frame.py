@@ -15,6 +15,7 @@ from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, install_li
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.supervision import is_supervised
+from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.spec.exposed_secrets import exposed_secrets
@@ -228,6 +229,15 @@ def _named(steps: list[PlannedStep]) -> str:
     return named_steps(tuple(each.name for each in steps))
 
 
+def _supervisor(request: Request) -> list[str]:
+    """Which supervisor the steps run, where it is mounted: whoever reads the artifact can compare."""
+    runtime = request.site.runtime
+    steps = request.plan.containers if runtime.delivery == "config-map" else ()
+    if not any(is_supervised(planned.step, request.site) for planned in steps):
+        return []
+    return [f"Supervisor: ConfigMap {bundle.config_map_name(runtime.config_map)}, sha256:{bundle.digest()}."]
+
+
 def header(request: Request) -> list[str]:
     """What stands at the top of an artifact, for `comment`: where it came from, for which site, and what it lost.
 
@@ -239,5 +249,6 @@ def header(request: Request) -> list[str]:
         f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
         "Do not edit: change the source and compile again.",
     ]
+    lines += _supervisor(request)
     lines += [f"LOST: {loss.message}" for loss in request.losses]
     return [*lines, *request.remarks]

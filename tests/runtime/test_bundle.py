@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -70,8 +72,56 @@ def test_a_training_script_can_import_it_from_the_mount(mount: Path, tmp_path: P
 def test_the_config_map_is_ready_to_apply() -> None:
     manifest = bundle.config_map("gpuflow-runtime", "ml")
     assert (manifest["apiVersion"], manifest["kind"]) == ("v1", "ConfigMap")
-    assert (manifest["metadata"]["name"], manifest["metadata"]["namespace"]) == ("gpuflow-runtime", "ml")
+    assert manifest["metadata"]["namespace"] == "ml"
     assert set(manifest["data"]) == {"gpuflow-run", "gpuflow_runtime.py"}
+
+
+def test_the_config_map_cannot_be_changed_and_its_name_says_what_it_holds() -> None:
+    manifest = bundle.config_map("gpuflow-runtime")
+    text = json.dumps(manifest["data"], sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert manifest["immutable"] is True
+    assert manifest["metadata"]["name"] == f"gpuflow-runtime-{digest[:8]}"
+    assert manifest["metadata"]["annotations"] == {"gpuflow.dev/runtime-digest": f"sha256:{digest}"}
+
+
+def test_lines_are_cut_and_never_written_anew_so_that_every_python_makes_the_same_bytes() -> None:
+    """`ast.unparse` writes quotes and brackets in another way in each version."""
+    for path in sorted((ROOT / "gpuflow" / "runtime").glob("*.py")):
+        source = path.read_text(encoding="utf-8")
+        text = bundle.without_comments(source)
+        kept = source.split("\n")
+        for line in text.rstrip("\n").split("\n"):
+            assert line.strip() == "pass" or any(each.startswith(line) for each in kept), (path.name, line)
+        assert ast.dump(ast.parse(text)) == ast.dump(bare(ast.parse(source))), path.name
+
+
+def bare(tree: ast.AST) -> ast.AST:
+    """Without texts that stand alone."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            kept = [part for part in body if not (isinstance(part, ast.Expr) and is_text(part.value))]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]  # only nodes with a body come here
+    return tree
+
+
+def is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ('x = "# no" # yes\n', 'x = "# no"\n'),
+        ('x = f"{1}# no"  # yes\n', 'x = f"{1}# no"\n'),
+        ('x = """a\n\n# no\n"""  # yes\n', 'x = """a\n\n# no\n"""\n'),
+        ('def f():\n    """Doc.\n\n    # more\n    """\n\n\ny = 1\n', "def f():\n    pass\ny = 1\n"),
+        ('x = "ä"  # ö "#"\n# all\n', 'x = "ä"\n'),
+    ],
+)
+def test_what_looks_like_a_comment_inside_a_text_stays(source: str, text: str) -> None:
+    assert bundle.without_comments(source) == text
 
 
 def test_a_wrapped_command_runs_from_the_mount(mount: Path, tmp_path: Path) -> None:

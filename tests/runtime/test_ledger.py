@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import ledger as book
-from gpuflow.runtime import records
+from gpuflow.runtime import book, records
+from gpuflow.runtime.forgetting import forget_run
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, RETRYABLE
 from gpuflow.runtime.records import Judgment, Manifest
@@ -119,7 +119,7 @@ def test_a_book_that_tells_nothing_is_refused(store: Folder) -> None:
     store.write(f"{BASE}/attempts/000002.json", b"")
     with pytest.raises(StorageError, match="gpuflow-run forget"):
         Ledger(store, BASE).history()
-    Ledger(store, BASE).forget()
+    forget_run(Ledger(store, BASE))
     assert used(store) == (0, 0)
 
 
@@ -166,7 +166,7 @@ def test_forgetting_takes_the_next_number_and_removes_what_was_before(store: Fol
     one = begin(store)
     manifest(store, one)
     fail(one, FINAL, final=True)
-    Ledger(store, BASE).forget()
+    forget_run(Ledger(store, BASE))
     assert [key for key, _ in store.names("")] == [f"{BASE}/attempts/000002.json"]
     three = begin(store)
     assert (three.number, three.since, used(store)) == (3, 2, (0, 1))
@@ -174,7 +174,7 @@ def test_forgetting_takes_the_next_number_and_removes_what_was_before(store: Fol
 
 def test_a_live_attempt_of_a_forgotten_run_has_lost(store: Folder) -> None:
     one = begin(store)
-    Ledger(store, BASE).forget()
+    forget_run(Ledger(store, BASE))
     with pytest.raises(Lost, match="attempt 2 has taken over"):
         one.assert_owner()
 
@@ -323,6 +323,6 @@ def test_who_forgets_a_run_that_does_not_exist_yet_removes_nothing_of_one_that_b
                 began.succeed({})
             return found
 
-    Ledger(Beginning(store.root), "p/r/s").forget()
+    forget_run(Ledger(Beginning(store.root), "p/r/s"))
     assert not first
     assert began.success() is not None

@@ -290,6 +290,47 @@ def test_a_checkpoint_is_read_back_as_plain_data(tmp_path: Path) -> None:
     assert not (tmp_path / "owned").exists()
 
 
+def test_a_checkpoint_with_code_in_it_does_not_run_when_the_training_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a bucket writer would do it: the file that the next attempt is given is another one."""
+    from gpuflow.runtime import pytorch
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(tmp_path / "owned"),)
+
+    path = tmp_path / "given"
+    monkeypatch.setenv("GPUFLOW_RESUME_FROM", str(path))
+    with checkpointing(str(tmp_path / "c")) as ckpt:
+        saver = pytorch.Saver(ckpt, part=Part(a=1))
+        for place in ("facts", "parts", "ranks"):
+            evil = {"format": 2, "parts": {"part": {"a": 1}}, "facts": {}, "ranks": [{"generators": {}, "parts": {}}]}
+            torch.save({**evil, place: Evil()}, path)
+            with pytest.raises(TypeError, match="if you trust everyone who can write to the store, and what the Saver"):
+                saver.restore()
+            assert not (tmp_path / "owned").exists()
+        with pytest.raises((TypeError, ValueError, KeyError, AttributeError)):
+            saver.restore(weights_only=False)
+        assert (tmp_path / "owned").exists()
+
+
+def test_a_pytorch_in_which_plain_loading_can_be_broken_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from gpuflow.runtime import pytorch
+
+    with checkpointing(str(tmp_path)) as ckpt:
+        saver = pytorch.Saver(ckpt, part=Part(a=1))
+        saver.save(step=1)
+        ckpt.wait()
+        saver.restore()
+        assert "CVE" not in capsys.readouterr().err
+        monkeypatch.setattr(torch, "__version__", "2.5.1+cu124")
+        saver.restore()
+        assert "PyTorch 2.5.1+cu124 can be made to run code" in capsys.readouterr().err
+
+
 def test_a_state_that_is_not_plain_is_refused_at_the_first_save_not_at_the_first_resume(tmp_path: Path) -> None:
     from gpuflow.runtime import pytorch
 

@@ -23,6 +23,7 @@ from gpuflow.runtime.records import (
     Success,
     UnknownFormat,
 )
+from gpuflow.runtime.signing import Keys
 from tests.runtime.harness import run, shell
 
 SHA = "0" * 64
@@ -71,9 +72,9 @@ def test_an_unknown_format_is_named_and_not_guessed_at(record: records.Record) -
 
 def test_a_signature_lies_over_the_hash_and_does_not_change_it() -> None:
     record = examples()[0]
-    plain, signed = json.loads(records.pack(record)), json.loads(records.pack(record, "secret"))
+    plain, signed = json.loads(records.pack(record)), json.loads(records.pack(record, "k", Keys([b"0123456789abcdef"])))
     assert signed["hash"] == plain["hash"]
-    assert records.unpack(Claim, records.pack(record, "secret"), "k") == record
+    assert records.unpack(Claim, records.pack(record, "k", Keys([b"0123456789abcdef"])), "k") == record
 
 
 def sealed(value: dict[str, Any]) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuflow.runtime import ledger as book
+from gpuflow.runtime import book
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.remote import Remote
 from gpuflow.runtime.store import StorageError

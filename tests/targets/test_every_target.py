@@ -18,6 +18,7 @@ import pytest
 
 from gpuflow.errors import GpuflowError
 from gpuflow.pod import Engine, pod_for
+from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
@@ -142,3 +143,42 @@ def test_partial_losses_are_said_alike_on_the_console_in_json_and_in_the_file(
     assert len(header) == (2 if target == "kubeflow" else 1)
     assert [finding["message"] for finding in data["findings"] if finding["code"] == "GF303"] == header
     assert all(f"GF303 {line}" in console.err for line in header)
+
+
+SIGNED = """
+apiVersion: gpuflow/v1
+kind: Site
+name: signed
+extends: nvidia
+runtime: {delivery: config-map, key: {secret: gpuflow-key, key: signing}}
+"""
+KEPT = "steps: {train: {image: i, command: [t], checkpoint: {path: /ckpt, store: 's3://b/p'}}}\n"
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_the_key_and_the_supervisors_digest_stand_in_every_artifact(name: str, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(SIGNED)
+    signed, target = Site.load(str(tmp_path / "site.yaml")), load_target(name)
+    request = Request(loads(HEAD + KEPT), signed, "ml", "p.yaml")
+    done = compile_with(target, request, allow_lossy=True)
+    text = "".join(artifact.text for artifact in done.artifacts)
+    runtime = bundle.config_map("gpuflow-runtime")
+    digest = runtime["metadata"]["annotations"][bundle.ANNOTATION]
+    head, _, rest = text.partition(f"# Supervisor: ConfigMap {runtime['metadata']['name']}, {digest}.")
+    assert head != text
+    assert runtime["metadata"]["name"] in rest
+    assert "--key-file=/gpuflow/key/signing" in rest
+    assert "gpuflow-key" in rest
+    if name == "kubeflow":
+        said = [finding.message for finding in findings_of(target, request, done)]
+        assert any('KFP mounts the whole Secret "gpuflow-key"' in message for message in said)
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_an_artifact_names_no_supervisor_that_it_does_not_mount(name: str, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(SIGNED)
+    plain = "steps: {a: {image: i, command: [t]}}\n"
+    for site, source in ((Site.load(str(tmp_path / "site.yaml")), plain), (Site.load("nvidia"), KEPT)):
+        done = compile_with(load_target(name), Request(loads(HEAD + source), site, "ml", "p.yaml"), allow_lossy=True)
+        assert "Supervisor:" not in done.text
+        assert "gpuflow-runtime" not in done.text

@@ -12,7 +12,7 @@ from gpuflow.errors import Finding
 from gpuflow.targets.frame import Artifact, Request, Target
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.facts import FACTS
-from gpuflow.targets.kubeflow.notes import notes
+from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.losses import Loss
@@ -38,7 +38,8 @@ class Kubeflow(Target):
         return partial_losses(request.pipeline, request.site)
 
     def notes(self, request: Request) -> Iterable[Finding]:
-        return notes(request.pipeline)
+        yield from notes(request.pipeline)
+        yield from key_notes(request.plan)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.kubeflow.document import compile_request  # loads kfp

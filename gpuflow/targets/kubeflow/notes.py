@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.plan import Plan
+from gpuflow.pod.supervision import keeps_state
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
@@ -35,6 +37,21 @@ def notes(pipeline: Pipeline) -> Iterator[Finding]:
             pipeline.where(*next(iter(handed.values()))),
             "pass such text in a file, or give the parameter an enum; whoever may start runs with any text can read "
             "variables of these steps, Secrets included",
+            "note",
+        )
+
+
+def key_notes(plan: Plan) -> Iterator[Finding]:
+    """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
+    key = plan.site.runtime.key
+    signed = tuple(each.name for each in plan.containers if keeps_state(each.step, plan.site))
+    if key is not None and signed:
+        yield Finding(
+            "GF305",
+            f'{named_steps(signed)}: KFP mounts the whole Secret "{key.secret}", and every user in the container '
+            "may read it",
+            plan.where(signed[0]),
+            f'keep nothing but "{key.key}" in that Secret',
             "note",
         )
 

@@ -266,12 +266,12 @@ class Fakes:
         self._put(modules["processes"], "end", end_processes)
         if hasattr(modules["transfer"], "WORKERS"):
             self._put(modules["transfer"], "WORKERS", 1)  # files one after the other: their order is no one's concern
-        modules["ledger"].print = lambda *_: None
+        modules["forgetting"].print = lambda *_: None
         self._locks, sys.modules["fcntl"] = sys.modules["fcntl"], fake_locks()
         return self
 
     def __exit__(self, *_: object) -> None:
-        del sys.modules["gpuflow.runtime.ledger"].print
+        del sys.modules["gpuflow.runtime.forgetting"].print
         sys.modules["fcntl"] = self._locks
         for module, name, value in reversed(self._kept):
             setattr(module, name, value)

@@ -6,9 +6,11 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from gpuflow.runtime.ledger import Counts
+from gpuflow.runtime.history import Counts
 from gpuflow.runtime.outcomes import INTERRUPTED
 from gpuflow.runtime.records import Corrupt, Success, unpack
+from gpuflow.runtime.signing import Keys
+from tests.runtime.explorer.forger import KEY
 from tests.runtime.explorer.program import Save, token_of
 from tests.runtime.explorer.world import Actor
 
@@ -44,6 +46,8 @@ class Book:
         """When each attempt, by its id, has claimed its number."""
         self.forgotten_at = 0
         """When the run was forgotten last."""
+        self.forged = False
+        """Whether somebody else wrote a marker. It is written over, and then no store can say who was first."""
 
     def is_forgotten(self, attempt_id: str) -> bool:
         return self.claimed.get(attempt_id, 0) < self.forgotten_at
@@ -92,7 +96,9 @@ class Invariants:
     def _changed(self, process: Any, key: str, before: bytes | None, after: bytes | None) -> None:
         self.sequence += 1
         base, folder, rest = self._split(key)
-        if folder == "attempts":
+        if process.forges:
+            self.book(base).forged = self.book(base).forged or folder == "success"
+        elif folder == "attempts":
             self._attempt_changed(process, base, rest, after)
         elif folder == "success":
             self._success_changed(process, base, before, after)
@@ -119,12 +125,13 @@ class Invariants:
             # By a late listing someone took a number that had been used and removed. It counts for nothing.
             process.number, process.attempt_id = number, record["id"]
             return
-        fresh = record.get("since") == number or not [n for n in book.claims if n < number]
+        earlier = [n for n in book.claims if n < number]
+        fresh = record.get("since") == number or not earlier
         if not fresh:
             self._check_counts(process, base, book, number, record)
         elif (record["failures"], record["interruptions"]) != (0, 0):
             self.world.violated(f"attempt {number} begins anew with {record['failures']} failures counted")
-        elif number > 1 and not process.may_begin_anew:
+        elif (earlier or (number > 1 and not self.scene.scenario.signed)) and not process.may_begin_anew:
             self.world.violated(f"attempt {number} counts from zero though no one asked for it")
         if fresh and process.may_begin_anew:
             book.forgotten_at = self.sequence
@@ -170,12 +177,12 @@ class Invariants:
         book = self.book(base)
         if after is None:
             asked = process.may_begin_anew and not process.number
-            if before is not None and self._valid(before) and not asked and not self._obsolete(book, before):
+            if before is not None and self._valid(base, before) and not asked and not self._obsolete(book, before):
                 self.world.violated(f"{process.name} removed the success marker")
             if before == book.marker:
                 book.marker = book.marked_at = None
             return
-        if before is not None and self._valid(before) and not self._obsolete(book, before):
+        if before is not None and self._valid(base, before) and not (book.forged or self._obsolete(book, before)):
             self.world.violated(f"{process.name} wrote over a success marker")
         marker = json.loads(after)
         book.markers[after] = process
@@ -215,10 +222,10 @@ class Invariants:
         newest = book.claims.get(max(book.claims, default=0), {})
         return int(value["attempt"]) < int(newest.get("since") or 0) or book.is_forgotten(value["id"])
 
-    @staticmethod
-    def _valid(marker: bytes) -> bool:
+    def _valid(self, base: str, marker: bytes) -> bool:
+        keys = Keys([KEY]) if self.scene.scenario.signed else None
         try:
-            unpack(Success, marker, "success.json")
+            unpack(Success, marker, f"{base}/success.json", keys)
         except Corrupt:
             return False
         return True

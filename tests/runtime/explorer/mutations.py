@@ -45,7 +45,7 @@ ALL: dict[str, Mutation] = {
         "folder",
         {"crash": 1, "fault": 1},
         ("store.py", "os.walk(self._path(prefix), onerror=fail)", "os.walk(self._path(prefix))"),
-        ("ledger.py", "if newest < self._seen:", "if False:"),
+        ("book.py", "if newest < self.seen:", "if False:"),
         ("restoring.py", "if not found or found[-1][0] < known:", "if False:"),
         ("pruning.py", "if attempt >= ledger.number or attempt < ledger.since:", "if True:"),
     ),
@@ -80,9 +80,9 @@ ALL: dict[str, Mutation] = {
         "forgotten",
         {"start": 1, "switch": 1},
         (
-            "ledger.py",
-            "        if not numbers and not kept:\n            return\n",
-            "        self._remove_before(10**9)\n        if self.base:\n            return\n",
+            "forgetting.py",
+            "    if not numbers and not kept:\n        return\n",
+            "    remove_before(book, 10**9)\n    if book.base:\n        return\n",
         ),
     ),
     "marker": Mutation(
@@ -90,10 +90,16 @@ ALL: dict[str, Mutation] = {
         "forgotten",
         {"delay": 1},
         (
-            "ledger.py",
+            "book.py",
             """self.key(f"success-{since:06d}.json" if since else "success.json")""",
             """self.key("success.json")""",
         ),
+    ),
+    "signature": Mutation(
+        "what is not signed with the key of the run is not believed",
+        "forged",
+        {"start": 1},
+        ("sealing.py", "if keys is not None and (", "if keys is None and ("),
     ),
 }
 """The five of the issue, and what the explorer itself has found."""

@@ -34,6 +34,8 @@ class Process:
         self.threads = self.moves = 0
         self.options: Any = None
         self.may_begin_anew = self.may_renew = False
+        self.forges = False
+        """Whether what it writes is none of the run's: no one may believe it."""
         self.world.processes.append(self)
         self.world.movers.append(Actor(self.world, self, name, self._main))
 

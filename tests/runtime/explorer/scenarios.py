@@ -66,6 +66,12 @@ ALL = (
         [Start("one"), Start("two", "--after-success", "again"), Start("three")],
         after=(79,),
     ),
+    Scenario(
+        "forged",
+        "records are signed; somebody without the key writes claims, ends, a checkpoint and a success marker",
+        [Start("bucket", command="forge"), *(Start(node) for node in NODES[:2])],
+        signed=True,
+    ),
 )
 SHORT = Scenario(
     "forgotten",

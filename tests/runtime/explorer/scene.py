@@ -9,9 +9,10 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from gpuflow.runtime import identity, ledger, supervisor
+from gpuflow.runtime import forgetting, identity, supervisor
 from gpuflow.runtime import options as table
 from tests.runtime.explorer.choices import Choices
+from tests.runtime.explorer.forger import KEY, forge
 from tests.runtime.explorer.invariants import Invariants
 from tests.runtime.explorer.process import Process
 from tests.runtime.explorer.program import Program, Save
@@ -47,11 +48,13 @@ class Scenario:
         after: tuple[int, ...] = (0, 79),
         together: bool = False,
         overlap: bool = True,
+        signed: bool = False,
     ) -> None:
         self.name, self.says, self.starts, self.steps = name, says, starts, steps
         self.orphans, self.folder, self.one_volume, self.notices = orphans, folder, one_volume, notices
         self.together, self.overlap, self.after = together, overlap, after
         """Exit codes after which the engine starts no other attempt."""
+        self.signed = signed
 
 
 class Scene:
@@ -73,9 +76,16 @@ class Scene:
         self.world.due, self.world.may_start_early = self._due, scenario.overlap
         self.world.seen = lambda: hash(frozenset(self.storage.data))
 
+    @property
+    def key_file(self) -> str:
+        return os.path.join(self.root, "key")
+
     def run(self) -> World:
         """Plays it. What is left on disk goes."""
         os.makedirs(self.root)
+        if self.scenario.signed:
+            with open(self.key_file, "wb", opener=lambda path, flags: os.open(path, flags, 0o400)) as file:
+                file.write(KEY + b"\n")
         try:
             self.world.run()
         finally:
@@ -99,10 +109,15 @@ class Scene:
         outputs = os.path.join(self.root, f"outputs-{start.node}")
         words += ["--checkpoint-dir", os.path.join(self.root, start.directory), "--outputs-dir", outputs]
         words += ["--output", "result", "--every", "0s", "--failures", "1", "--interruptions", "9"]
+        words += ["--key-file", self.key_file] if self.scenario.signed else []
         words += [*start.extra, "--", "program"]
         options = table.parse(words, {})
         base = identity.path(options.pipeline, options.run_id, options.step, options.item)
-        if start.command == "forget":
+        if start.command == "forge":
+            store = self.open_store(options.store)
+            process = Process(self, f"{name}(forger)", base=base, node=start.node, work=lambda: forge(store, base))
+            process.forges = True
+        elif start.command == "forget":
             process = Process(self, f"{name}(forget)", base=base, node=start.node, work=lambda: _forget(options))
             process.may_begin_anew = True
         else:
@@ -165,6 +180,6 @@ class Scene:
 def _forget(options: table.Options) -> int:
     """As the command line does it."""
     try:
-        return ledger.forget(options)
+        return forgetting.forget(options)
     except table.BadOption:
         return 78

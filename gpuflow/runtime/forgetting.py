@@ -1,0 +1,113 @@
+"""A run that starts from nothing: numbers go on, and what lies before a number does not count any more.
+
+Numbers never start again: who forgets a run takes the next number and says that nothing before it counts (`since`).
+What is forgotten is removed then, or by any later attempt.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuflow.runtime import history as histories
+from gpuflow.runtime import identity, records
+from gpuflow.runtime.book import Book, attempt_of, now
+from gpuflow.runtime.child import say
+from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.records import Claim, Corrupt, UnknownFormat
+from gpuflow.runtime.signing import read_keys
+from gpuflow.runtime.store import StorageError, open_store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from gpuflow.runtime.options import Options
+
+
+def forget(options: Options) -> int:
+    """`gpuflow-run forget`: the run starts from nothing next time, with full budgets."""
+    where = [place for place in (options.store, options.state) if place]
+    if not (where or options.checkpoint_dir) or not options.run_id:
+        raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
+    base = identity.path(options.pipeline, options.run_id, options.step, options.item)
+    if not where:
+        from gpuflow.runtime.attempt_folder import identity_of
+        from gpuflow.runtime.directory import HIDDEN
+
+        own = identity_of(base) if options.own_folder else ""
+        where = [os.path.join(options.checkpoint_dir, own, HIDDEN, "state")]
+    keys = read_keys(options.key_file, say)
+    try:
+        # Checkpoints go with the attempts that made them, also where those are kept in another place.
+        kept = open_store(options.store) if options.store else None
+        for place in where:
+            forget_run(Book(open_store(place), base, kept, say, keys))
+    except (StorageError, UnknownFormat) as refusal:
+        raise BadOption(f"storage failed: {refusal}") from None
+    print(f"gpuflow-run: forgot {base}")
+    return 0
+
+
+def forget_run(book: Book) -> None:
+    """Take the next number and say that nothing before it counts; an attempt that is still alive has lost."""
+    numbers = book.numbers()
+    if book.keys is None and any(_is_signed(book, number) for number in reversed(numbers)):
+        raise BadOption("the records of this run are signed: to forget it, give its key by --key-file")
+    # A listing may be late: only a run of which nothing at all is there needs no word that it is forgotten. What is
+    # there when that word is not written belongs to someone who began since.
+    kept = [] if numbers else [key for place in book.places() for key, _ in place.names(book.base)]
+    if not numbers and not kept:
+        return
+    made_by = (records.attempt_of(part) for key in kept for part in key[len(book.base) + 1 :].split("/")[1:3])
+    numbers = numbers or sorted(number for number in made_by if number is not None)
+    while True:
+        number = book.may_take(_next(book, numbers))
+        claim = Claim(
+            attempt=number,
+            id=os.urandom(8).hex(),
+            host=os.uname().nodename,
+            time=now(),
+            since=number,
+            failures=0,
+            interruptions=0,
+            seconds=0.0,
+            forget=True,
+        )
+        book.probe()
+        if book.create(book.attempt_key(number), book.pack(claim, book.attempt_key(number))):
+            break
+        numbers = book.numbers()
+    remove_before(book, number)
+
+
+def _is_signed(book: Book, number: int) -> bool:
+    try:
+        claim = book.read_claim(number)
+    except (Corrupt, UnknownFormat):
+        return False
+    return claim is not None and claim.signed
+
+
+def _next(book: Book, numbers: list[int]) -> int:
+    """The number after the last. With keys, after the last that is signed: others may be as high as anybody likes."""
+    if book.keys is None or not numbers:
+        return numbers[-1] + 1 if numbers else 1
+    newest, _ = histories.newest_claim(book, numbers)
+    last = newest.attempt if newest is not None else 0
+    return histories.History(last, histories.Counts(), None, None, taken=numbers).next
+
+
+def remove_before(book: Book, since: int) -> None:
+    """Remove what is forgotten: manifests first, the attempts last, so that an end in the middle is found again."""
+
+    def old(key: str, part: int) -> bool:
+        parts = key[len(book.base) + 1 :].split("/")
+        number = records.attempt_of(parts[part]) if len(parts) > part else None
+        return number is not None and number < since
+
+    for place in book.places():
+        found = [key for key, _ in place.names(book.key("checkpoints")) if old(key, 1)]
+        found += [key for key, _ in place.names(book.key("artifacts")) if old(key, 2)]
+        place.delete(sorted(found, key=lambda key: not key.endswith("/manifest.json")))
+    keys = [key for key, _ in book.store.names(book.key("attempts"))]
+    gone = [key for key in keys if (attempt_of(key) or since) < since]
+    book.store.delete([book.success_key(begun) for begun in sorted({0, *(attempt_of(key) or 0 for key in gone)})])
+    book.store.delete(gone)
