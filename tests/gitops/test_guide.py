@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.engines import build
 from tests.gitops import action
 from tests.gitops.conftest import WHO, git, no_index
-from tests.gitops.guide import Shell, matches, told_again
+from tests.gitops.guide import Shell, matches, steady, told_again
 
 GUIDE = ROOT / "docs" / "guides" / "argo-gitops.md"
 ADDRESS = "https://github.com/ORG/gpuflow"
@@ -51,7 +51,7 @@ def test_the_guide_says_what_its_commands_print(
     text = GUIDE.read_text(encoding="utf-8")
     assert text.count(f"v{__version__}") == 3
     again = told_again(text, shell, {None})
-    written = summary(shell, checkout, tmp_path / "runner")
+    written = steady(summary(shell, checkout, tmp_path / "runner"))
     block = re.compile(r"(^```markdown summary\n).*?(^```$)", re.DOTALL | re.MULTILINE)
     again = block.sub(lambda found: found[1] + written + found[2], again)
     golden(GUIDE, again)
