@@ -37,14 +37,21 @@ def deployment() -> str:
 
     # Variable.get also says "not there" when the API server, or a secrets manager that is asked before it, is only out
     # of reach, and a second id would part every run from its checkpoints. So each is asked where its refusal is heard.
-    server = getattr(task_runner, "SUPERVISOR_COMMS", None)  # None: this is no task that runs
+    server = getattr(task_runner, "SUPERVISOR_COMMS", None)
+    if server is None:  # no task runs: `airflow tasks render`, which has the database and no API server
+        from airflow.models import Variable as Stored
+
+        name = Stored.get(key, default_var=None)
+        if name:
+            return str(name)
+        raise AirflowException(f"there is no Variable {key} before the first task has run: create it, {hint}")
     try:
         name = Variable.get(key, default=None)
         if name:
             return str(name)
         for backend in ensure_secrets_backend_loaded():
             backend.get_variable(key=key)
-        answer = None if server is None else server.send(GetVariable(key=key))
+        answer = server.send(GetVariable(key=key))
     except Exception as refusal:
         raise AirflowException(f"the Variable {key} cannot be read now: try again, {hint}") from refusal
     if getattr(answer, "error", None) != ErrorType.VARIABLE_NOT_FOUND:

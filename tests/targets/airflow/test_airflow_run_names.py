@@ -158,6 +158,9 @@ def test_two_real_airflows_share_a_store_and_a_cleared_run_keeps_its_name(tmp_pa
         assert len(set(ids)) == 1  # Airflow's own id does not tell them apart
         first, again, other = (pod["spec"]["containers"][0]["command"][-1] for pod in server.made)
         assert first == again != other
+        words = [str(Path(sys.executable).parent / "airflow"), "tasks", "render", "nightly", "train", "2026-11-14"]
+        shown = subprocess.run(words, env=homes[0].environment, text=True, capture_output=True, check=False)
+        assert shown.returncode == 0, (shown.stdout + shown.stderr)[-4000:]  # no task runs here: it reads the database
 
 
 class SecretsManager:
