@@ -18,10 +18,12 @@ _ACCOUNTS: Final = (
 )  # fmt: skip
 """The word before PASS or PWD that makes it a password."""
 _OF_A_TOKENIZER: Final = (
-    "AUDIO", "BOS", "CLS", "END", "EOS", "EOT", "FIRST", "IMAGE", "LAST", "MASK", "NEW", "NEXT", "PAD", "PER", "SEP",
-    "SPECIAL", "START", "STOP", "UNK", "VISION",
+    "AUDIO", "BEGIN", "BOS", "CLS", "END", "EOS", "EOT", "FIRST", "IMAGE", "LAST", "MASK", "MAX", "MIN", "NEW", "NEXT",
+    "NUM", "PAD", "PER", "SEP", "SEPARATOR", "SPECIAL", "START", "STOP", "UNK", "VISION",
 )  # fmt: skip
 """The word before TOKEN in the settings of language models."""
+_OF_KUBERNETES: Final = ("K8S", "KUBE", "KUBERNETES", "PULL", "TLS")
+"""The word before SECRET where it is the name of a Secret: IMAGE_PULL_SECRET."""
 _HARMLESS: Final = re.compile(
     r"\s*(|true|false|yes|no|on|off|none|null|[01]"  # a switch
     r"|\$\(\w+\)|\$\w+|\$\{\w+\}"  # another variable
@@ -30,7 +32,15 @@ _HARMLESS: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _PATH: Final = re.compile(r"\s*\.{0,2}/")
-_USER_INFO: Final = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:([^\s/?#@'\"]+)@", re.IGNORECASE | re.ASCII)
+_FILE: Final = re.compile(
+    r"\s*(~|\.{0,2})/([\w.-]+/)*[\w.-]+\.(cert|cfg|conf|crt|env|ini|json|key|p12|pem|pfx|token|txt|ya?ml)\s*"
+    r"|\s*/(etc|home|mnt|opt|root|run|secrets?|tmp|usr|var|vault)(/[\w.-]+)+/?\s*",
+    re.ASCII,
+)
+"""A path in capitals too that no chance makes: it ends as files do, or begins as folders do."""
+_USER_INFO: Final = re.compile(
+    r"\b[a-z][a-z0-9+.-]*://[^\s/?#@:'\"]*:([^\s/?#@'\"]+)@(?!sha256:)", re.IGNORECASE | re.ASCII
+)
 
 
 def is_secret_name(name: str) -> bool:
@@ -41,11 +51,14 @@ def is_secret_name(name: str) -> bool:
         return before in _KEYS
     if last in ("PASS", "PWD"):
         return before in _ACCOUNTS
-    return last.endswith(_ENDINGS) and not (last == "TOKEN" and before in _OF_A_TOKENIZER)
+    of_others = {"TOKEN": _OF_A_TOKENIZER, "SECRET": _OF_KUBERNETES}
+    return last.endswith(_ENDINGS) and before not in of_others.get(last, ())
 
 
 def is_secret_value(text: str) -> bool:
-    """Whether a text can be a secret: no switch, no other variable, no placeholder, no path in lower case."""
+    """Whether a text can be a secret: no switch, no other variable, no placeholder, no path."""
+    if _FILE.fullmatch(text):
+        return False
     if _PATH.match(text) and text != text.lower():
         return True  # Base64 may begin with a slash, and is not all in lower case
     return _HARMLESS.fullmatch(text) is None

@@ -175,11 +175,12 @@ def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
     """The cluster with what its snapshot says of itself."""
     for record in records:
         namespace, listed, unread = (record.body.get(key) for key in ("namespace", "listed", "unread"))
-        if not isinstance(namespace, str) or not isinstance(listed, list) or not isinstance(unread, Mapping):
+        labels = record.body.get("labels")  # snapshots of older versions show all labels, and do not say so
+        is_named = isinstance(namespace, str) and isinstance(labels, list | None)
+        if not is_named or not isinstance(listed, list) or not isinstance(unread, Mapping):
             hint = "it is written by gpuflow snapshot; take a new one"
             raise fail("GF402", "the record of the snapshot cannot be understood", where=record.where, hint=hint)
         kinds, reasons = frozenset(map(str, listed)), {str(kind): str(reason) for kind, reason in unread.items()}
-        labels = record.body.get("labels")  # snapshots of older versions show all labels, and do not say so
         cluster = replace(
             cluster,
             listed=cluster.listed | kinds,

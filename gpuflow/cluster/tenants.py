@@ -15,8 +15,10 @@ from gpuflow.cluster.model import Cluster, Manifest
 
 NAMELESS: Final = ("Pod", "Workload")
 """The kinds that nothing refers to by name."""
-KEPT_LABELS: Final = ("kueue.x-k8s.io/", "kubernetes.io/metadata.name")
-"""How the labels begin that are read without a selector, or that every namespace has."""
+KEPT_LABELS: Final = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class", "kubernetes.io/metadata.name")
+"""How the labels begin that are read without a selector, or that every namespace has. Others of Kueue name jobs."""
+REPLACED: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
+"""An annotation that names another Workload; that it is there is all a check reads."""
 
 
 def without_tenants(cluster: Cluster) -> Cluster:
@@ -48,15 +50,42 @@ def _hidden(item: Manifest, home: str | None, selected: frozenset[str]) -> Manif
     if item.kind == "Pod":
         body |= _nameless_pod(body)
     elif isinstance(body.get("spec"), Mapping):
-        spec = body["spec"]
-        body["spec"] = {**spec, "podSets": [_nameless_set(each) for each in spec.get("podSets") or ()]}
+        body |= _nameless_workload(body)
+        if REPLACED in (metadata.get("annotations") or {}):
+            metadata["annotations"] = {**metadata["annotations"], REPLACED: "another"}
     return replace(item, name=name, body=body)
 
 
-def _nameless_set(pod_set: Any) -> Any:
-    if not isinstance(pod_set, Mapping) or not isinstance(pod_set.get("template"), Mapping):
-        return pod_set
-    return {**pod_set, "template": {**pod_set["template"], **_nameless_pod(pod_set["template"])}}
+def _nameless_workload(workload: Mapping[str, Any]) -> dict[str, Any]:
+    """Spec and status with pod sets by number. What is assigned to a pod set, or freed of it, is found by its name."""
+    spec, status = workload["spec"], workload.get("status")
+    sets = [each for each in spec.get("podSets") or () if isinstance(each, Mapping)]
+    names = {each["name"]: f"s{index}" for index, each in enumerate(sets) if each.get("name")}
+    found: dict[str, Any] = {"spec": {**spec, "podSets": [_nameless_set(each, names) for each in sets]}}
+    if isinstance(status, Mapping):
+        found["status"] = {**status, **_of_sets(status, "reclaimablePods", names)}
+        admission = status.get("admission")
+        if isinstance(admission, Mapping):
+            found["status"]["admission"] = {**admission, **_of_sets(admission, "podSetAssignments", names)}
+    return found
+
+
+def _of_sets(holder: Mapping[str, Any], field: str, names: Mapping[Any, str]) -> dict[str, Any]:
+    if not holder.get(field):
+        return {}
+    return {
+        field: [{**each, "name": names[each["name"]]} if each.get("name") in names else each for each in holder[field]]
+    }
+
+
+def _nameless_set(pod_set: Mapping[str, Any], names: Mapping[Any, str]) -> Mapping[str, Any]:
+    found = {**pod_set, **({"name": names[pod_set["name"]]} if pod_set.get("name") in names else {})}
+    template, topology = pod_set.get("template"), pod_set.get("topologyRequest")
+    if isinstance(template, Mapping):
+        found["template"] = {**template, **_nameless_pod(template)}
+    if isinstance(topology, Mapping) and topology.get("podSetGroupName"):
+        found["topologyRequest"] = {**topology, "podSetGroupName": _digest("group", topology["podSetGroupName"])}
+    return found
 
 
 def _nameless_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,7 +97,16 @@ def _nameless_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
     for field in ("initContainers", "containers", "ephemeralContainers"):
         for container in spec.get(field) or ():
             names.setdefault(container.get("name"), f"c{len(names)}")
-    changed = {field: _renamed(spec[field], names) for field in spec if field.lower().endswith("containers")}
+    claims = {each.get("name"): f"d{index}" for index, each in enumerate(spec.get("resourceClaims") or ())}
+    changed: dict[str, Any] = {
+        field: [_with_claims(each, claims) for each in _renamed(spec[field], names)]
+        for field in spec
+        if field.lower().endswith("containers")
+    }
+    if claims:
+        changed["resourceClaims"] = [_device(each, claims) for each in spec["resourceClaims"]]
+    if isinstance(spec.get("resources"), Mapping):
+        changed |= _with_claims({"resources": spec["resources"]}, claims)
     if spec.get("volumes"):
         changed["volumes"] = [_volume(volume, f"v{index}") for index, volume in enumerate(spec["volumes"])]
     found: dict[str, Any] = {"spec": {**spec, **changed}}
@@ -80,6 +118,20 @@ def _nameless_pod(pod: Mapping[str, Any]) -> dict[str, Any]:
 
 def _renamed(holders: Any, names: Mapping[Any, str]) -> Any:
     return [{**each, "name": names.get(each.get("name"), "c")} for each in holders or ()]
+
+
+def _with_claims(holder: Mapping[str, Any], names: Mapping[Any, str]) -> dict[str, Any]:
+    """A container, or a pod, that takes its devices from claims by number."""
+    resources = holder.get("resources")
+    if not isinstance(resources, Mapping) or not resources.get("claims"):
+        return dict(holder)
+    claims = [{**each, "name": names.get(each.get("name"), "d")} for each in resources["claims"]]
+    return {**holder, "resources": {**resources, "claims": claims}}
+
+
+def _device(claim: Mapping[str, Any], names: Mapping[Any, str]) -> dict[str, Any]:
+    hidden = {key: _digest(key, value) for key, value in claim.items() if key.endswith("Name") and value}
+    return {**claim, "name": names[claim.get("name")], **hidden}
 
 
 def _volume(volume: Mapping[str, Any], name: str) -> dict[str, Any]:

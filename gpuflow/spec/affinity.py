@@ -71,9 +71,12 @@ def _mapping(value: dict[str, Any], shape: dict[str, Any], at: Place, name: str)
             _judge(item, shape["*"], (*at, key), f"{name}.{key:.60}")
         return
     known = {key.rstrip("!"): inner for key, inner in shape.items()}
-    for key, item in value.items():
+    for key, item in tuple(value.items()):
         if key not in known:
             raise problem("GF119", f"{name} has no {key!r:.60}", did_you_mean(key, known), at=(*at, key))
+        if item is None:  # to Kubernetes the same as a key that is not there
+            del value[key]
+            continue
         _judge(item, known[key], (*at, key), key)
     missing = [key.rstrip("!") for key in shape if key.endswith("!") and key.rstrip("!") not in value]
     if missing:

@@ -191,6 +191,12 @@ REFUSED: dict[str, tuple[str, str, int, str]] = {
         1,
         "record of the snapshot",
     ),
+    "a record of a snapshot whose labels are no list": (
+        f"apiVersion: gpuflow/v1\nkind: Snapshot\nnamespace: ns\nlisted: []\nunread: {{}}\nlabels: app\n---\n{QUOTA}",
+        "GF402",
+        1,
+        "record of the snapshot",
+    ),
     "a configuration of Kueue that is not YAML": (SETTINGS % "kind: [", "GF403", 5, "its line 3: not valid YAML"),
     "a configuration of Kueue that is wrong": (SETTINGS % "resources: all", "GF403", 5, "must be a map"),
 }

@@ -84,11 +84,13 @@ POD_SPEC = {
     "serviceAccountName": MARK, "imagePullSecrets": [{"name": MARK}], "hostname": MARK, "subdomain": MARK,
     "hostAliases": [{"ip": MARK, "hostnames": [MARK]}], "dnsConfig": {"searches": [MARK]}, "nodeName": "n1",
     "nodeSelector": {"zone": "a"}, "priorityClassName": "high", "securityContext": {"sysctls": [{"name": MARK}]},
+    "resourceClaims": [{"name": mark("device"), "resourceClaimName": MARK}],
 }  # fmt: skip
 CONDITION = {"type": "Ready", "status": "True", "reason": "Because", "message": mark("message")}
 METADATA = {
     "name": mark("name"), "namespace": "others", "generateName": MARK, "uid": MARK, "selfLink": MARK,
-    "labels": {mark("key"): mark("label"), "app": "asked-for", "kueue.x-k8s.io/queue-name": "lq"},
+    "labels": {mark("key"): mark("label"), "app": "asked-for", "kueue.x-k8s.io/queue-name": "lq",
+               "kueue.x-k8s.io/pod-group-name": mark("job")},
     "annotations": {mark("key"): MARK, "kueue.x-k8s.io/note": MARK, "gpuflow.dev/note": MARK},
     "ownerReferences": [{"kind": "Job", "name": MARK, "uid": MARK, "apiVersion": "batch/v1"}],
     "managedFields": [{"manager": MARK}], "finalizers": [MARK],
@@ -105,7 +107,8 @@ OBJECTS: dict[str, dict[str, Any]] = {
         "metadata": METADATA,
         "spec": {
             "queueName": "lq",
-            "podSets": [{"name": "main", "count": 1, "template": {"metadata": METADATA, "spec": POD_SPEC}}],
+            "podSets": [{"name": mark("set"), "count": 1, "topologyRequest": {"podSetGroupName": MARK},
+                         "template": {"metadata": METADATA, "spec": POD_SPEC}}],
         },
         "status": {
             "conditions": [CONDITION],
@@ -183,6 +186,8 @@ OWN = {
     ".metadata.name", ".metadata.labels.*", ".metadata.labels.*.*", ".spec.containers[].name",
     ".spec.initContainers[].name", ".spec.ephemeralContainers[].name", ".spec.volumes[].name",
     ".spec.volumes[].persistentVolumeClaim.claimName", ".status.containerStatuses[].name",
+    ".metadata.labels.kueue.x-k8s.io/pod-group-name", ".spec.resourceClaims[].name",
+    ".spec.resourceClaims[].resourceClaimName",
 }  # fmt: skip
 """Which marks stay of a pod of the namespace itself: names and labels."""
 
@@ -233,6 +238,33 @@ def test_what_a_check_reads_of_other_tenants_stays(monkeypatch: pytest.MonkeyPat
     assert disk == {"pool": "p", "image": "i", "monitors": ["m"]}
     ephemeral = pod.body["spec"]["volumes"][-1]["ephemeral"]["volumeClaimTemplate"]["spec"]
     assert ephemeral == {"storageClassName": "fast", "resources": RESOURCES}
+
+
+def test_what_refers_to_a_name_of_another_tenant_still_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Devices of a container, and what Kueue has assigned to a pod set, are found by names that are now numbers."""
+    slice_of = "kueue.x-k8s.io/workload-slice-replacement-for"
+    device = {"name": mark("c"), "resources": {"claims": [{"name": mark("gpu"), "request": "r"}]}}
+    spec = {"containers": [device], "resourceClaims": [{"name": mark("gpu"), "resourceClaimTemplateName": MARK}]}
+    sets = [{"name": mark(name), "count": 1, "template": {"spec": spec}} for name in ("a", "b")]
+    body = {
+        "metadata": {"name": mark("w"), "namespace": "others", "annotations": {slice_of: mark("w0")}},
+        "spec": {"queueName": "lq", "podSets": sets},
+        "status": {
+            "admission": {"clusterQueue": "cq", "podSetAssignments": [{"name": mark("b"), "count": 1}]},
+            "reclaimablePods": [{"name": mark("a"), "count": 1}],
+        },
+    }
+    (path,) = (source.path(source.versions[0], "ns") for source in SOURCES if source.kind == "Workload")
+    taken(monkeypatch, tmp_path, {**lists(), path: [body]})
+    assert MARK not in (tmp_path / "workload.yaml").read_text()
+    (workload,) = read_cluster(str(tmp_path)).of("Workload")
+    first, second = workload.body["spec"]["podSets"]
+    assert workload.body["status"]["reclaimablePods"] == [{"name": first["name"], "count": 1}]
+    assert workload.body["status"]["admission"]["podSetAssignments"] == [{"name": second["name"], "count": 1}]
+    assert slice_of in workload.body["metadata"]["annotations"]
+    pod = first["template"]["spec"]
+    (claim,) = pod["containers"][0]["resources"]["claims"]
+    assert claim == {"name": pod["resourceClaims"][0]["name"], "request": "r"}
 
 
 def test_names_are_the_same_in_two_snapshots_and_tell_two_pods_apart(

@@ -32,12 +32,27 @@ def test_what_kubernetes_knows_is_taken_as_it_is(affinity: Any) -> None:
     assert pipeline(affinity).steps["a"].kubernetes.affinity == affinity
 
 
+def test_null_is_a_key_that_is_not_there_as_in_kubernetes() -> None:
+    needed = {"key": "k", "operator": "Exists"}
+    given = {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{**needed, "values": None}]}]}},
+        "podAffinity": None,
+        "podAntiAffinity": {REQUIRED: [{**POD, "namespaceSelector": None}]},
+    }
+    assert pipeline(given).steps["a"].kubernetes.affinity == {
+        "nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [needed]}]}},
+        "podAntiAffinity": {REQUIRED: [POD]},
+    }
+
+
 @pytest.mark.parametrize(
     ("affinity", "words"),
     [
         ({"nodeAffinity": {"x": []}}, "nodeAffinity has no 'x'"),
         ({"nodeAffinity": {PREFERRED: [{"weight": 1, "preferences": TERM}]}}, "has no 'preferences'"),
         ({"nodeAffinity": {PREFERRED: [{"preference": TERM}]}}, "has no weight"),
+        ({"nodeAffinity": {PREFERRED: [{"weight": None, "preference": TERM}]}}, "has no weight"),
+        ({"nodeAffinity": {"x": None}}, "nodeAffinity has no 'x'"),
         ({"nodeAffinity": {PREFERRED: [{"weight": "{{=1}}", "preference": TERM}]}}, "weight is a whole number"),
         (
             {

@@ -92,6 +92,10 @@ def test_names_of_secrets(name: str) -> None:
         "KEY",
         "SECRETS_DIR",
         "API_KEY_ID",
+        "MAX_TOKEN",
+        "NUM_TOKEN",
+        "IMAGE_PULL_SECRET",
+        "TLS_SECRET",
         "LR",
     ],
 )
@@ -99,14 +103,19 @@ def test_names_of_other_things(name: str) -> None:
     assert not is_secret_name(name)
 
 
-@pytest.mark.parametrize("text", ["hunter2", "AKIA/ab+cd==", "/Ab1/xyZ9", "12345678", "s.abcdef"])
+@pytest.mark.parametrize(
+    "text", ["hunter2", "AKIA/ab+cd==", "/Ab1/xyZ9", "12345678", "s.abcdef", "/Ab1.xyZ9", "/9j/4AAQSkZJRg"]
+)
 def test_texts_that_may_be_secrets(text: str) -> None:
     assert is_secret_value(text)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "true", "0", "$(DB_PASSWORD)", "$TOKEN", "${TOKEN}", "<token>", "changeme", "/run/secrets/token", "***"],
+    [
+        *("", "true", "0", "$(DB_PASSWORD)", "$TOKEN", "${TOKEN}", "<token>", "changeme", "/run/secrets/token", "***"),
+        *("/gcp/serviceAccountKey.json", "/run/secrets/HF_TOKEN", "~/.ssh/id.pem", "./Keys/ci.key"),
+    ],
 )
 def test_texts_that_are_none(text: str) -> None:
     assert not is_secret_value(text)
@@ -123,6 +132,7 @@ def test_texts_that_are_none(text: str) -> None:
         ("postgres://u:$(DB_PASSWORD)@h", []),
         ("https://u:${TOKEN}@h", []),
         ("https://example.com:8080/a@b", []),
+        ("apptainer run docker://alpine:3.20@sha256:0123", []),
         ("time 10:20 me@example.com", []),
     ],
 )

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from airflow.sdk import Variable
-from airflow.sdk.exceptions import ErrorType
-from airflow.sdk.execution_time import task_runner
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import supervisor, task_runner
 from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable, PutVariable, VariableResult
 
 from gpuflow.airflow import references
@@ -158,3 +158,48 @@ def test_two_real_airflows_share_a_store_and_a_cleared_run_keeps_its_name(tmp_pa
         assert len(set(ids)) == 1  # Airflow's own id does not tell them apart
         first, again, other = (pod["spec"]["containers"][0]["command"][-1] for pod in server.made)
         assert first == again != other
+        words = [str(Path(sys.executable).parent / "airflow"), "tasks", "render", "nightly", "train", "2026-11-14"]
+        shown = subprocess.run(words, env=homes[0].environment, text=True, capture_output=True, check=False)
+        assert shown.returncode == 0, (shown.stdout + shown.stderr)[-4000:]  # no task runs here: it reads the database
+
+
+class SecretsManager:
+    """A secrets backend that Airflow asks before its own database, and that does not answer today."""
+
+    def get_variable(self, key: str) -> str | None:
+        raise ConnectionError("the secrets manager is out of reach")
+
+
+def test_a_secrets_manager_out_of_reach_never_gives_an_airflow_a_second_id(
+    asked: Callable[[ApiServer], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Variable stands there and nowhere else: the API server truly does not have it."""
+    server = ApiServer()
+    asked(server)
+    own = supervisor.ensure_secrets_backend_loaded()
+    monkeypatch.setattr(supervisor, "ensure_secrets_backend_loaded", lambda: [SecretsManager(), *own])
+    with pytest.raises(AirflowException, match="cannot be read now: try again, or set"):
+        deployment()
+    assert not server.written
+
+
+def test_a_task_that_may_not_write_variables_says_what_to_do(asked: Callable[[ApiServer], None]) -> None:
+    class ReadOnly(ApiServer):
+        def send(self, message: Any) -> Any:
+            if isinstance(message, PutVariable):
+                raise AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail={"status_code": 403}))
+            return super().send(message)
+
+    asked(ReadOnly())
+    with pytest.raises(AirflowException, match="cannot be kept: create it, or set"):
+        deployment()
+
+
+def test_a_task_that_may_not_read_variables_says_what_to_do(asked: Callable[[ApiServer], None]) -> None:
+    class Closed(ApiServer):
+        def send(self, message: Any) -> Any:
+            return ErrorResponse(error=ErrorType.PERMISSION_DENIED, detail={"status_code": 403})
+
+    asked(Closed())
+    with pytest.raises(AirflowException, match="cannot be read now: try again, or set"):
+        deployment()
