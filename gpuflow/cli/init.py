@@ -44,5 +44,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"wrote {line(str(path))}\n")
     where = "" if args.folder == "." else f"cd {line(args.folder)} && "
     say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
-    say(f"then: say in {line(str(root / FILES['ci.yaml']))} where your copy of gpuflow is, and at which commit\n")
+    say(f"then: {where}gpuflow compile pipeline.yaml --site site.yaml --target argo -o argo_templates/\n")
+    say(f"last: commit all of it, and say in {line(str(root / FILES['ci.yaml']))} where your copy of gpuflow is\n")
     return 0
