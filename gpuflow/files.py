@@ -70,11 +70,10 @@ def repository_above(path: Path) -> Path | None:
     """The Git repository that a path is written in; a repository behind a link counts only when there is no other."""
     found: Path | None = None
     for folder in Path(os.path.abspath(path)).parents:
-        if folder.is_symlink():
-            found, behind = None, found
-            return repository_above(folder) or behind
         if found is None and (folder / ".git").exists():
             found = folder
+        if folder.is_symlink():
+            return repository_above(folder) or found
     return found
 
 

@@ -221,6 +221,21 @@ def test_another_repository_behind_a_link_does_not_make_it_ours(repository: Path
         assert files.repository_above(Path(path)) == repository
 
 
+def test_a_repository_that_is_itself_named_by_a_link_bounds_its_files(gpuflow: Gpuflow, repository: Path) -> None:
+    """As git-sync has it: `current` leads to the checkout, whose own links may lead anywhere."""
+    (repository.parent / "current").symlink_to(repository)
+    (repository / "pipelines" / "linked.yaml").symlink_to("../../home/config.yaml")
+    (repository / "pipelines" / "outer.yaml").write_text(OUTER % "../../home/config.yaml")
+    (repository / "argo_templates").rmdir()
+    (repository / "argo_templates").symlink_to("../home")
+    for name in ("linked", "outer"):
+        answer = gpuflow("validate", f"../current/pipelines/{name}.yaml")
+        assert answer.code == 2 and "GF140" in answer.err
+    words = ("../current/pipelines/demo.yaml", *COMPILE[2:-1], "../current/argo_templates/")
+    assert "GF909" in gpuflow("compile", *words).err
+    assert gpuflow("validate", "../current/pipelines/demo.yaml").code == 0
+
+
 LIMIT = 1 << 30
 
 
