@@ -113,6 +113,33 @@ def test_a_link_within_the_repository_that_is_named_is_followed(gpuflow: Gpuflow
     assert gpuflow(*words, "--check").code == 0
 
 
+@pytest.mark.parametrize("leads_to", [".git/config", ".git/hooks/pre-commit", ".env"])
+def test_a_named_link_within_the_repository_shows_and_changes_nothing_of_others(
+    gpuflow: Gpuflow, repository: Path, leads_to: str
+) -> None:
+    """A checkout keeps its token in .git/config, and what stands in .git/hooks is run."""
+    target = repository / leads_to
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(TOKEN)
+    (repository / "one.py").symlink_to(leads_to)
+    words = (*COMPILE[:-1], "one.py")
+    answer = gpuflow(*words, "--check")
+    assert answer.code == 2 and "GF909" in answer.err
+    assert TOKEN not in answer.out + answer.err
+    if ".git" in leads_to:
+        assert "GF909" in gpuflow(*words).err
+        assert target.read_text() == TOKEN
+
+
+@pytest.mark.parametrize("place", ["pipelines/linked.yaml", "cluster/linked.yaml"])
+def test_nothing_of_the_repositorys_own_folder_is_read(gpuflow: Gpuflow, repository: Path, place: str) -> None:
+    (repository / ".git" / "config").write_text(f"kind: {TOKEN}\n")
+    (repository / place).symlink_to("../.git/config")
+    words = ("check", "pipelines/demo.yaml", "--namespace", "team", "--cluster", "cluster")
+    answer = gpuflow("validate", place) if place.startswith("pipelines") else gpuflow(*words)
+    assert answer.code == 2 and "GF140" in answer.err and TOKEN not in answer.err + answer.out
+
+
 def test_a_compiled_file_that_is_far_too_large_is_stale_and_not_shown(
     gpuflow: Gpuflow, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
