@@ -339,6 +339,30 @@ def test_nor_is_one_to_compare_with(gpuflow: Gpuflow, repository: Path) -> None:
     assert (answer.code, "GF196" in answer.err, (repository / "taken").exists()) == (2, True, False)
 
 
+def test_files_of_the_tree_are_not_taken_for_a_git_repository(gpuflow: Gpuflow, repository: Path) -> None:
+    """Where .git is empty, as some images have it, Git would read HEAD, objects/ and config of the tree: one that fetches
+    what is missing runs a program of its author's."""
+    taken = repository.parent / "taken"
+    bare = ("git", f"--git-dir={repository}")
+    subprocess.run(["git", "init", "--quiet", "--bare", repository / "remote"], check=True)
+    subprocess.run(["git", "init", "--quiet", "--bare", "../made"], check=True)
+    for made in (repository.parent / "made").iterdir():
+        made.rename(repository / made.name)
+    subprocess.run([*bare, "config", "core.repositoryformatversion", "1"], check=True)
+    for key, value in {
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": str(repository / "remote"),
+        "remote.origin.uploadpack": f"touch {taken}; git-upload-pack",
+    }.items():
+        subprocess.run([*bare, "config", key, value], check=True)
+    answer = gpuflow(
+        "check", "pipelines/demo.yaml", "--namespace", "team", "--cluster", "cluster", "--compare", f"git:{'1' * 40}"
+    )
+    assert answer.code == 2 and "GF908" in answer.err
+    assert not taken.exists()
+
+
 def test_a_file_with_the_name_of_a_revision_does_not_stand_in_for_it(gpuflow: Gpuflow, repository: Path) -> None:
     (repository / ".git").rmdir()
     for words in (["init", "--quiet"], ["add", "pipelines"], ["commit", "--quiet", "--message", "x"]):
