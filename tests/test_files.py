@@ -340,8 +340,8 @@ def test_nor_is_one_to_compare_with(gpuflow: Gpuflow, repository: Path) -> None:
 
 
 def test_files_of_the_tree_are_not_taken_for_a_git_repository(gpuflow: Gpuflow, repository: Path) -> None:
-    """Where .git is empty, as some images have it, Git would read HEAD, objects/ and config of the tree: one that fetches
-    what is missing runs a program of its author's."""
+    """Where .git is empty, as some images have it, Git would read HEAD, objects/ and config of the tree. A config that
+    says where to fetch what is missing names a program to do so."""
     taken = repository.parent / "taken"
     bare = ("git", f"--git-dir={repository}")
     subprocess.run(["git", "init", "--quiet", "--bare", repository / "remote"], check=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuflow.targets.argo import loops, spelling
@@ -48,6 +50,11 @@ def test_a_text_that_ends_its_literal_in_a_condition_is_noticed(monkeypatch: pyt
     assert found(case) == []
     monkeypatch.setattr(spelling, "constant", lambda value: f"'{value}'" if isinstance(value, str) else str(value))
     assert found(case)
+
+
+def test_a_number_behind_a_number_is_no_false_alarm() -> None:
+    case = in_place("argo default", "construct when.item: steps.a.when", "1e3")
+    assert found(replace(case, how="behind")) == []
 
 
 def test_what_the_kubelet_does_not_expand_is_no_false_alarm() -> None:
