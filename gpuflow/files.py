@@ -57,6 +57,8 @@ def within(path: Path, root: Path | None = None) -> Path:
     root = root or repository_above(path)
     if root is not None and not real.is_relative_to(os.path.realpath(root)):
         raise Outside(f"{path} leads out of {'its repository' if root == repository_above(path) else root}")
+    if root is not None and any(part.lower() == ".git" for part in real.relative_to(os.path.realpath(root)).parts):
+        raise Outside(f"{path} leads into the repository's own .git, which holds tokens and programs")
     if any(real.is_relative_to(folder) for folder in KERNEL if not _is_memory(real)):
         raise Outside(f"{path} leads to {real}, which is not a document")
     return real
@@ -70,11 +72,10 @@ def repository_above(path: Path) -> Path | None:
     """The Git repository that a path is written in; a repository behind a link counts only when there is no other."""
     found: Path | None = None
     for folder in Path(os.path.abspath(path)).parents:
-        if folder.is_symlink():
-            found, behind = None, found
-            return repository_above(folder) or behind
         if found is None and (folder / ".git").exists():
             found = folder
+        if folder.is_symlink():
+            return repository_above(folder) or found
     return found
 
 

@@ -113,6 +113,33 @@ def test_a_link_within_the_repository_that_is_named_is_followed(gpuflow: Gpuflow
     assert gpuflow(*words, "--check").code == 0
 
 
+@pytest.mark.parametrize("leads_to", [".git/config", ".git/hooks/pre-commit", ".env"])
+def test_a_named_link_within_the_repository_shows_and_changes_nothing_of_others(
+    gpuflow: Gpuflow, repository: Path, leads_to: str
+) -> None:
+    """A checkout keeps its token in .git/config, and what stands in .git/hooks is run."""
+    target = repository / leads_to
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(TOKEN)
+    (repository / "one.py").symlink_to(leads_to)
+    words = (*COMPILE[:-1], "one.py")
+    answer = gpuflow(*words, "--check")
+    assert answer.code == 2 and "GF909" in answer.err
+    assert TOKEN not in answer.out + answer.err
+    if ".git" in leads_to:
+        assert "GF909" in gpuflow(*words).err
+        assert target.read_text() == TOKEN
+
+
+@pytest.mark.parametrize("place", ["pipelines/linked.yaml", "cluster/linked.yaml"])
+def test_nothing_of_the_repositorys_own_folder_is_read(gpuflow: Gpuflow, repository: Path, place: str) -> None:
+    (repository / ".git" / "config").write_text(f"kind: {TOKEN}\n")
+    (repository / place).symlink_to("../.git/config")
+    words = ("check", "pipelines/demo.yaml", "--namespace", "team", "--cluster", "cluster")
+    answer = gpuflow("validate", place) if place.startswith("pipelines") else gpuflow(*words)
+    assert answer.code == 2 and "GF140" in answer.err and TOKEN not in answer.err + answer.out
+
+
 def test_a_compiled_file_that_is_far_too_large_is_stale_and_not_shown(
     gpuflow: Gpuflow, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +248,21 @@ def test_another_repository_behind_a_link_does_not_make_it_ours(repository: Path
         assert files.repository_above(Path(path)) == repository
 
 
+def test_a_repository_that_is_itself_named_by_a_link_bounds_its_files(gpuflow: Gpuflow, repository: Path) -> None:
+    """As git-sync has it: `current` leads to the checkout, whose own links may lead anywhere."""
+    (repository.parent / "current").symlink_to(repository)
+    (repository / "pipelines" / "linked.yaml").symlink_to("../../home/config.yaml")
+    (repository / "pipelines" / "outer.yaml").write_text(OUTER % "../../home/config.yaml")
+    (repository / "argo_templates").rmdir()
+    (repository / "argo_templates").symlink_to("../home")
+    for name in ("linked", "outer"):
+        answer = gpuflow("validate", f"../current/pipelines/{name}.yaml")
+        assert answer.code == 2 and "GF140" in answer.err
+    words = ("../current/pipelines/demo.yaml", *COMPILE[2:-1], "../current/argo_templates/")
+    assert "GF909" in gpuflow("compile", *words).err
+    assert gpuflow("validate", "../current/pipelines/demo.yaml").code == 0
+
+
 LIMIT = 1 << 30
 
 
@@ -295,6 +337,30 @@ def test_nor_is_one_to_compare_with(gpuflow: Gpuflow, repository: Path) -> None:
     words = ("check", "pipelines/demo.yaml", "--cluster", "cluster/", "--namespace", "team", "--compare", "p.py")
     answer = gpuflow(*words, "--no-allow-python")
     assert (answer.code, "GF196" in answer.err, (repository / "taken").exists()) == (2, True, False)
+
+
+def test_files_of_the_tree_are_not_taken_for_a_git_repository(gpuflow: Gpuflow, repository: Path) -> None:
+    """Where .git is empty, as some images have it, Git would read HEAD, objects/ and config of the tree. A config that
+    says where to fetch what is missing names a program to do so."""
+    taken = repository.parent / "taken"
+    bare = ("git", f"--git-dir={repository}")
+    subprocess.run(["git", "init", "--quiet", "--bare", repository / "remote"], check=True)
+    subprocess.run(["git", "init", "--quiet", "--bare", "../made"], check=True)
+    for made in (repository.parent / "made").iterdir():
+        made.rename(repository / made.name)
+    subprocess.run([*bare, "config", "core.repositoryformatversion", "1"], check=True)
+    for key, value in {
+        "extensions.partialClone": "origin",
+        "remote.origin.promisor": "true",
+        "remote.origin.url": str(repository / "remote"),
+        "remote.origin.uploadpack": f"touch {taken}; git-upload-pack",
+    }.items():
+        subprocess.run([*bare, "config", key, value], check=True)
+    answer = gpuflow(
+        "check", "pipelines/demo.yaml", "--namespace", "team", "--cluster", "cluster", "--compare", f"git:{'1' * 40}"
+    )
+    assert answer.code == 2 and "GF908" in answer.err
+    assert not taken.exists()
 
 
 def test_a_file_with_the_name_of_a_revision_does_not_stand_in_for_it(gpuflow: Gpuflow, repository: Path) -> None:

@@ -14,6 +14,8 @@ from gpuflow.files import Outside, read_at_most, within
 
 MOST = 64 * 1024 * 1024
 """Compiled files are read up to this size; what engines accept is far below it."""
+OURS = "# Made by gpuflow"
+"""How every compiled file begins."""
 
 
 def write_files(files: dict[Path, str], *, folder: Path | None = None, follow_links: bool | None = None) -> None:
@@ -129,11 +131,19 @@ def stale(files: dict[Path, str], *, folder: Path | None = None, follow_links: b
             diffs.append(f"--- {path}\n+++ {path} (compiled now)\nthe file is over {MOST:,} bytes and is not shown\n")
             continue
         if present != text:
+            if path.is_symlink() and not follow_links and not present.startswith(OURS):
+                raise GpuflowError(_not_ours(path))
             lines = difflib.unified_diff(
                 present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} (compiled now)"
             )
             diffs.append("".join(lines))
     return diffs
+
+
+def _not_ours(path: Path) -> Finding:
+    """A link within the repository may still lead to what an earlier step of the job has put there, such as `.env`."""
+    hint = "replace it by a file, or allow links: --follow-links"
+    return Finding("GF909", f"{path} is a link to a file that gpuflow did not write", Where(str(path)), hint)
 
 
 def _present(path: Path, follow_links: bool) -> str | None:

@@ -26,7 +26,9 @@ def earlier(file: str, other: str, *, allow_python: bool = True) -> Pipeline:
     if other.startswith("-"):
         raise fail("GF908", f'"{other}" is not a revision', where=Where(file))
     # The plain bytes: no filter, pager or program that a setting of the repository may name has a part in it.
-    command = ["git", "--no-pager", "-C", str(root), "cat-file", "blob", f"{other}:{path}"]
+    # Nor are files of the tree taken for a repository, where .git is empty: its settings would be a stranger's.
+    git = ["git", "--no-pager", "-c", "safe.bareRepository=explicit", "-C", str(root)]
+    command = [*git, "cat-file", "blob", f"{other}:{path}"]
     done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip().splitlines()

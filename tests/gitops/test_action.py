@@ -226,6 +226,26 @@ def test_what_a_committed_link_leads_to_is_neither_in_the_log_nor_in_the_summary
     assert "SECRET" not in ended.log + ended.summary
 
 
+def test_findings_are_written_anywhere_in_the_workspace_but_in_git_and_a_folder_that_is_missing_is_said(
+    temp: Path, checkout: Path, repository: Path
+) -> None:
+    """A part of a large repository may keep its reports beside those of the others."""
+    given = {"files": "first.yaml", "site": "../site.yaml", "cluster": "../cluster/", "output": ""}
+
+    def to(sarif: str) -> Ended:
+        inputs = {**given, "working-directory": "pipelines", "sarif": sarif}
+        workspace = {"GITHUB_WORKSPACE": str(repository)}
+        return run(repository, temp, checkout, inputs, installed=True, more=workspace)
+
+    assert to("../gpuflow.sarif").status == 0
+    assert json.loads((repository / "gpuflow.sarif").read_text())["version"] == "2.1.0"
+    assert to("../../gpuflow.sarif").status == 2
+    (repository / "reports").symlink_to(".git/hooks")
+    assert to("../reports/pre-commit").status == 2
+    missing = to("nowhere/gpuflow.sarif")
+    assert missing.status == 2 and "::error::the folder of sarif does not exist" in missing.log
+
+
 @pytest.mark.parametrize("sarif", ["gpuflow.sarif", "reports/gpuflow.sarif"])
 def test_findings_are_not_written_through_a_link(act: Act, repository: Path, sarif: str) -> None:
     outside = repository.parent / "outside"

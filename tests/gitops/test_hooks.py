@@ -147,3 +147,25 @@ def test_nothing_of_the_repository_is_run_and_a_python_pipeline_is_refused(
     )
     assert (done.returncode, "GF196" in done.stderr, "first.yaml: ok" in done.stdout) == (2, True, True), done.stderr
     assert not (repository / TAKEN).exists(), (repository / TAKEN).read_text()
+
+
+def test_a_file_name_is_no_option_of_the_hook(tmp_path: Path) -> None:
+    """pre-commit hands names over as they are, after the options that the user gave."""
+    python = tmp_path / "hook" / ".venvs" / "hook-argo" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "hook" / "tools").mkdir()
+    hook = shutil.copy(ROOT / "tools" / "hook", tmp_path / "hook" / "tools" / "hook")
+    name = "--site=x/pipelines/a.yaml"
+    (tmp_path / name).parent.mkdir(parents=True)
+
+    def run() -> subprocess.CompletedProcess[str]:
+        words = [hook, "validate", "--site=site.yaml", name]
+        return subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, check=False)
+
+    assert run().stdout == f"-I -m gpuflow.cli.main validate --site=site.yaml {name}\n"
+    (tmp_path / name).write_text("")
+    ended = run()
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "would be taken for an option" in ended.stderr

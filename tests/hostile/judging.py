@@ -51,7 +51,8 @@ def judge(case: Case, made: str, twin: str, word: str = TWINS[0]) -> None:
     """Raise `Injected` when hostile text became more than text. `word`: what stands in the twin instead."""
     if HIDDEN_IS_REFUSED and (found := HIDDEN.search(made.replace("\n\0", ""))):
         raise Injected(f"the character {found[0]!r} stands in it as it is")
-    JUDGES[case.mode.medium](Words(case.text, word), made, twin)
+    words = Words(case.text, word, launcher=case.mode.engine == "kubeflow")
+    JUDGES[case.mode.medium](words, made, twin)
 
 
 def judge_words(text: str, printed: str) -> None:
@@ -62,12 +63,14 @@ def judge_words(text: str, printed: str) -> None:
 class Words:
     """What the harmless word may have become."""
 
-    def __init__(self, text: str, twin: str, *, starts: bool = True) -> None:
+    def __init__(self, text: str, twin: str, *, starts: bool = True, launcher: bool = False) -> None:
         self.text = text
         self.twin = twin
         """The harmless word."""
         self.starts = starts
         """Whether what is judged starts containers; a pipeline's own document does not."""
+        self.launcher = launcher
+        """Whether KFP's launcher reads a command after the kubelet."""
 
     def same(self, ours: str, twin: str, *, path: tuple[Any, ...] = (), tags: str | None = None) -> None:
         """Whether a text is the twin's with the hostile text in it. `tags`: what opens a tag of the engine."""
@@ -79,6 +82,11 @@ class Words:
             if DERIVED.fullmatch(_plain(ours)) and DERIVED.fullmatch(_plain(twin)):
                 return
             raise Injected(f"{_at(path)}: {ours[:200]!r} is not {twin[:200]!r}")
+        here, there = skeletons(ours, path), skeletons(twin, path)
+        if tags is not None and here != there and not is_below(path, RAW_IN_ARGO):
+            raise Injected(f"{_at(path)}: the expression {here!r:.200} is not {there!r:.200}")
+        if self.launcher and "command" in path and _placeholders(ours) != _placeholders(twin):
+            raise Injected(f"{_at(path)}: KFP's launcher would replace {expanded(ours)!r:.200}")
         if self.starts and is_word(path):  # the kubelet reads it last, and so it must be spelled for the kubelet
             if expanded(ours) == expanded(twin).replace(self.twin, self.text):
                 return
@@ -139,7 +147,7 @@ class Words:
             raise Injected(f"{_at(path)}: {ours!r:.200} is not {twin!r:.200}")
 
     def _mapping(self, ours: dict[Any, Any], twin: dict[Any, Any], path: tuple[Any, ...], tags: str | None) -> None:
-        if self.starts and "image" in ours and _USED in json.dumps(ours) and not _has_brace(ours):
+        if self.starts and "image" in ours and any(_USED in word for word in started(ours)) and not _has_brace(ours):
             raise Injected(f"{_at(path)}: {_USED} stands in a container without that variable")
         ours, twin = _without_empty_env(ours), _without_empty_env(twin)
         if len(ours) != len(twin):
@@ -162,6 +170,17 @@ class Words:
                 raise Injected(f"{_at(path)}: no key {key!r}, but {sorted(map(str, left))!r:.300}")
 
 
+_EXPRESSION = re.compile(r"\{\{=(.*?)\}\}", re.DOTALL)
+_LITERAL = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+
+
+def skeletons(text: str, path: tuple[Any, ...]) -> list[str]:
+    """The expressions in a text without their literals: Argo's in its tags, and the whole of one of KFP's conditions.
+    A text that ends its literal changes what is left."""
+    found = [text] if path[-1:] == ("condition",) else _EXPRESSION.findall(text)
+    return [_LITERAL.sub("''", each) for each in found]
+
+
 def is_word(path: tuple[Any, ...]) -> bool:
     """Whether a container is started with the text at this place of a pod."""
     if path[-1:] == ("default",):  # of an output that Airflow reads in the run, and spells then
@@ -169,9 +188,22 @@ def is_word(path: tuple[Any, ...]) -> bool:
     return "command" in path or ("env" in path and path[-1] == "value")
 
 
+def started(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[str]:
+    """What the kubelet expands in a container. A key of a Secret, say, it does not."""
+    if isinstance(tree, str):
+        yield from [tree] if is_word(path) else []
+    elif isinstance(tree, dict | list):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            yield from started(value, (*path, key))
+
+
 def expanded(text: str) -> str:
     """What the kubelet makes of a word, when gpuflow's variable holds a brace, and every other one a secret."""
     return _VARIABLE.sub(lambda found: "$" if found[1] == "$" else "{" if found[2] == BRACE else "<a secret>", text)
+
+
+def _placeholders(word: str) -> int:
+    return len(re.findall(r"\{\{\$(?:\.|\}\})", expanded(word)))
 
 
 def expanded_back(text: str) -> str:
@@ -348,7 +380,7 @@ def _rendered(text: str) -> str:
             return Shown(name=f"{self._undefined_name}({args})")
 
     environment = jinja2.Environment(undefined=Shown, keep_trailing_newline=True)
-    environment.filters = {**environment.filters, **dict.fromkeys(("ds", "ts"), str)}
+    environment.filters = {**environment.filters, **dict.fromkeys(("ds", "ts", "tojson"), str)}
     try:
         return environment.from_string(text).render()
     except jinja2.TemplateError as refusal:

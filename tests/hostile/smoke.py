@@ -43,3 +43,9 @@ def found(case: Case) -> list[str]:
     run(case, tally)
     assert sum(tally.compiled.values()) == 1
     return tally.injected
+
+
+def in_place(mode: str, place: str, text: str) -> Case:
+    """The case of a text at a place of a document, by the names of both."""
+    (found,) = (each for each in places() if each.name == place)
+    return Case(next(each for each in MODES if each.name == mode), found, "instead", text)

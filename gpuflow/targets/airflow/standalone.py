@@ -152,4 +152,5 @@ def _jinja(call: Call) -> str:
         value = f"({value} if {value} is string else {value} | tojson)"
     elif kind != "string":
         value = f"({value} | {'float | ' if kind == 'float' else ''}tojson)"
-    return f'{{{{ {value} | replace("$", "$$") }}}}' if kind in ("any", "string", "json") else f"{{{{ {value} }}}}"
+    # Nobody checks that what a step wrote is of its type; `float` makes a number of anything.
+    return f"{{{{ {value} }}}}" if kind == "float" else f'{{{{ {value} | replace("$", "$$") }}}}'

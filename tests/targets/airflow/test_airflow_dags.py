@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -122,6 +123,16 @@ def test_a_standalone_dag_fills_in_values_and_leaves_other_text_alone(bag: Any) 
     command = plan.pod_template_dict["spec"]["containers"][0]["command"]
     assert command[-2:] == ["{{ kept }}", "$$(HOME)"]
     assert f"--run-id={run_name('stock', 'r')}" in command
+
+
+def test_what_a_step_wrote_as_a_number_is_not_expanded_by_the_kubelet() -> None:
+    """Without gpuflow in Airflow nobody checks the type of what an earlier step wrote."""
+    train = runpy.run_path(str(HERE / "golden" / "stock.py"))["dag"].get_task("train")
+    ti = SimpleNamespace(xcom_pull=lambda task_ids: {"rows": "$(DB_PASSWORD){{ 7*7 }}"})
+    run = SimpleNamespace(dag_id="stock", run_id="r")
+    train.render_template_fields({"params": {"lr": 1, "name": "n"}, "ti": ti, "dag_run": run})
+    command = train.pod_template_dict["spec"]["containers"][0]["command"]
+    assert command[2] == '"$$(DB_PASSWORD){{ 7*7 }}"'
 
 
 @pytest.mark.parametrize(

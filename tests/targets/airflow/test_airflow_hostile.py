@@ -8,7 +8,7 @@ import pytest
 
 from gpuflow.targets.airflow import python
 from tests.hostile import running
-from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, injections
+from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, in_place, injections
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +31,14 @@ def test_text_within_jinjas_reach_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "_literal", lambda text: text)
     monkeypatch.setattr(module, "_kept", lambda text: text)
     assert injections("airflow", 1200, "airflow standalone")
+
+
+@pytest.mark.parametrize("text", ["{{ 7*7 }}", "{% raw %}", "{# c #}x"])
+def test_text_beside_a_value_within_jinjas_reach_is_noticed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    case = in_place("airflow standalone", "beside: steps.a.command.1.join.0", text)
+    assert found(case) == []
+    monkeypatch.setattr(sys.modules["gpuflow.targets.airflow.standalone"], "_kept", lambda text: text)
+    assert found(case)
 
 
 def test_a_comment_without_its_door_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

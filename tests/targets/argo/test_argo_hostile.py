@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpuflow.targets.argo import loops, spelling
@@ -10,7 +12,7 @@ from tests.hostile.argo_itself import ArgoItself
 from tests.hostile.compiling import MODES, Case
 from tests.hostile.documents import places
 from tests.hostile.judging import Injected
-from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, injections
+from tests.hostile.smoke import assert_nothing_is_injected, found, in_file_name, in_place, injections
 
 
 def test_hostile_text_stays_text() -> None:
@@ -39,6 +41,25 @@ def test_a_comment_without_its_door_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert found(case) == []
     monkeypatch.setattr("gpuflow.targets.argo.workflow.comment", lambda lines: "".join(f"# {line}\n" for line in lines))
     assert found(case)
+
+
+@pytest.mark.parametrize("text", ["' + 'x", "') ? 1 : ('", "\\", "'"])
+def test_a_text_that_ends_its_literal_in_a_condition_is_noticed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """No tag is more or less here, and the hostile text stands where the harmless one does."""
+    case = in_place("argo default", "whole: steps.b.when", text)
+    assert found(case) == []
+    monkeypatch.setattr(spelling, "constant", lambda value: f"'{value}'" if isinstance(value, str) else str(value))
+    assert found(case)
+
+
+def test_a_number_behind_a_number_is_no_false_alarm() -> None:
+    case = in_place("argo default", "construct when.item: steps.a.when", "1e3")
+    assert found(replace(case, how="behind")) == []
+
+
+def test_what_the_kubelet_does_not_expand_is_no_false_alarm() -> None:
+    case = in_place("argo default", "construct env.config_map: steps.a.env.A.key", "--help$(GPUFLOW_BRACE)")
+    assert found(case) == []
 
 
 @pytest.mark.go

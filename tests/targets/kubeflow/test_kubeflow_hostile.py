@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.targets.kubeflow import refusals, text
+from gpuflow.targets.kubeflow import conditions, refusals, text
 from tests.hostile import running
-from tests.hostile.smoke import assert_nothing_is_injected, injections
+from tests.hostile.smoke import assert_nothing_is_injected, found, in_place, injections
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +27,21 @@ def test_braces_that_are_not_hidden_are_noticed(monkeypatch: pytest.MonkeyPatch)
 def test_tags_that_are_not_refused_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "stray_tags", lambda name, pod, where: iter(()))
     assert injections("kubeflow", 1500)
+
+
+@pytest.mark.parametrize("mode", ["kubeflow", "kubeflow crd"])
+@pytest.mark.parametrize("hostile", ["' + 'x", "') ? 1 : ('", "\\", "'"])
+def test_a_text_that_ends_its_literal_in_a_condition_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, mode: str, hostile: str
+) -> None:
+    case = in_place(mode, "whole: exit.z.when", hostile)
+    assert found(case) == []
+    monkeypatch.setattr(conditions, "_constant", lambda value, double: f"'{value}'")
+    assert found(case)
+
+
+@pytest.mark.parametrize("hostile", ["{{$.inputs.parameters['p']}}", "{{$}}"])
+def test_a_placeholder_of_the_launcher_is_noticed(monkeypatch: pytest.MonkeyPatch, hostile: str) -> None:
+    """It is spelled for Argo and the kubelet; the launcher reads the command after both."""
+    monkeypatch.setattr(refusals, "placeholder_problems", lambda words: iter(()))
+    assert found(in_place("kubeflow", "beside: steps.a.command.0", hostile))

@@ -193,7 +193,7 @@ with DAG(
                         "command": [
                             "train",
                             '{{ "--lr={" }}{{ (params["lr"] | float | tojson) }}{{ "}" }}',
-                            '{{ (ti.xcom_pull(task_ids="plan")["rows"] | tojson) }}',
+                            '{{ (ti.xcom_pull(task_ids="plan")["rows"] | tojson) | replace("$", "$$") }}',
                             "$$(HOME)",
                         ],
                         "resources": {"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}},
