@@ -182,9 +182,9 @@ def is_here(path: str, output: Kept) -> bool:
             elif file.directory:
                 if not os.path.isdir(place):
                     return False
-            else:
-                if _hash(place) != file.sha256:
-                    return False
+            # To open a pipe would wait for its writer, for ever.
+            elif not os.path.isfile(place) or _hash(place) != file.sha256:
+                return False
         except OSError:
             return False
     return True
