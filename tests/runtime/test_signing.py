@@ -373,6 +373,7 @@ def test_forget_takes_the_key_on_the_command_line(tmp_path: Path, key_file: Path
         ("short-secret", "key 1 in {} has 12 bytes, and needs at least 16"),
         (SECRET + "\nfifteen-bytes-x\n", "key 2 in {} has 15 bytes"),
         ("x" * 70_000, "is larger than 65536 bytes"),
+        (SECRET + "\n# the old key, remove it in May\n", "line 2 in {} looks like a remark; every line is a key"),
     ],
 )
 def test_a_bad_key_file_is_a_bad_configuration_in_one_sentence(text: str, why: str, tmp_path: Path) -> None:
@@ -417,6 +418,13 @@ def test_without_a_store_the_checkpoints_are_not_signed_and_that_is_said(tmp_pat
 
 
 # -- spoiled claims, and the wrong key
+
+
+def test_a_run_that_was_done_without_the_key_is_not_done_again_in_silence(tmp_path: Path, key_file: Path) -> None:
+    assert Machine(tmp_path, None)("true").returncode == 0
+    done = Machine(tmp_path, key_file)("echo ran")
+    assert done.stdout == "ran\n"
+    assert done.stderr.count("success.json is not signed with our key; the run does not count as done by it") == 1
 
 
 def test_spoiled_claims_with_signed_ends_do_not_stop_the_run_for_good(store: Folder) -> None:

@@ -72,8 +72,16 @@ def test_the_only_copy_of_a_file_output_stays_and_its_place_is_said(tmp_path: Pa
     assert f'the output "m" is kept nowhere but at {place / "m"}' in done.stderr
 
 
+def test_a_temporary_folder_that_nobody_has_made_yet_is_made(tmp_path: Path) -> None:
+    command = shell('echo 1 > "$GPUFLOW_OUTPUTS/x"; dirname "$GPUFLOW_OUTPUTS"')
+    scratch = tmp_path / "scratch" / "tmp"
+    done = run("--output", "x", "--termination-log", tmp_path / "log", *command, environ={"TMPDIR": str(scratch)})
+    assert (done.returncode, done.stdout) == (0, f"{scratch}\n"), done.stderr
+
+
 def test_without_a_temporary_folder_a_step_without_outputs_runs(tmp_path: Path) -> None:
-    environ = {"TMPDIR": str(tmp_path / "not there")}
+    (tmp_path / "file").touch()
+    environ = {"TMPDIR": str(tmp_path / "file" / "no folder can be here")}
     assert run(*shell("echo ran"), environ=environ).stdout == "ran\n"
     done = run("--output", "x", *shell("echo ran"), environ=environ)
     assert (done.returncode, done.stdout) == (78, "")
