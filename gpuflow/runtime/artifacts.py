@@ -52,7 +52,8 @@ class Artifact:
         files = [self._file(relative, path, status) for relative, path, status in entries]
         manifest = Manifest(
             checkpoint=records.artifact_name(self.ledger.number, self.ledger.id),
-            entry=os.path.basename(self.source),
+            # For people to read; a path may end with a slash, or in a hidden name.
+            entry=os.path.basename(os.path.normpath(self.source)).lstrip(".") or "output",
             kind=self.kind,
             attempt=self.ledger.number,
             id=self.ledger.id,

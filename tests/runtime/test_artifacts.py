@@ -286,3 +286,14 @@ def test_a_pipe_in_the_place_of_an_output_that_is_given_again_is_not_waited_for(
     again = start(*options, *shell("echo ran"))
     assert again.wait(30) == 0
     assert (tmp_path / "m").read_text() == "trained\n"
+
+
+@pytest.mark.parametrize("name", ["out/", ".cache", "..."])
+def test_an_output_may_lie_under_a_hidden_name_or_be_spelled_with_a_slash(name: str, tmp_path: Path) -> None:
+    place = f"{tmp_path}/{name}"
+    options = ("--state", tmp_path / "state", "--run-id", "r", "--output", f"m:directory={place}")
+    done = run(*options, *shell(f"mkdir {place}; echo 1 > {place}/w"))
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(place)
+    assert run(*options, *shell("echo ran")).returncode == 0
+    assert (tmp_path / name / "w").read_text() == "1\n"
