@@ -52,7 +52,8 @@ class Artifact:
         files = [self._file(relative, path, status) for relative, path, status in entries]
         manifest = Manifest(
             checkpoint=records.artifact_name(self.ledger.number, self.ledger.id),
-            entry=os.path.basename(self.source),
+            # For people to read; a path may end with a slash, or in a hidden name.
+            entry=os.path.basename(os.path.normpath(self.source)).lstrip(".") or "output",
             kind=self.kind,
             attempt=self.ledger.number,
             id=self.ledger.id,
@@ -182,9 +183,9 @@ def is_here(path: str, output: Kept) -> bool:
             elif file.directory:
                 if not os.path.isdir(place):
                     return False
-            else:
-                if _hash(place) != file.sha256:
-                    return False
+            # To open a pipe would wait for its writer, for ever.
+            elif not os.path.isfile(place) or _hash(place) != file.sha256:
+                return False
         except OSError:
             return False
     return True

@@ -148,7 +148,8 @@ class Book:
         """The success marker of the run since it was last begun anew, when it is whole."""
         try:
             marker = self.read(Success, self.success_key(since))
-        except Corrupt:
+        except Corrupt as damage:
+            self._say_once(f"{damage}; the run does not count as done by it")
             return None
         assert marker is None or isinstance(marker, Success)
         if marker is None or marker.attempt < since:

@@ -92,6 +92,7 @@ def private_folder(places: Sequence[str], name: str) -> str:
     for place in places:
         path = os.path.join(os.path.abspath(place), f"{name}-{os.urandom(8).hex()}")
         try:
+            os.makedirs(place, exist_ok=True)  # $TMPDIR may name one that nobody has made yet
             os.mkdir(path, 0o700)
             return path
         except OSError as trouble:

@@ -30,10 +30,10 @@ def forget(options: Options) -> int:
     base = identity.path(options.pipeline, options.run_id, options.step, options.item)
     if not where:
         from gpuflow.runtime.attempt_folder import identity_of
-        from gpuflow.runtime.directory import HIDDEN
+        from gpuflow.runtime.owner import book_in
 
         own = identity_of(base) if options.own_folder else ""
-        where = [os.path.join(options.checkpoint_dir, own, HIDDEN, "state")]
+        where = [book_in(os.path.join(options.checkpoint_dir, own), base)]
     keys = read_keys(options.key_file, say)
     try:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
@@ -90,9 +90,7 @@ def _next(book: Book, numbers: list[int]) -> int:
     """The number after the last. With keys, after the last that is signed: others may be as high as anybody likes."""
     if book.keys is None or not numbers:
         return numbers[-1] + 1 if numbers else 1
-    newest, _ = histories.newest_claim(book, numbers)
-    last = newest.attempt if newest is not None else 0
-    return histories.History(last, histories.Counts(), None, None, taken=numbers).next
+    return histories.History(histories.read(book).last, histories.Counts(), None, None, taken=numbers).next
 
 
 def remove_before(book: Book, since: int) -> None:

@@ -98,12 +98,15 @@ def read(book: Book) -> History:
         if not claim.forget:
             counts, end, previous, seen = _add(book, counts, claim.attempt, claim.id)
             kept = max(kept or "", seen or "") or None
-    for number, owner in _counted(book, unreadable):
+    counted = _counted(book, unreadable)
+    for number, owner in counted:
         counts, end, previous, seen = _add(book, counts, number, owner)
         kept = max(kept or "", seen or "") or None
     last, taken = numbers[-1], []
     if book.keys is not None:
-        last, taken = claim.attempt if claim is not None else 0, unreadable
+        # Also one whose claim was spoiled: the next number is beyond what is counted before it.
+        last = max([claim.attempt if claim is not None else 0, *(number for number, _ in counted)])
+        taken = unreadable
     last_id = claim.id if claim is not None and claim.attempt == last else None
     final = end if end is not None and end.final else None
     return History(last, counts, final, last_id, since=since, kept=kept, previous=previous, taken=taken)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpuflow.runtime.signing import Keys
 
-__all__ = ["Counts", "History", "Ledger", "Lost"]
+__all__ = ["Counts", "History", "Ledger", "Lost", "TooLarge"]
 _REMEMBERED = 20
 _BECAUSE = 10_000
 """Most characters of a reason in the book."""
@@ -31,6 +31,10 @@ _BECAUSE = 10_000
 
 class Lost(Exception):
     """Another attempt owns the run."""
+
+
+class TooLarge(Exception):
+    """The outputs do not fit into a success marker that can be read again."""
 
 
 class Ledger(Book):
@@ -52,6 +56,8 @@ class Ledger(Book):
         self.began = time.monotonic()
         self.damaged: set[str] = set()
         """Checkpoints that could not be restored: they do not count among the N that are kept."""
+        self.unsigned: set[str] = set()
+        """With keys: checkpoints in the store that none of them has signed. They are left alone."""
         self.resumed: str | None = None
         """The checkpoint this attempt resumed from, by its name in the store: older ones are no longer needed."""
 
@@ -192,6 +198,11 @@ class Ledger(Book):
         marker = Success(attempt=self.number, id=self.id, time=now(), outputs=dict(outputs))
         key = self.success_key(self.since)
         data = self.pack(marker, key)
+        if len(data) > records.LARGE:
+            raise TooLarge(
+                f"its outputs take {len(data)} bytes in the success marker, and the most is {records.LARGE}; make "
+                "large values outputs of type file, and put many files into an archive"
+            )
         if not self.create(key, data):
             there = self.marker(self.since)
             if there is None:

@@ -33,7 +33,8 @@ class Output:
     """One output: its name, its type, and where the program writes it when not in the usual place."""
 
     def __init__(self, name: str, kind: str, path: str | None) -> None:
-        self.name, self.kind, self.path = name, kind, path
+        self.name, self.kind = name, kind
+        self.path = (path.rstrip("/") or path) if path else None
 
     def place(self, folder: str) -> str:
         return self.path or os.path.join(folder, self.name)

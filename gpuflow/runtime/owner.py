@@ -19,7 +19,7 @@ import time
 from gpuflow.runtime import files
 from gpuflow.runtime.alive import HELD, Alive, remove_if_dead, same_file
 from gpuflow.runtime.attempt_folder import identity_of, process_began
-from gpuflow.runtime.directory import dump, load
+from gpuflow.runtime.directory import HIDDEN, dump, load
 from gpuflow.runtime.options import BadOption
 
 TYPE_CHECKING = False
@@ -192,11 +192,20 @@ class Occupancy:
         directory = self.directory
         folders = (directory.hidden, directory.own_folder, os.path.join(directory.own_folder, "finished"))
         for path in folders:
-            if os.path.lexists(path) and not _is_folder(path):
-                raise BadOption(f"{path} is no folder, or a link to one, and gpuflow-run did not make it; remove it")
+            _refuse_unless_folder(path)
         for path in (_path(directory), os.path.join(directory.hidden, "lock")):
             if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
                 raise BadOption(f"{path} is no regular file, and gpuflow-run did not make it; remove it")
+
+
+def book_in(directory: str, base: str) -> str:
+    """Where the book is when there is no other place for it; BadOption where a link would lead it elsewhere."""
+    path = os.path.join(directory, HIDDEN)
+    _refuse_unless_folder(path)
+    for part in ("state", *base.split("/"), "attempts"):
+        path = os.path.join(path, part)
+        _refuse_unless_folder(path)
+    return os.path.join(directory, HIDDEN, "state")
 
 
 def write_owner(directory: Directory, ledger: Ledger, child: int | None = None) -> None:
@@ -234,6 +243,15 @@ def owner(directory: Directory) -> dict[str, Any]:
     return load(path) or {}
 
 
+def last_word(directory: Directory) -> dict[str, Any]:
+    """The same, whoever has written it: nothing is ended by it, and nothing taken for newer than a store.
+
+    Without a store it says whether the checkpoints here are this run's. A run whose user was changed needs that, and
+    who may write the file may write the checkpoints too.
+    """
+    return load(_path(directory)) or {}
+
+
 def orphan(directory: Directory) -> int | None:
     """The process group of an earlier attempt's program that outlived its supervisor, when it is surely that one."""
     before = owner(directory)
@@ -256,6 +274,11 @@ def boot() -> str:
 
 def _path(directory: Directory) -> str:
     return os.path.join(directory.hidden, "owner.json")
+
+
+def _refuse_unless_folder(path: str) -> None:
+    if os.path.lexists(path) and not _is_folder(path):
+        raise BadOption(f"{path} is no folder, or a link to one, and gpuflow-run did not make it; remove it")
 
 
 def _is_folder(path: str) -> bool:

@@ -30,6 +30,8 @@ def prune(store: Store, ledger: Ledger, keep: int, newest: str, proceed: Callabl
         name = key[len(top) + 1 :].partition("/")[0]
         if name not in spared and name < newest and may_go(name, ledger):
             doomed.append(key)
+    unsigned = _unsigned(store, ledger, [key for key in doomed if _is_manifest(key, top)])
+    doomed = [key for key in doomed if key[len(top) + 1 :].partition("/")[0] not in unsigned]
     doomed.sort(key=lambda key: not _is_manifest(key, top))
     for at in range(0, len(doomed), BATCH):
         if not proceed():
@@ -50,6 +52,29 @@ def _signed(store: Store, ledger: Ledger, whole: list[str], keep: int) -> set[st
         except Corrupt:
             continue
     return found
+
+
+def _unsigned(store: Store, ledger: Ledger, manifests: list[str]) -> set[str]:
+    """With keys, what none of ours has signed is not ours to remove: who has the wrong key must not destroy a run.
+
+    What was forgotten goes all the same.
+    """
+    if ledger.keys is None:
+        return set()
+    found = []
+    for key in manifests:
+        name = key.split("/")[-2]
+        if name in ledger.unsigned or (attempt_of(name) or 0) < ledger.since:
+            continue
+        try:
+            transfer.read_manifest(store, key, ledger.keys)
+        except Corrupt:
+            found.append(name)
+    ledger.unsigned.update(found)
+    if found:
+        more = f" and {len(found) - 1} more are" if len(found) > 1 else " is"
+        ledger.say(f"the checkpoint {found[-1]}{more} not signed with our key: left in the store, and not removed")
+    return ledger.unsigned
 
 
 def may_go(name: str, ledger: Ledger) -> bool:

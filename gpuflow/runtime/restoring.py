@@ -11,7 +11,7 @@ from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import History, Ledger
 from gpuflow.runtime.options import BadOption
-from gpuflow.runtime.owner import boot, orphan, owner, write_owner
+from gpuflow.runtime.owner import boot, last_word, orphan, owner, write_owner
 from gpuflow.runtime.records import Corrupt, Manifest, attempt_of
 from gpuflow.runtime.store import Limit, StorageError, Store, persist
 
@@ -96,7 +96,7 @@ class _Restoring:
 
     def run(self) -> Restored:
         directory, ledger = self.directory, self.ledger
-        before = owner(directory)
+        before = owner(directory) if self.store is not None else last_word(directory)
         same_run, same_boot = before.get("run") == ledger.base, before.get("boot") == boot()
         self._same_run = same_run
         number = before.get("attempt")

@@ -63,6 +63,9 @@ def read_keys(path: str | None, say: Callable[[str], None] = lambda _: None) -> 
     if not keys:
         raise BadOption(f"--key-file: {path} is empty; make a key with: openssl rand -hex 32")
     for number, key in enumerate(keys, 1):
+        if key.startswith(b"#"):
+            # Whoever can guess a remark could sign with it.
+            raise BadOption(f"--key-file: line {number} in {path} looks like a remark; every line is a key: remove it")
         if len(key) < SHORTEST:
             raise BadOption(
                 f"--key-file: key {number} in {path} has {len(key)} bytes, and needs at least {SHORTEST}; "

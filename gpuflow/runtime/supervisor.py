@@ -12,7 +12,7 @@ from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ending import Ending, exit_code
 from gpuflow.runtime.landing import NoRoom
-from gpuflow.runtime.ledger import Counts, History, Ledger, Lost
+from gpuflow.runtime.ledger import Counts, History, Ledger, Lost, TooLarge
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outcomes import (
     EXIT_FINAL,
@@ -23,7 +23,7 @@ from gpuflow.runtime.outcomes import (
     RETRYABLE,
     SUCCEEDED,
 )
-from gpuflow.runtime.owner import Occupancy
+from gpuflow.runtime.owner import Occupancy, book_in
 from gpuflow.runtime.records import Corrupt, Success, UnknownFormat
 from gpuflow.runtime.running import Running, Stopped
 from gpuflow.runtime.signing import read_keys
@@ -123,7 +123,7 @@ class Attempt:
             self._deliver(marker, declared, places)
             if marker.id == ledger.id and self._kept_in:
                 self._best_effort(lambda: self._remove_earlier(ledger))
-        except outputs.BadOutput as refusal:
+        except (outputs.BadOutput, TooLarge) as refusal:
             return self.close(self._unless_lost(ledger, Ending(RETRYABLE, str(refusal), 0)))
         except Lost as loss:
             return self.close(Ending(INTERRUPTED, str(loss), 0))
@@ -335,7 +335,7 @@ class Attempt:
         elif self.store is not None:
             book = self.store
         elif self.directory is not None and options.run_id:
-            book = Folder(os.path.join(self.directory.hidden, "state"))
+            book = Folder(book_in(self.directory.path, base))
         else:
             book, self._lasting = Memory(), False
         if keys is not None and self.directory is not None and self.store is None:

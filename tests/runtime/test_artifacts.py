@@ -264,3 +264,36 @@ def test_a_file_that_may_not_be_read_is_the_outputs_fault_and_not_the_storages(
     artifact = Artifact(ledger, Folder(str(tmp_path / "kept")), "a", str(tmp_path / "m"), lambda: None)
     with pytest.raises(NotKept, match=r"m/secret may not be read"):
         artifact.keep()
+
+
+def test_outputs_that_no_success_marker_can_hold_are_a_failure_that_says_so(tmp_path: Path) -> None:
+    """Each value is small enough, and all together are not: a marker of that size is corrupt for whoever reads it."""
+    names = "abcdefghi"
+    words = [word for name in names for word in ("--output", name)]
+    write = 'head -c 8388608 /dev/zero | tr "\\0" x > "$GPUFLOW_OUTPUTS"/{}'
+    command = shell("; ".join(write.format(name) for name in names))
+    done = run("--state", tmp_path / "state", "--run-id", "r", *words, *command)
+    assert done.returncode == 1
+    assert "bytes in the success marker, and the most is 67108864" in done.stderr
+    assert not marker(tmp_path).exists()
+
+
+def test_a_pipe_in_the_place_of_an_output_that_is_given_again_is_not_waited_for(tmp_path: Path) -> None:
+    options = ("--state", tmp_path / "state", "--run-id", "r", "--output", f"m:file={tmp_path}/m")
+    assert run(*options, *shell(f"echo trained > {tmp_path}/m")).returncode == 0
+    (tmp_path / "m").unlink()
+    os.mkfifo(tmp_path / "m")
+    again = start(*options, *shell("echo ran"))
+    assert again.wait(30) == 0
+    assert (tmp_path / "m").read_text() == "trained\n"
+
+
+@pytest.mark.parametrize("name", ["out/", ".cache", "..."])
+def test_an_output_may_lie_under_a_hidden_name_or_be_spelled_with_a_slash(name: str, tmp_path: Path) -> None:
+    place = f"{tmp_path}/{name}"
+    options = ("--state", tmp_path / "state", "--run-id", "r", "--output", f"m:directory={place}")
+    done = run(*options, *shell(f"mkdir {place}; echo 1 > {place}/w"))
+    assert done.returncode == 0, done.stderr
+    shutil.rmtree(place)
+    assert run(*options, *shell("echo ran")).returncode == 0
+    assert (tmp_path / name / "w").read_text() == "1\n"

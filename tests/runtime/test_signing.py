@@ -373,6 +373,7 @@ def test_forget_takes_the_key_on_the_command_line(tmp_path: Path, key_file: Path
         ("short-secret", "key 1 in {} has 12 bytes, and needs at least 16"),
         (SECRET + "\nfifteen-bytes-x\n", "key 2 in {} has 15 bytes"),
         ("x" * 70_000, "is larger than 65536 bytes"),
+        (SECRET + "\n# the old key, remove it in May\n", "line 2 in {} looks like a remark; every line is a key"),
     ],
 )
 def test_a_bad_key_file_is_a_bad_configuration_in_one_sentence(text: str, why: str, tmp_path: Path) -> None:
@@ -414,3 +415,50 @@ def test_the_programs_environment_has_neither_the_key_nor_its_place(tmp_path: Pa
 def test_without_a_store_the_checkpoints_are_not_signed_and_that_is_said(tmp_path: Path, key_file: Path) -> None:
     words = ("--checkpoint-dir", tmp_path / "c", "--run-id", "r", "--key-file", key_file)
     assert "the checkpoints in the directory are not" in run(*words, *shell("true")).stderr
+
+
+# -- spoiled claims, and the wrong key
+
+
+def test_a_run_that_was_done_without_the_key_is_not_done_again_in_silence(tmp_path: Path, key_file: Path) -> None:
+    assert Machine(tmp_path, None)("true").returncode == 0
+    done = Machine(tmp_path, key_file)("echo ran")
+    assert done.stdout == "ran\n"
+    assert done.stderr.count("success.json is not signed with our key; the run does not count as done by it") == 1
+
+
+def test_spoiled_claims_with_signed_ends_do_not_stop_the_run_for_good(store: Folder) -> None:
+    """A number between two of them must not be taken for the next one: what is counted before it would be later."""
+    for _ in range(4):
+        begin(store, KEYS).end(RETRYABLE, final=False, exit_code=1, because="it failed")
+    for number in (2, 4):
+        store.write(f"{BASE}/attempts/{number:06d}.json", forged_claim(number))
+    store.delete([f"{BASE}/attempts/000003.json"])
+    ledger = begin(store, KEYS)
+    assert (ledger.number, ledger.counts.failures) == (5, 3)
+    forget_run(Ledger(store, BASE, keys=KEYS))
+    assert begin(store, KEYS).since == 6
+
+
+def test_to_forget_goes_beyond_spoiled_claims_with_signed_ends(store: Folder) -> None:
+    for _ in range(4):
+        begin(store, KEYS).end(RETRYABLE, final=False, exit_code=1, because="it failed")
+    for number in (2, 4):
+        store.write(f"{BASE}/attempts/{number:06d}.json", forged_claim(number))
+    store.delete([f"{BASE}/attempts/000003.json"])
+    forget_run(Ledger(store, BASE, keys=KEYS))
+    ledger = begin(store, KEYS)
+    assert (ledger.number, ledger.since, ledger.counts.failures) == (6, 5, 0)
+
+
+def test_an_attempt_with_the_wrong_key_removes_no_checkpoint_of_the_run(tmp_path: Path, key_file: Path) -> None:
+    """Else a mistake in a Secret costs a week, and the right key has nothing left to resume from."""
+    wrong = written(tmp_path / "wrong", "a new key that took the place of the old")
+    machine = Machine(tmp_path, key_file)
+    assert machine(SAVE.format("week")).returncode == 1
+    mistaken = machine(SHOW + "; " + SAVE.format("other"), "--keep", 1, key_file=wrong)
+    assert mistaken.stdout == "nothing\n"
+    assert "not signed with our key: left in the store, and not removed" in mistaken.stderr
+    assert machine(SHOW).stdout == "week\n"
+    assert run("forget", "--store", tmp_path / "store", "--run-id", "r", "--key-file", key_file).returncode == 0
+    assert not (tmp_path / "store" / BASE / "checkpoints").exists()

@@ -72,8 +72,16 @@ def test_the_only_copy_of_a_file_output_stays_and_its_place_is_said(tmp_path: Pa
     assert f'the output "m" is kept nowhere but at {place / "m"}' in done.stderr
 
 
+def test_a_temporary_folder_that_nobody_has_made_yet_is_made(tmp_path: Path) -> None:
+    command = shell('echo 1 > "$GPUFLOW_OUTPUTS/x"; dirname "$GPUFLOW_OUTPUTS"')
+    scratch = tmp_path / "scratch" / "tmp"
+    done = run("--output", "x", "--termination-log", tmp_path / "log", *command, environ={"TMPDIR": str(scratch)})
+    assert (done.returncode, done.stdout) == (0, f"{scratch}\n"), done.stderr
+
+
 def test_without_a_temporary_folder_a_step_without_outputs_runs(tmp_path: Path) -> None:
-    environ = {"TMPDIR": str(tmp_path / "not there")}
+    (tmp_path / "file").touch()
+    environ = {"TMPDIR": str(tmp_path / "file" / "no folder can be here")}
     assert run(*shell("echo ran"), environ=environ).stdout == "ran\n"
     done = run("--output", "x", *shell("echo ran"), environ=environ)
     assert (done.returncode, done.stdout) == (78, "")
@@ -156,6 +164,25 @@ def test_a_link_in_the_place_of_our_folders_is_refused_and_nothing_is_written_th
     done = run(*options(tmp_path), "--state", tmp_path / "state", *shell("echo ran"))
     assert (done.returncode, done.stdout) == (78, "")
     assert "gpuflow-run did not make it; remove it" in done.stderr
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", "state", "state/default", f"state/{BASE}", f"state/{BASE}/attempts"])
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_link_in_the_place_of_the_book_is_refused_before_anything_is_written(
+    tmp_path: Path, hidden: Path, name: str, forget: bool
+) -> None:
+    """Without a store and a state the book is in the checkpoint directory, and is opened before all else."""
+    (tmp_path / "elsewhere").mkdir()
+    place = hidden / name
+    if not name:
+        hidden.rmdir()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.symlink_to(tmp_path / "elsewhere")
+    words = ("forget", *options(tmp_path)) if forget else (*options(tmp_path), *shell("echo ran"))
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (78, "")
+    assert f"{place} is no folder, or a link to one" in done.stderr
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
@@ -267,6 +294,22 @@ def test_an_owner_file_of_another_user_is_not_believed_and_that_is_said(tmp_path
         occupancy.leave()
     done = run(*options(tmp_path), *shell("sleep 0.3"))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
+@pytest.mark.parametrize("again", [False, True], ids=["first", "after forget"])
+def test_a_run_whose_user_was_changed_resumes_from_its_own_checkpoints_without_a_store(
+    tmp_path: Path, hidden: Path, again: bool
+) -> None:
+    if again:
+        run(*options(tmp_path), *shell("exit 1"))
+        assert run("forget", *options(tmp_path)).returncode == 0
+    run(*options(tmp_path), *shell("cd $GPUFLOW_CHECKPOINT_DIR; echo week > .a; mv .a a; exit 1"))
+    for path in (hidden, *hidden.rglob("*")):
+        os.chown(path, 12345, 12345)
+    done = run(*options(tmp_path), *shell('cat "$GPUFLOW_RESUME_FROM"'))
+    assert (done.returncode, done.stdout) == (0, "week\n"), done.stderr
+    assert "belongs to user 12345" in done.stderr
 
 
 # -- what is said
