@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.model import Model
+from gpuflow.spec.text import Join
 
 Path = tuple[str | int, ...]
 
@@ -39,6 +40,8 @@ def holds_tags(value: Any) -> bool:
             left += part.values()
         elif isinstance(part, list | tuple):
             left += part
+        elif isinstance(part, Join):
+            left += part.parts
         elif isinstance(part, Model):
             left += filter(None, part.__dict__.values())
     return False

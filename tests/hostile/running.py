@@ -120,6 +120,8 @@ def run(tried: Case, tally: Tally, argo: ArgoItself | None = None) -> None:
     twin = _twin(tried.mode, tried.place, tried.how)
     if twin is None and _without_digest(made) == _without_digest(_plain(tried)):
         return  # the text was white space around what stood there, and said nothing
+    if twin is None and not tried.text.strip():
+        return  # the same, shown as it was written
     if twin is None and tried.text.strip().replace("e", "").isdecimal():
         return  # a number behind a number, where a word is none
     if twin is None:

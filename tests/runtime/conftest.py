@@ -50,6 +50,8 @@ def _command(server: str, port: int, folder: Path) -> list[str]:
         f"-dir={folder}",
         "-volume.max=20",
         "-master.volumeSizeLimitMB=64",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
     ]
     return [weed, "server", "-s3", f"-s3.port={port}", f"-s3.port.grpc={_free_port()}", *settings, *ports]
 

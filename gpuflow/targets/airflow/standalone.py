@@ -124,13 +124,13 @@ def _rendered(tree: Any) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Text that Jinja would change stays out of its reach."""
-    return Call("literal", (text,)) if "{" in text or text.endswith("\n") else text
+    """Text that Jinja would change stays out of its reach: tags, a last line break, and a carriage return."""
+    return Call("literal", (text,)) if "{" in text or "\r" in text or text.endswith("\n") else text
 
 
 def _kept(text: str) -> str:
     """Text beside a value, as a string inside Jinja where Jinja would read it otherwise."""
-    if "{" not in text and "}" not in text and not text.endswith("\n"):
+    if not set("{}\r") & set(text) and not text.endswith("\n"):
         return text
     # Not with JSON's escapes: Jinja would read the two halves of an emoji as two characters.
     return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}"

@@ -136,11 +136,12 @@ def test_what_a_step_wrote_as_a_number_is_not_expanded_by_the_kubelet() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{😀}", "{👩\u200d💻 \u202e\u3164}", "}😀\\ud83d", "😀\n", '{"😀": "\\u0041"}', "{\x85\u2028}"]
+    "text",
+    ["{😀}", "{👩\u200d💻 \u202e\u3164}", "}😀\\ud83d", "😀\n", '{"😀": "\\u0041"}', "{\x85\u2028}", "a\rb", "\r\n."],
 )
 def test_text_beside_a_value_is_rendered_by_airflow_as_it_was_written(text: str) -> None:
     """Jinja does not join the two halves that JSON writes an emoji with."""
-    step = {"image": "i", "command": ["x", {"join": [text, {"param": "name"}, text]}]}
+    step = {"image": "i", "command": ["x", text, {"join": [text, {"param": "name"}, text]}]}
     document = {
         "apiVersion": "gpuflow/v1",
         "kind": "Pipeline",
@@ -153,7 +154,7 @@ def test_text_beside_a_value_is_rendered_by_airflow_as_it_was_written(text: str)
     exec(compile_with(load_target("airflow"), request, allow_lossy=False).text, names)
     made = names["dag"].get_task("a")
     made.render_template_fields({"params": {"name": "n"}, "run_id": "r"})
-    assert made.pod_template_dict["spec"]["containers"][0]["command"] == ["x", f"{text}n{text}"]
+    assert made.pod_template_dict["spec"]["containers"][0]["command"] == ["x", text, f"{text}n{text}"]
 
 
 def test_a_failed_pipeline_is_a_failed_run_whatever_its_exit_steps_do(bag: Any) -> None:

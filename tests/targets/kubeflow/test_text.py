@@ -83,8 +83,10 @@ def one(words: str, env: str = "{}") -> str:
 
 @pytest.mark.parametrize("text", ["{{$}}", "{{$.inputs.parameters['lr']}}"])
 def test_what_the_launcher_would_take_for_its_own_is_refused_in_a_command(text: str) -> None:
-    with pytest.raises(GpuflowError, match="its launcher reads it as a placeholder"):
-        compiled(one(f'[say, "{text}"]'))
+    joined = f'{{join: ["a", {{param: who}}, "{text}"]}}'
+    for document in (one(f'[say, "{text}"]'), one(f"[say, {joined}]"), one("[say]", f"{{TEXT: {joined}}}")):
+        with pytest.raises(GpuflowError, match="its launcher reads it as a placeholder"):
+            compiled(document)
 
 
 def test_in_a_variable_even_the_launchers_own_placeholder_is_plain_text() -> None:
