@@ -22,6 +22,8 @@ VARIABLE = "GPUFLOW_ATTEMPT_ID"
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish", "csh", "tcsh"})
 _KILL = 9
 _SUBREAPER = 36
+_GLANCES = 5
+"""How often a new process whose variables are empty is looked at again."""
 
 
 class Process:
@@ -126,8 +128,15 @@ def marks(pid: int) -> list[str]:
 
 def variable(pid: int, name: str) -> bytes | None:
     """A variable that a process was started with, when there is one and it is ours to ask."""
-    start = f"{name}=".encode()
-    for word in _read(f"/proc/{pid}/environ").split(b"\0"):
+    start, path = f"{name}=".encode(), f"/proc/{pid}/environ"
+    found = _read(path)
+    for _ in range(_GLANCES):
+        # While a process becomes another program its variables cannot be seen; its forks may be what we look for.
+        if found or not _is_new(pid):
+            break
+        time.sleep(0.002)
+        found = _read(path)
+    for word in found.split(b"\0"):
         if word.startswith(start):
             return word[len(start) :]
     return None
@@ -182,6 +191,13 @@ def _look(pid: int) -> Process | None:
         return None
     name = head.partition(b"(")[2].decode("utf-8", "replace")
     return Process(pid, name, int(fields[1]), int(fields[2]), int(fields[19]))
+
+
+def _is_new(pid: int) -> bool:
+    """Whether a living process was started within the last second."""
+    process = _look(pid)
+    now = time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")
+    return process is not None and now - process.began < os.sysconf("SC_CLK_TCK")
 
 
 def namespace(pid: int) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import telling
+from gpuflow.runtime import processes, telling
 from gpuflow.runtime.attempt_folder import process_began
 from gpuflow.runtime.processes import Process
 from tests.runtime.harness import ROOT, eventually, python, run, shell, start
@@ -230,6 +230,20 @@ def test_where_orphans_cannot_be_inherited_their_mark_gives_them_away(stage: Sta
     done = run("--", *stage.words(main), environ=environ)
     assert done.returncode == 0
     assert stage.alive() == []
+
+
+def test_a_process_that_becomes_another_program_just_now_is_still_known_by_its_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, unseen = processes._read, [b"", b""]
+
+    def read(path: str) -> bytes:
+        return unseen.pop() if unseen and path.endswith("/environ") else real(path)
+
+    monkeypatch.setattr(processes, "_read", read)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, processes.VARIABLE: "a.b.1.2"}) as process:
+        assert processes.marks(process.pid) == ["a.b.1.2"]
+        process.kill()
 
 
 def test_a_stray_that_ignores_the_notice_ends_with_the_attempt(stage: Stage) -> None:
