@@ -88,6 +88,8 @@ class _Open:
     anchor: str | None
     key: str | None = None
     key_spot: Spot | None = None
+    merging: bool = False
+    """The key is a plain `<<`; in quotes it is a key like any other."""
     merges: list[Map] = field(default_factory=list)
 
 
@@ -213,6 +215,7 @@ class _Builder:
         self._anchors: dict[str, Any] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         self._aliased = 0
+        self._plain = False
         self._takes: dict[type[yaml.Event], Callable[[Any], None]] = {
             yaml.ScalarEvent: self._value,
             yaml.MappingStartEvent: lambda event: self._open(Map(_spot(event)), event),
@@ -238,6 +241,7 @@ class _Builder:
 
     def _value(self, event: Any) -> None:
         mark = event.start_mark
+        self._plain = event.implicit[0]
         self._add(self._scalar(event), Spot(mark.line + 1, mark.column + 1), event.anchor)
 
     def _open(self, value: Map | Seq, event: Any) -> None:
@@ -286,7 +290,8 @@ class _Builder:
         if not isinstance(value, str):
             value = getattr(value, "text", None) or ("null" if value is None else str(value).lower())
         assert isinstance(top.value, Map)
-        if value in top.value.key_at and value != "<<":
+        top.merging = value == "<<" and self._plain
+        if value in top.value.key_at and not top.merging:
             first = top.value.key_at[value]
             self.refuse(
                 "GF109",
@@ -299,7 +304,7 @@ class _Builder:
     def _entry(self, top: _Open, value: Any, spot: Spot) -> None:
         assert isinstance(top.value, Map) and top.key is not None and top.key_spot is not None
         key, top.key = top.key, None
-        if key == "<<":
+        if top.merging:
             merged = value if isinstance(value, Seq) else [value]
             if not all(isinstance(part, Map) for part in merged):
                 self.refuse("GF107", "`<<` merges mappings only", spot, "give it an alias of a mapping")

@@ -122,6 +122,11 @@ def test_merged_keys_do_not_win_over_own_ones_and_keep_their_place() -> None:
     assert where_of(tree, ("own", "y")).line == 1
 
 
+def test_in_quotes_a_merge_is_a_key_like_any_other() -> None:
+    tree = parse("""a: {"<<": {x: 1}, y: 2}\nb: {'<<': 1, <<: {y: 3}}\n""", "x.yaml")
+    assert tree == {"a": {"<<": {"x": 1}, "y": 2}, "b": {"<<": 1, "y": 3}}
+
+
 def test_several_documents_are_read_when_asked_for() -> None:
     assert parse_all("a: 1\n---\nb: 2\n", "x.yaml") == [{"a": 1}, {"b": 2}]
     assert parse("", "x.yaml") is None

@@ -75,6 +75,8 @@ class Words:
 
     def same(self, ours: str, twin: str, *, path: tuple[Any, ...] = (), tags: str | None = None) -> None:
         """Whether a text is the twin's with the hostile text in it. `tags`: what opens a tag of the engine."""
+        if path[-2:] == ("memoize", "key"):  # it holds a digest of the step, which is another one
+            ours, twin = (re.sub("-[0-9a-f]{16}-", "-0-", each, count=1) for each in (ours, twin))
         if ours == twin:
             return
         if tags is not None and not is_below(path, RAW_IN_ARGO) and ours.count(tags) != twin.count(tags):
