@@ -89,6 +89,12 @@ def test_what_the_launcher_would_take_for_its_own_is_refused_in_a_command(text: 
             compiled(document)
 
 
+def test_a_directory_is_spelled_for_the_kubelet_like_every_word_of_a_command() -> None:
+    spec, *_ = documents("name: p\nsteps:\n  say: {image: i, command: [say], working_dir: /a$(id)}\n")
+    word = spec["deploymentSpec"]["executors"]["exec-say"]["container"]["command"][3]
+    assert kubelet(word, {"id": "a value"}) == "/a$(id)"
+
+
 def test_in_a_variable_even_the_launchers_own_placeholder_is_plain_text() -> None:
     spec, *_ = documents(one("[say]", '{TEXT: "{{$}}"}'))
     brace, text = spec["deploymentSpec"]["executors"]["exec-say"]["container"]["env"]
