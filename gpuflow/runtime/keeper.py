@@ -19,7 +19,8 @@ from gpuflow.runtime.directory import Directory, Entry, discard
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.owner import BEAT, owner
 from gpuflow.runtime.records import Manifest, checkpoint_name
-from gpuflow.runtime.store import Limit, StorageError, Store
+from gpuflow.runtime.retrying import Limit
+from gpuflow.runtime.store import StorageError, Store
 from gpuflow.runtime.watch import Watch
 
 TYPE_CHECKING = False

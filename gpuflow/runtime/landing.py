@@ -11,8 +11,8 @@ import errno
 import os
 
 from gpuflow.runtime.files import write_all
+from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt
-from gpuflow.runtime.store import in_parallel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from gpuflow.runtime.ledger import History, Ledger
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.owner import boot, last_word, orphan, owner, write_owner
 from gpuflow.runtime.records import Corrupt, Manifest, attempt_of
-from gpuflow.runtime.store import Limit, StorageError, Store, persist
+from gpuflow.runtime.retrying import Limit, persist
+from gpuflow.runtime.store import StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ending import Ending, exit_code
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import Counts, History, Ledger, Lost, TooLarge
 from gpuflow.runtime.options import BadOption
@@ -25,9 +26,10 @@ from gpuflow.runtime.outcomes import (
 )
 from gpuflow.runtime.owner import Occupancy, book_in
 from gpuflow.runtime.records import Corrupt, Success, UnknownFormat
+from gpuflow.runtime.retrying import Limit, persist
 from gpuflow.runtime.running import Running, Stopped
 from gpuflow.runtime.signing import read_keys
-from gpuflow.runtime.store import Folder, Limit, Memory, StorageError, Store, open_store, persist
+from gpuflow.runtime.store import Memory, StorageError, Store, open_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ import threading
 import time
 
 from gpuflow.runtime import landing, records
+from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt, File, Manifest
 from gpuflow.runtime.snapshot import Changed, Item, Refused, Vanished, facts, walk
-from gpuflow.runtime.store import CHUNK, StorageError, Store, in_parallel
+from gpuflow.runtime.store import CHUNK, StorageError, Store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from typing import Any
 from gpuflow.runtime import identity
 from gpuflow.runtime.ledger import Ledger
 from gpuflow.runtime.records import Success
-from gpuflow.runtime.store import Store, open_store, persist
+from gpuflow.runtime.retrying import persist
+from gpuflow.runtime.store import Store, open_store
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]

@@ -15,8 +15,9 @@ import pytest
 
 from gpuflow.runtime import artifacts, records
 from gpuflow.runtime.artifacts import Artifact, NotKept
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.ledger import Ledger, Lost
-from gpuflow.runtime.store import Folder, StorageError
+from gpuflow.runtime.store import StorageError
 from tests.runtime.harness import eventually, run, shell, start
 
 WRITE = 'mkdir -p "$GPUFLOW_OUTPUTS/m"; echo "$GPUFLOW_ATTEMPT" >"$GPUFLOW_OUTPUTS/m/w"'

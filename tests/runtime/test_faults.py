@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from gpuflow.runtime import keeper as keeping
 from gpuflow.runtime import restoring, transfer
 from gpuflow.runtime.directory import Directory
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.options import parse
 from gpuflow.runtime.owner import Occupancy
-from gpuflow.runtime.store import Folder, Limit, StorageError, Store
+from gpuflow.runtime.retrying import Limit
+from gpuflow.runtime.store import StorageError, Store
 from tests.runtime.harness import eventually, run, shell, start
 
 

@@ -15,9 +15,11 @@ import pytest
 from gpuflow.runtime import keeper as keeping
 from gpuflow.runtime import owner, pruning, transfer
 from gpuflow.runtime.directory import MARKER
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.keeper import Keeper
 from gpuflow.runtime.records import File
-from gpuflow.runtime.store import Folder, Limit, StorageError, Store
+from gpuflow.runtime.retrying import Limit
+from gpuflow.runtime.store import StorageError, Store
 from gpuflow.runtime.watch import Watch
 from tests.runtime.harness import eventually, run, shell
 from tests.runtime.test_faults import Machine

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import book, records
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.forgetting import forget_run
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, RETRYABLE
 from gpuflow.runtime.records import Judgment, Manifest
-from gpuflow.runtime.store import Folder, StorageError
+from gpuflow.runtime.store import StorageError
 from tests.runtime.harness import run, shell
 
 BASE = "p/r/s"

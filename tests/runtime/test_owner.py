@@ -17,10 +17,10 @@ from gpuflow.runtime import owner
 from gpuflow.runtime.alive import Alive, remove_if_dead
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.directory import MARKER, Directory
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.ledger import Ledger
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.owner import Occupancy
-from gpuflow.runtime.store import Folder
 from tests.runtime.harness import environment, eventually, python, run, shell, start, words
 
 STEPS = """

@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 from gpuflow.runtime import pruning, records, transfer
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.forgetting import forget_run
 from gpuflow.runtime.ledger import Ledger, Lost
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outcomes import RETRYABLE
 from gpuflow.runtime.records import Claim, Corrupt, End, File, Judgment, Kept, Manifest, Success, UnknownFormat
 from gpuflow.runtime.signing import Keys, read_keys
-from gpuflow.runtime.store import Folder, StorageError
+from gpuflow.runtime.store import StorageError
 from tests.runtime.harness import python, run, shell
 
 BASE = "default/r/default"

@@ -13,11 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuflow.runtime import folder_store as storing
 from gpuflow.runtime import identity
-from gpuflow.runtime import store as storing
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.remote import NoDriver
-from gpuflow.runtime.store import Folder, Limit, StorageError, open_store, persist
+from gpuflow.runtime.retrying import Limit, persist
+from gpuflow.runtime.store import StorageError, open_store
 from gpuflow.runtime.supervisor import _open_place
 
 

@@ -14,9 +14,9 @@ import pytest
 from gpuflow.runtime import files, orphans, owner, processes, records
 from gpuflow.runtime.attempt_folder import AttemptFolder, identity_of, process_began
 from gpuflow.runtime.directory import Directory, dump, load
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.ledger import Ledger
 from gpuflow.runtime.owner import Occupancy
-from gpuflow.runtime.store import Folder
 from gpuflow.runtime.wording import one_line
 from tests.runtime.harness import environment, run, shell
 

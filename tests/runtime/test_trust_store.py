@@ -18,11 +18,13 @@ import pytest
 
 from gpuflow.runtime import landing, naming, records, restoring, snapshot
 from gpuflow.runtime.directory import Directory
+from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import History, Ledger
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.records import Claim, Corrupt, File, Manifest
-from gpuflow.runtime.store import Folder, Limit, StorageError
+from gpuflow.runtime.retrying import Limit
+from gpuflow.runtime.store import StorageError
 from tests.runtime.harness import run, shell
 from tests.runtime.hostile.sound import build
 from tests.runtime.hostile.trial import Case

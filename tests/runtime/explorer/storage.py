@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from gpuflow.runtime.store import Folder, StorageError, Store
+from gpuflow.runtime.folder_store import Folder
+from gpuflow.runtime.store import StorageError, Store
 from tests.runtime.explorer.world import Actor, Point, World
 
 LATE = 60.0
