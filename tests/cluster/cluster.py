@@ -79,6 +79,7 @@ class Cluster:
         cluster = cls(layout, Sandbox(layout.run), state)
         with cluster.part("namespaces", say):
             cluster.sandbox = Sandbox.launch(layout.run, ADDRESS)
+            machine.make_cgroups(layout.cgroup, cluster.sandbox.pid)
             programs.credentials(layout)
         with cluster.part("etcd and API server", say):
             cluster.run("etcd", programs.etcd(layout))
@@ -106,7 +107,6 @@ class Cluster:
         return cluster
 
     def _start_node(self) -> None:
-        machine.make_cgroups(self.layout.cgroup)
         self.run("containerd", programs.containerd(self.layout))
         until("containerd", lambda: self.ctr("version"), otherwise=lambda: self.sandbox.log("containerd"))
         plugins = [line.split() for line in self.ctr("plugins", "list").splitlines()]
