@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from types import FrameType
 
 from gpuflow.runtime import evidence
 
@@ -62,7 +64,14 @@ def _cluster(name: str) -> Iterator[Cluster]:
         Cluster.down(name)
 
 
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
 def main(given: Sequence[str] | None = None) -> int:
+    # Also when started in the background, where shells have SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     options = _arguments(given)
     kept = results.Results()
     wanted = chosen(options)

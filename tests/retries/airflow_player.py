@@ -1,8 +1,8 @@
 """Plays tasks of compiled DAG files against a real cluster: `python -m tests.retries.airflow_player FOLDER`.
 
-Runs in Airflow's environment and inside the cluster's network. The DAG files, the operator, its trigger and its hook are
-Airflow's and ours; around them stands what the scheduler does for one task: the next try after an AirflowException, none
-after an AirflowFailException, the trigger's event, the task's state. Each order `orders/NAME.json` is played in a
+Runs in Airflow's environment and inside the cluster's network. The DAG files, the operator, its trigger and its hook
+are Airflow's and ours; around them stands what the scheduler does for one task: the next try after an AirflowException,
+none after an AirflowFailException, the trigger's event, the task's state. Each order `orders/NAME.json` is played in a
 thread of its own, and how it ended is written to `ends/NAME.json`.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import logging
 import sys
 import threading
 import time
@@ -22,15 +21,6 @@ from typing import Any
 from ..targets.airflow.playing import Stage
 
 STEP = "work"
-SAID: dict[int, list[str]] = {}
-"""What the operator says about the pods of the task that each thread plays."""
-
-
-class Listener(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        lines = SAID.get(threading.get_ident())
-        if lines is not None:
-            lines.append(record.getMessage())
 
 
 class Task(Stage):
@@ -47,7 +37,6 @@ class Task(Stage):
 
 
 def play(folder: Path, order: dict[str, str]) -> None:
-    SAID[threading.get_ident()] = said = []
     name = order["name"]
     try:
         spec = importlib.util.spec_from_file_location(f"dag_{name}", order["file"])
@@ -69,19 +58,16 @@ def play(folder: Path, order: dict[str, str]) -> None:
             "message": " | ".join(played.messages)[-2000:],
             "tries": played.tries,
             "ledger": stage.store.get("gpuflow_ledger", {}),
-            "said": [line for line in said if line.startswith("pod ")],
             "nodes": [],
         }
     except BaseException:
-        end = {"state": "broken", "message": traceback.format_exc()[-3000:], "ledger": {}, "said": said, "nodes": []}
+        end = {"state": "broken", "message": traceback.format_exc()[-3000:], "ledger": {}, "nodes": []}
     partial = folder / f"{name}.end"
     partial.write_text(json.dumps(end))
     partial.rename(folder / "ends" / f"{name}.json")
 
 
 def main(folder: Path) -> None:
-    logging.getLogger().addHandler(Listener())
-    logging.getLogger().setLevel(logging.INFO)
     begun: set[str] = set()
     while True:
         for path in sorted((folder / "orders").glob("*.json")):

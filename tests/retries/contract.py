@@ -27,6 +27,8 @@ Care = Literal["supervised", "alone"]
 SUCCEEDED, FAILED = "succeeded", "failed"
 FAILURE, INTERRUPTION = "failure", "interruption"
 KILLED = 137
+TOLD_TO_STOP = "exit:143"
+"""Without a supervisor nobody can tell this from a program that was told to stop and stopped."""
 
 BY_CLUSTER = ("delete", "force", "evict", "taint", "preempt", "kueue")
 BY_NODE = ("oomgroup", "crash", "supervisor", "wait")
@@ -99,6 +101,8 @@ def cost(case: Case, act: str) -> str | None:
     kind = kind_of(act)
     if kind in INIT:
         return init_cost(case, kind)
+    if act == TOLD_TO_STOP and not case.supervised:
+        return INTERRUPTION
     return COSTS[kind]
 
 

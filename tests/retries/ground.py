@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..cluster.cluster import Cluster
 from ..cluster.faults import Faults
@@ -27,7 +29,7 @@ class Ground:
     faults: Faults
     pods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By uid, as last seen; a pod that is gone is remembered."""
-    living: list[dict[str, Any]] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
 
     @property
     def cluster(self) -> Cluster:
@@ -41,15 +43,28 @@ class Ground:
     def plays(self) -> Path:
         return self.stage.shared / "plays"
 
-    def look(self) -> None:
-        """See what pods there are now."""
-        self.living = self.kube.list("pod")
-        for pod in self.living:
-            self.pods[pod["metadata"]["uid"]] = pod
+    @property
+    def living(self) -> list[dict[str, Any]]:
+        """The pods that are there now."""
+        return [pod for uid, pod in list(self.pods.items()) if uid not in self.gone]
+
+    def see(self, kind: str, pod: dict[str, Any]) -> None:
+        """One event of the API server's watch."""
+        uid = pod["metadata"]["uid"]
+        self.pods[uid] = pod
+        if kind == "DELETED":
+            self.gone.add(uid)
+
+    def fresh(self, name: str) -> dict[str, Any] | None:
+        """A pod as it is at this moment."""
+        found = self.kube.get("pod", name)
+        if found is not None:
+            self.see("MODIFIED", found)
+        return found
 
     def pods_of(self, name: str) -> list[dict[str, Any]]:
         """All pods ever seen of a case, the oldest first."""
-        found = [pod for pod in self.pods.values() if pod["metadata"].get("labels", {}).get(PIPELINE) == name]
+        found = [pod for pod in list(self.pods.values()) if pod["metadata"].get("labels", {}).get(PIPELINE) == name]
         return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
 
     def book(self, name: str) -> list[str]:
@@ -74,6 +89,40 @@ def _word(book: Path, stem: str, owner: str) -> str:
     return ""
 
 
+class Watcher:
+    """Every change of every pod, as the API server tells it: what a poll misses may be all the evidence there is."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground, self._over = ground, False
+        self._process: subprocess.Popen[str] | None = None
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        kube = self.ground.kube
+        words = ["get", "pods", "--watch", "--output-watch-events", "-o", "json"]
+        options = [f"--kubeconfig={kube.kubeconfig}", f"--namespace={kube.namespace}"]
+        while not self._over:
+            command = [*kube.prefix, kube.program, *options, *words]
+            self._process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            assert self._process.stdout is not None
+            self._read(self._process.stdout)
+            self._process.wait()
+
+    def _read(self, stream: IO[str]) -> None:
+        """kubectl writes one event a line."""
+        for line in stream:
+            event = json.loads(line)
+            if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
+                self.ground.see(event["type"], event["object"])
+
+    def close(self) -> None:
+        self._over = True
+        if self._process is not None:
+            self._process.terminate()
+        self._thread.join(10)
+
+
 @contextmanager
 def ground(cluster: Cluster) -> Iterator[Ground]:
     """A ground of its own, with a simulated node and a queue; taken down afterwards."""
@@ -84,9 +133,11 @@ def ground(cluster: Cluster) -> Iterator[Ground]:
         place.kube.apply(*_queue(place))
         place.kube("label", "namespace", place.kube.namespace, "pod-security.kubernetes.io/enforce=baseline")
         made = Ground(place, Faults(cluster, place.kube))
+        watcher = Watcher(made)
         try:
             yield made
         finally:
+            watcher.close()
             made.faults.undo()
             owned = ",".join(f"{key}={value}" for key, value in place.labels.items())
             cluster.kube("delete", "node", f"--selector={owned}", "--ignore-not-found", "--wait=false")

@@ -18,8 +18,13 @@ SUPERVISOR = "gpuflow-run"
 
 def container_group(cluster: Cluster, pod: dict[str, Any], container: str = "main") -> Path:
     """The control group of a running container, in the tree that counts memory."""
-    statuses = pod["status"].get("containerStatuses", ())
-    identity = next(item["containerID"] for item in statuses if item["name"] == container).rpartition("/")[2]
+    name, kube = pod["metadata"]["name"], cluster.kube.within(pod["metadata"]["namespace"])
+
+    def started() -> str:
+        statuses = (kube.get("pod", name) or {"status": {}})["status"].get("containerStatuses", ())
+        return next((item.get("containerID", "") for item in statuses if item["name"] == container), "")
+
+    identity = until(f"container {container} of pod {name}", started, timeout=30).rpartition("/")[2]
     one_tree = (CGROUPS / "cgroup.procs").exists()
     top = (CGROUPS if one_tree else CGROUPS / "memory") / cluster.layout.cgroup
     return next(path for path in top.rglob(f"*{identity}*") if path.is_dir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from ..targets.airflow.home import ROOT, Home
 from .contract import Case
 from .ground import Ground
 from .on_argo import site_of
-from .pipelines import SITE, SITE_ALONE, SITE_CLOSED, pipeline
+from .pipelines import SITE, SITE_ALONE, SITE_CLOSED, STEP, pipeline
 
 ENVIRONMENT = ROOT / ".venvs" / "airflow"
 
@@ -88,7 +89,13 @@ class Airflow:
 
     def ended(self, case: Case) -> dict[str, Any] | None:
         path = self.folder / "ends" / f"{case.name}.json"
-        return json.loads(path.read_text()) if path.exists() else None
+        return {**json.loads(path.read_text()), "said": self._said(case)} if path.exists() else None
+
+    def _said(self, case: Case) -> list[str]:
+        """What the operator said of each pod of a case when it had judged it."""
+        pod = re.escape(f"{case.name}-{STEP}"[:50].rstrip("-"))
+        log = (self.folder / "player.log").read_text(errors="replace")
+        return re.findall(rf"(pod {pod}-\w+: [a-z ()]+: .*?) \[airflow", log)
 
     def told(self, case: Case) -> dict[str, Any]:
         return self.ended(case) or {"state": "running", "message": self._log()[-1500:], "nodes": []}

@@ -43,7 +43,7 @@ def pipeline(case: Case) -> str:
             PUPPET,
             "main",
             folder,
-            *(_played(act) for act in case.acts if starts_program(act)),
+            *map(_played, filter(starts_program, case.acts)),
         ],
         "cpu": {"request": "20m"},
         "memory": {"request": "24Mi", "limit": "160Mi"},

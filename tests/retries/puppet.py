@@ -1,8 +1,8 @@
 """The program in the containers of a case's step. It runs from its source text, with the standard library alone.
 
-`puppet.py main FOLDER ACT…` and `puppet.py init FOLDER ACT…`: each start takes the next number and plays the act of that
-number. What it leaves in FOLDER is what the proof believes: a folder per start, `done` when it succeeded, `overlap-N`
-when another start of the same step was still alive.
+`puppet.py main FOLDER ACT…` and `puppet.py init FOLDER ACT…`: each start takes the next number and plays the act of
+that number. What it leaves in FOLDER is what the proof believes: a folder per start, `done` when it succeeded,
+`overlap-N` when another start of the same step was still alive.
 """
 
 import fcntl
@@ -14,7 +14,14 @@ import sys
 import time
 
 PATIENCE = 400
-EATER = "import os,sys,time  # GPUFLOW_EATER\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nh=[]\nwhile 1: h.append(b'x' * (1 << 20))"
+EATER = """\
+import os, sys, time  # GPUFLOW_EATER
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+hoard = []
+while True:
+    hoard.append(b"x" * (1 << 20))
+"""
 
 
 def main(role: str, folder: str, acts: list) -> int:

@@ -67,9 +67,8 @@ def summary(results: list[dict[str, Any]], outcomes: int) -> Iterator[str]:
         yield from (_row(item) for item in rows)
     for engine in sorted({item["engine"] for item in results}):
         chosen = [item for item in results if item["engine"] == engine]
-        numbers = {
-            row["row"] for item in chosen if item["name"].startswith("row-") for row in item["rows"] if "row" in row
-        }
+        judged = [row for item in chosen if item["name"].startswith("row-") for row in item["rows"]]
+        numbers = {row["row"] for row in judged if "row" in row}
         yield (
             f"{engine}: {len(chosen)} cases, {sum(item['faults'] for item in chosen)} faults, "
             f"{len(numbers)} of {outcomes} rows of the table seen, "

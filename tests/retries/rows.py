@@ -15,9 +15,10 @@ from gpuflow.runtime.outcomes import (
     SUCCEEDED,
 )
 
+from ..cluster.nodes import FENCE
 from .contract import Case, Engine
 from .ground import QUEUE
-from .pipelines import LATE_IMAGE, PLACE
+from .pipelines import EVERYTHING, LATE_IMAGE, PLACE
 
 TIMED_OUT, DISK_LIMIT = "timed out", "disk limit"
 BOTH: tuple[Engine, ...] = ("argo", "airflow")
@@ -43,10 +44,7 @@ class Cause:
 
 def _place(name: str) -> dict[str, Any]:
     """The step goes where the label is, simulated node or real one."""
-    tolerations = [
-        {"key": "gpuflow.test/simulated", "operator": "Exists"},
-        {"operator": "Exists", "effect": "NoExecute"},
-    ]
+    tolerations = [{"key": FENCE["key"], "operator": "Exists"}, EVERYTHING]
     return {"kubernetes": {"node_selector": {f"{PLACE}-{name}": "here"}, "tolerations": tolerations}}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -36,6 +37,8 @@ PATIENCE = 480.0
 """Seconds for one case."""
 AT_ONCE = 14
 """Pods start at about one a second on two cores."""
+STRIKING = 6
+"""Faults that are being caused at the same time: some take seconds."""
 ALONE = ("taint", "preempt")
 """What hits more than its own case when two of its kind are under way."""
 COSTS = {
@@ -56,24 +59,24 @@ Engines = dict[str, Argo | Airflow]
 
 def run(ground: Ground, cases: Sequence[Case], keep: Callable[[Result], None], engines: Engines | None = None) -> None:
     """Play all cases to their end, and hand each result to `keep`."""
-    made = engines if engines is not None else _engines(ground, cases)
+    engines = _engines(ground, cases)
     waiting, playing = list(cases), list[Play]()
     try:
-        while waiting or playing:
-            _begin(ground, made, waiting, playing)
-            ground.look()
-            for engine in made.values():
-                engine.look()
-            for play in list(playing):
-                result = _advance(ground, made[play.case.engine], play)
-                if result is not None:
-                    playing.remove(play)
-                    clear(ground, play.case)
-                    keep(result)
-            time.sleep(0.4)
+        with ThreadPoolExecutor(STRIKING) as pool:
+            while waiting or playing:
+                _begin(ground, engines, waiting, playing)
+                for engine in engines.values():
+                    engine.look()
+                for play in list(playing):
+                    result = _advance(ground, engines[play.case.engine], play, pool)
+                    if result is not None:
+                        playing.remove(play)
+                        clear(ground, play.case)
+                        keep(result)
+                time.sleep(0.4)
     finally:
-        if engines is None:
-            close(made)
+        for engine in engines.values():
+            engine.close()
 
 
 def _engines(ground: Ground, cases: Sequence[Case]) -> Engines:
@@ -84,12 +87,6 @@ def _engines(ground: Ground, cases: Sequence[Case]) -> Engines:
             made[name] = kind(ground)
             made[name].compile(chosen)
     return made
-
-
-def close(engines: Engines) -> None:
-    for engine in engines.values():
-        if isinstance(engine, Airflow):
-            engine.close()
 
 
 def _begin(ground: Ground, engines: Engines, waiting: list[Case], playing: list[Play]) -> None:
@@ -107,15 +104,18 @@ def _begin(ground: Ground, engines: Engines, waiting: list[Case], playing: list[
         playing.append(Play(case))
 
 
-def _advance(ground: Ground, engine: Argo | Airflow, play: Play) -> Result | None:
-    """The result of a case that is over; else cause what is due."""
+def _advance(ground: Ground, engine: Argo | Airflow, play: Play, pool: ThreadPoolExecutor) -> Result | None:
+    """The result of a case that is over; else cause what is due, beside the others."""
+    if play.striking is not None and not play.striking.done():
+        return None
+    trouble = play.striking.exception() if play.striking is not None else None
     ended = engine.ended(play.case)
-    if ended is None and time.monotonic() - play.begun < PATIENCE:
-        try:
-            strike(ground, play, lambda pod: engine.seen_running(play.case, pod))
-            return None
-        except Exception:
-            ended = {**engine.told(play.case), "state": "broken", "message": traceback.format_exc()[-1500:]}
+    if trouble is not None:
+        words = "".join(traceback.format_exception(trouble))[-1500:]
+        ended = {**engine.told(play.case), "state": "broken", "message": words}
+    elif ended is None and time.monotonic() - play.begun < PATIENCE:
+        play.striking = pool.submit(strike, ground, play, lambda pod: engine.seen_running(play.case, pod))
+        return None
     result = judged(ground, play, ended if ended is not None else {**engine.told(play.case), "state": "stuck"})
     engine.forget(play.case)
     return result
@@ -137,11 +137,8 @@ def judged(ground: Ground, play: Play, told: dict[str, Any]) -> Result:
         # Argo counts nothing that can be read; the starts and the end show what it took each attempt for.
         counts = {}
     seen = {"state": told["state"], "starts": sum(name.isdigit() for name in names), **counts}
-    differences = [
-        f"{key} {seen[key]}, promised {value}"
-        for key, value in asdict(end).items()
-        if key in seen and seen[key] != value
-    ]
+    due = {key: value for key, value in asdict(end).items() if key in seen}
+    differences = [f"{key} {seen[key]}, promised {value}" for key, value in due.items() if seen[key] != value]
     if case.engine == "airflow" and case.supervised and counted != counts and _counts_itself(case):
         differences.append(f"the supervisor's book says {counted}")
     differences += [f"it ran twice at once: {name}" for name in names if name.startswith("overlap-")]
@@ -210,6 +207,3 @@ def _rows(ground: Ground, play: Play, told: dict[str, Any]) -> list[dict[str, An
             if row not in found:
                 found.append(row)
     return found
-
-
-__all__ = ["COSTS", "End", "Result", "close", "judged", "run"]

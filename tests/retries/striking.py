@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ class Play:
     struck: set[str] = field(default_factory=set)
     sights: list[dict[str, Any]] = field(default_factory=list)
     """Pods as they were seen when something was done about them."""
+    striking: Future[None] | None = None
     nth: int = 0
     """How many acts before the program have been played."""
 
@@ -157,10 +159,9 @@ def _taint(ground: Ground, play: Play, pod: dict[str, Any], number: int) -> None
     ground.cluster.kube("taint", "node", REAL_NODE, f"{TAINT}=now:NoExecute", "--overwrite")
     try:
         for _ in range(TAINT_SECONDS * 2):
-            shown = ground.kube.get("pod", pod["metadata"]["name"])
+            shown = ground.fresh(pod["metadata"]["name"])
             if shown is None or shown["metadata"].get("deletionTimestamp"):
                 return
-            ground.pods[shown["metadata"]["uid"]] = shown
             time.sleep(0.5)
     finally:
         ground.cluster.kube("taint", "node", REAL_NODE, f"{TAINT}:NoExecute-")
@@ -305,12 +306,10 @@ def _written(
             status["conditions"] = [*shown["status"].get("conditions", ()), disrupted]
         if phase == "Failed":
             killed = {"terminated": {"exitCode": 137, "reason": "Error"}}
-            for group in ("containerStatuses", "initContainerStatuses"):
-                rows = shown["status"].get(group, ())
-                kept = (
-                    [{**row, "ready": False, "state": killed} for row in rows] if group == "containerStatuses" else rows
-                )
-                status[group] = list(kept) if ran else []
+            rows = shown["status"].get("containerStatuses", ()) if ran else ()
+            status["containerStatuses"] = [{**row, "ready": False, "state": killed} for row in rows]
+            if not ran:
+                status["initContainerStatuses"] = []
         ground.kube.patch_status("pod", pod["metadata"]["name"], status)
         last = ground.kube.get("pod", pod["metadata"]["name"])
         if last is not None:
