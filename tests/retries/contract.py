@@ -109,12 +109,12 @@ def cost(case: Case, act: str) -> str | None:
 def init_cost(case: Case, kind: str) -> str | None:
     """Before the program runs: Argo makes a pod again that was taken away while it was pending, and counts nothing.
 
-    The operator on Airflow sees every pod, and counts each that was taken away. An init container that fails fails the
-    step.
+    The operator on Airflow sees every pod, and counts each that was taken away. An init container that fails costs a
+    failure there; on Argo a retry, of which the supervisor that never ran has nothing in its book.
     """
-    if kind == "init-exit":
-        return FAILURE
-    return None if case.engine == "argo" else INTERRUPTION
+    if case.engine == "argo":
+        return None
+    return FAILURE if kind == "init-exit" else INTERRUPTION
 
 
 def is_final(case: Case, act: str) -> bool:

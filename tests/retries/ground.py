@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +15,11 @@ from typing import IO, Any
 
 from ..cluster.cluster import Cluster
 from ..cluster.faults import Faults
+from ..cluster.fixtures import OWNER
 from ..cluster.kube import Kube
 from ..cluster.queues import VERSION
-from ..targets.argo.cluster.stage import Stage, stage
+from ..cluster.waiting import until
+from ..targets.argo.cluster.stage import CLAIM, LABEL, Stage, stage
 
 QUEUE = "proof"
 PIPELINE = "gpuflow.dev/pipeline"
@@ -38,6 +42,11 @@ class Ground:
     @property
     def kube(self) -> Kube:
         return self.stage.kube
+
+    @property
+    def has_node(self) -> bool:
+        """Whether a node runs pods; else all nodes are simulated."""
+        return bool(self.cluster.state["node"])
 
     @property
     def plays(self) -> Path:
@@ -124,13 +133,31 @@ class Watcher:
 
 
 @contextmanager
+def _plain(cluster: Cluster) -> Iterator[Stage]:
+    """A stage on a cluster without Argo."""
+    name = f"gpuflow-{uuid.uuid4().hex[:10]}"
+    made = Stage(cluster, cluster.kube.within(name), cluster.layout.run / f"stage-{name}")
+    made.folder.mkdir()
+    made.kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": OWNER}})
+    try:
+        until("the default service account", lambda: made.kube.get("serviceaccount", "default"))
+        made.kube.create(*made.volume(CLAIM))
+        yield made
+    finally:
+        made.kube("delete", "namespace", name, "--wait=false")
+        made.kube("delete", "persistentvolume", f"--selector={LABEL}={name}", "--wait=false")
+        shutil.rmtree(made.folder, ignore_errors=True)
+
+
+@contextmanager
 def ground(cluster: Cluster) -> Iterator[Ground]:
     """A ground of its own, with a simulated node and a queue; taken down afterwards."""
-    with stage(cluster) as place:
+    with stage(cluster) if "argo" in cluster.state["addons"] else _plain(cluster) as place:
         for folder in ("plays", "store", "closed"):
             (place.shared / folder).mkdir()
             (place.shared / folder).chmod(0o777 if folder != "closed" else 0o500)
-        place.kube.apply(*_queue(place))
+        if "kueue" in cluster.state["addons"]:
+            place.kube.apply(*_queue(place))
         place.kube("label", "namespace", place.kube.namespace, "pod-security.kubernetes.io/enforce=baseline")
         made = Ground(place, Faults(cluster, place.kube))
         watcher = Watcher(made)

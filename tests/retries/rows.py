@@ -19,11 +19,12 @@ from ..cluster.nodes import FENCE
 from .contract import Case, Engine
 from .ground import QUEUE
 from .pipelines import EVERYTHING, LATE_IMAGE, PLACE
+from .striking import MIG
 
 TIMED_OUT, DISK_LIMIT = "timed out", "disk limit"
 BOTH: tuple[Engine, ...] = ("argo", "airflow")
 GPU: dict[str, Any] = {"kubernetes": {"resources": {"nvidia.com/gpu": 1}}}
-MIG: dict[str, Any] = {"kubernetes": {"resources": {"nvidia.com/mig-1g.10gb": 1}}}
+MIGS: dict[str, Any] = {"kubernetes": {"resources": {MIG: 1}}}
 
 
 @dataclass(frozen=True)
@@ -85,15 +86,15 @@ CAUSES: tuple[Cause, ...] = (
     Cause("tainted", ("taint:143",), INTERRUPTED),
     Cause("preempted", ("preempt:143",), INTERRUPTED, step=GPU),
     Cause("quota-taken-back", ("kueue:143",), INTERRUPTED, step={"queue": QUEUE}),
-    Cause("everything-killed", ("crash",), INTERRUPTED),
-    Cause("supervisor-killed", ("supervisor",), INTERRUPTED),
+    Cause("everything-killed", ("crash",), ""),
+    Cause("supervisor-killed", ("supervisor",), ""),
     Cause("wait-killed", ("wait",), SUCCEEDED, engines=("argo",)),
     Cause("image", ("image",), NEVER_STARTED),
     Cause("secret", ("secret",), NEVER_STARTED),
-    Cause("quota", ("quota",), NEVER_STARTED, step=MIG),
+    Cause("quota", ("quota",), NEVER_STARTED, step=MIGS),
     Cause("no-node", ("full",), NEVER_STARTED),
     Cause("queued", ("gated",), NEVER_STARTED),
-    Cause("init-fails", ("init-exit:3",), NEVER_STARTED),
+    Cause("init-fails", ("init-exit:3",), RETRYABLE),
     Cause("init-evicted", ("init-evict",), NEVER_STARTED),
     Cause("forbidden", ("forbidden",), NEVER_STARTED, 0, 0, care="alone"),
     Cause("limits-missing", ("limits",), NEVER_STARTED, 0, 0, care="alone"),

@@ -39,7 +39,7 @@ AT_ONCE = 14
 """Pods start at about one a second on two cores."""
 STRIKING = 6
 """Faults that are being caused at the same time: some take seconds."""
-ALONE = ("taint", "preempt")
+ALONE = ("taint", "preempt", "quota")
 """What hits more than its own case when two of its kind are under way."""
 COSTS = {
     "failed (retryable)": FAILURE,
@@ -108,6 +108,9 @@ def _advance(ground: Ground, engine: Argo | Airflow, play: Play, pool: ThreadPoo
     """The result of a case that is over; else cause what is due, beside the others."""
     if play.striking is not None and not play.striking.done():
         return None
+    for node in engine.told(play.case)["nodes"] if isinstance(engine, Argo) else ():
+        if node["message"] and node not in play.heard:
+            play.heard.append(node)
     trouble = play.striking.exception() if play.striking is not None else None
     ended = engine.ended(play.case)
     if trouble is not None:
@@ -187,7 +190,9 @@ def _rows(ground: Ground, play: Play, told: dict[str, Any]) -> list[dict[str, An
     case, views = play.case, list[tuple[str, evidence.Evidence]]()
     for pod in [*play.sights, *ground.pods_of(case.name)]:
         views.append(("pod", evidence.from_pod(pod, supervised=case.supervised)))
-    for node in told["nodes"]:
+    if case.engine == "airflow" and not views and told["message"]:
+        views.append(("operator", evidence.Evidence(messages=(told["message"],))))
+    for node in [*play.heard, *told["nodes"]]:
         view = evidence.from_argo(node["phase"], node["message"] or None, node["exit_code"], supervised=case.supervised)
         views.append(("argo", view))
     found: list[dict[str, Any]] = []

@@ -15,11 +15,15 @@ from ..cluster.layout import IMAGES, REAL_NODE
 from ..cluster.pods import pod as small_pod
 from ..cluster.queues import VERSION
 from ..cluster.sandbox import ProgramError
+from ..cluster.waiting import until
 from . import node
 from .contract import BY_CLUSTER, BY_NODE, HELD, INIT, WRITTEN, Case, kind_of, starts_program
 from .ground import Ground
 from .pipelines import LATE_IMAGE, PLACE
 
+MIG = "nvidia.com/mig-1g.10gb"
+NEXT_NODE = "next"
+"""Where the next pod goes when no node runs pods: what it does there is written too."""
 TAINT = "gpuflow.test/storm"
 TAINT_SECONDS = 20
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
@@ -34,6 +38,8 @@ class Play:
     struck: set[str] = field(default_factory=set)
     sights: list[dict[str, Any]] = field(default_factory=list)
     """Pods as they were seen when something was done about them."""
+    heard: list[dict[str, Any]] = field(default_factory=list)
+    """What Argo recorded of its pods at any time; it forgets some of it."""
     striking: Future[None] | None = None
     nth: int = 0
     """How many acts before the program have been played."""
@@ -83,14 +89,39 @@ def strike(ground: Ground, play: Play, seen: Seen) -> None:
                 play.sights.append(pod)
             play.nth += 1
             CURES[act](ground, play, pod)
+    elif waiting and not ground.has_node:
+        _succeed(ground, play)
+
+
+def _succeed(ground: Ground, play: Play) -> None:
+    """Where no node runs pods, the pod after the fault ends well because it is written so."""
+    pods = [pod for pod in ground.pods_of(play.name) if pod["metadata"]["uid"] not in play.struck]
+    if not pods or pods[-1]["status"].get("phase") != "Running" or pods[-1]["spec"].get("nodeName") != NEXT_NODE:
+        return
+    pod, folder = pods[-1], ground.plays / play.name
+    play.struck.add(pod["metadata"]["uid"])
+    (folder / "1").mkdir()
+    (folder / "done").touch()
+    ended = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+    rows = [{**row, "ready": False, "state": ended} for row in pod["status"].get("containerStatuses", ())]
+    ground.kube.patch_status("pod", pod["metadata"]["name"], {"phase": "Succeeded", "containerStatuses": rows})
 
 
 def prepare(ground: Ground, case: Case) -> None:
     """Put the obstacles of a case in its way."""
     if case.has("quota"):
-        hard = {"requests.nvidia.com/mig-1g.10gb": "0"}
-        ground.kube.apply(_quota(case, hard))
-        time.sleep(1)
+        # Somebody else has what the quota allows.
+        holder = small_pod(f"holder-{case.name}", IMAGES["busybox"], ["sleep", "600"], resources={MIG: "1"})
+        ground.kube.apply(_quota(case, {f"requests.{MIG}": "1"}))
+        ground.kube.create(holder)
+        used = f"requests.{MIG}"
+        until(
+            "the quota to be used up",
+            lambda: (
+                ((ground.kube.get("resourcequota", case.name) or {}).get("status") or {}).get("used", {}).get(used)
+                == "1"
+            ),
+        )
     if case.has("limits"):
         # A quota that only looks at pods of one priority, so that the other cases pass it by.
         only = {"operator": "In", "scopeName": "PriorityClass", "values": [case.name]}
@@ -103,19 +134,28 @@ def prepare(ground: Ground, case: Case) -> None:
         labels = {**ground.stage.labels, f"{PLACE}-{case.name}": "here"}
         ground.cluster.kube.apply(nodes.simulated(name, labels=labels, taints=[nodes.FENCE]))
         nodes.await_ready(ground.cluster.kube, name)
+        if not ground.has_node:
+            ground.cluster.kube.apply(nodes.simulated(NEXT_NODE, labels=ground.stage.labels, taints=[nodes.FENCE]))
+            nodes.await_ready(ground.cluster.kube, NEXT_NODE)
 
 
 def clear(ground: Ground, case: Case) -> None:
     """Take away what `prepare` and the cures left."""
     if case.has("quota", "limits"):
         ground.kube("delete", "resourcequota", case.name, "--ignore-not-found")
+    if case.has("quota"):
+        ground.faults.force_delete(f"holder-{case.name}")
     if case.has(*WRITTEN, "full"):
-        _label(ground, REAL_NODE, None, case.name)
+        _label(ground, _next_node(ground), None, case.name)
     if case.has(*WRITTEN):
         ground.cluster.kube("delete", "node", simulated_node(case), "--ignore-not-found", "--wait=false")
     if case.has("image"):
         with contextlib.suppress(ProgramError):
             ground.cluster.ctr("images", "rm", LATE_IMAGE.format(name=case.name))
+
+
+def _next_node(ground: Ground) -> str:
+    return REAL_NODE if ground.has_node else NEXT_NODE
 
 
 def simulated_node(case: Case) -> str:
@@ -169,7 +209,7 @@ def _taint(ground: Ground, play: Play, pod: dict[str, Any], number: int) -> None
 
 def _preempt(ground: Ground, play: Play, pod: dict[str, Any], number: int) -> None:
     """A pod of higher priority needs the devices that the step holds; it leaves when it has them."""
-    name = f"intruder-{play.name}-{number}"
+    name = f"intruder-{ground.kube.namespace[-6:]}-{play.name}-{number}"
     priority = _priority(ground, name, HIGH_PRIORITY)
     intruder = small_pod(
         name,
@@ -275,7 +315,7 @@ def _bring_secret(ground: Ground, play: Play, pod: dict[str, Any] | None) -> Non
 
 
 def _raise_quota(ground: Ground, play: Play, pod: dict[str, Any] | None) -> None:
-    ground.kube.apply(_quota(play.case, {"requests.nvidia.com/mig-1g.10gb": "10"}))
+    ground.kube.apply(_quota(play.case, {f"requests.{MIG}": "4"}))
 
 
 def _make_room(ground: Ground, play: Play, pod: dict[str, Any] | None) -> None:
@@ -297,7 +337,7 @@ def _written(
     def cure(ground: Ground, play: Play, pod: dict[str, Any] | None) -> None:
         assert pod is not None
         _label(ground, simulated_node(play.case), None, play.name)
-        _label(ground, REAL_NODE, play.name)
+        _label(ground, _next_node(ground), play.name)
         shown = ground.kube.get("pod", pod["metadata"]["name"])
         assert shown is not None
         status: dict[str, Any] = {"phase": phase, "reason": reason, "message": message}
@@ -320,7 +360,7 @@ def _written(
 
 def _vanish(ground: Ground, play: Play, pod: dict[str, Any] | None) -> None:
     """The node is removed for good: the collector of lost pods deletes what was on it."""
-    _label(ground, REAL_NODE, play.name)
+    _label(ground, _next_node(ground), play.name)
     ground.cluster.kube("delete", "node", simulated_node(play.case), "--wait=false")
 
 
