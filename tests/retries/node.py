@@ -14,6 +14,8 @@ from ..cluster.waiting import until
 
 EATER = "GPUFLOW_EATER"
 SUPERVISOR = "gpuflow-run"
+QUALITIES = ("burstable", "besteffort", "")
+"""Where the kubelet puts a pod by its quality of service; the guaranteed ones stand at the top."""
 
 
 def container_group(cluster: Cluster, pod: dict[str, Any], container: str = "main") -> Path:
@@ -26,8 +28,9 @@ def container_group(cluster: Cluster, pod: dict[str, Any], container: str = "mai
 
     identity = until(f"container {container} of pod {name}", started, timeout=30).rpartition("/")[2]
     one_tree = (CGROUPS / "cgroup.procs").exists()
-    top = (CGROUPS if one_tree else CGROUPS / "memory") / cluster.layout.cgroup
-    return next(path for path in top.rglob(f"*{identity}*") if path.is_dir())
+    top = (CGROUPS if one_tree else CGROUPS / "memory") / cluster.layout.cgroup / "kubepods"
+    inside = f"pod{pod['metadata']['uid']}/{identity}"
+    return next(path for path in (top / quality / inside for quality in QUALITIES) if path.is_dir())
 
 
 def processes(group: Path) -> dict[int, str]:

@@ -92,10 +92,10 @@ class Airflow:
         return {**json.loads(path.read_text()), "said": self._said(case)} if path.exists() else None
 
     def _said(self, case: Case) -> list[str]:
-        """What the operator said of each pod of a case when it had judged it."""
+        """What the operator said of each pod of a case: how it judged it, and what kept it from being made."""
         pod = re.escape(f"{case.name}-{STEP}"[:50].rstrip("-"))
         log = (self.folder / "player.log").read_text(errors="replace")
-        return re.findall(rf"(pod {pod}-\w+: [a-z ()]+: .*?) \[airflow", log)
+        return re.findall(rf"(pod {pod}-\w+: [a-z ()]+: .*?) \[(?:airflow|gpuflow)", log)
 
     def told(self, case: Case) -> dict[str, Any]:
         return self.ended(case) or {"state": "running", "message": self._log()[-1500:], "nodes": []}

@@ -53,6 +53,9 @@ COSTS = {
 }
 """Which budget a word of the supervisor's book costs; "" when it has none."""
 
+ROOM = ": waiting for room: "
+"""What the operator says before the API server's own sentence."""
+
 Result = dict[str, Any]
 Engines = dict[str, Argo | Airflow]
 
@@ -195,6 +198,8 @@ def _rows(ground: Ground, play: Play, told: dict[str, Any]) -> list[dict[str, An
     for node in [*play.heard, *told["nodes"]]:
         view = evidence.from_argo(node["phase"], node["message"] or None, node["exit_code"], supervised=case.supervised)
         views.append(("argo", view))
+    waits = (line.partition(ROOM)[2] for line in told.get("said", ()) if ROOM in line)
+    views += [("operator", evidence.Evidence(messages=(words,))) for words in waits]
     found: list[dict[str, Any]] = []
     for who, view in views:
         verdict = evidence.judge(view, final_exit_codes=case.final)
