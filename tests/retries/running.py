@@ -174,13 +174,13 @@ def _counted(case: Case, end: End, words: list[str]) -> dict[str, int]:
     """What the supervisor's book adds up to.
 
     After the last attempt that the engine allows nobody comes who could be told why it ended: of that one, and of that
-    one alone, the book may keep a word that costs another budget. Nothing depends on it any more. Argo allows as many as
-    both budgets together; the operator on Airflow knows by itself that a budget is spent.
+    one alone, the book may keep a word that costs another budget. Nothing depends on it any more. Argo allows as many
+    as both budgets together; the operator on Airflow knows by itself that a budget is spent.
     """
     costs = [COSTS.get(word, "?") for word in words]
     most = end.starts if case.engine == "airflow" else case.failures + case.interruptions + 1
-    if end.state == FAILED and len(costs) == most:
-        due = [cost(case, act) for act in case.acts if starts_program(act)]
+    due = [cost(case, act) for act in case.acts if starts_program(act)]
+    if end.state == FAILED and 0 < len(costs) == most <= len(due):
         costs[-1] = due[len(costs) - 1]
     return {"failures": costs.count(FAILURE), "interruptions": costs.count(INTERRUPTION)}
 
