@@ -131,6 +131,15 @@ def _weigh(group: Path, processes: int) -> None:
         (group / "cpu.weight").write_text(str(min(10000, 100 * processes)))
 
 
+def cpu_weights(name: str) -> dict[str, int]:
+    """What each group of the cluster weighs, by its path inside the cluster's own; nothing where CPU is not shared."""
+    found = {}
+    for tree in _cpu_hierarchies():
+        for file in (*(tree / name).rglob("cpu.shares"), *(tree / name).rglob("cpu.weight")):
+            found[str(file.parent.relative_to(tree / name))] = int(file.read_text())
+    return found
+
+
 def cgroup_processes(name: str) -> set[int]:
     """Every process in the cluster's pods."""
     groups = (tree / name / "kubepods" for tree in _hierarchies())
