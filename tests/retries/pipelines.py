@@ -28,7 +28,9 @@ SITE = SITE_ALONE + f"runtime: {{state: {MOUNT}/store}}\n"
 SITE_CLOSED = SITE.replace("/store", "/closed")
 """Nobody may write there: the supervisor cannot work."""
 EVERYTHING = {"operator": "Exists", "effect": "NoExecute"}
-DISK = "64Mi"
+VOLUME_THAT_HOLDS_IT = "96Mi"
+DISK_LIMITS = {"argo": "160Mi", "airflow": "32Mi"}
+"""Below what the program writes, but not below Argo's own: it copies argoexec, 108 MB, into every pod."""
 
 
 def pipeline(case: Case) -> str:
@@ -58,9 +60,9 @@ def pipeline(case: Case) -> str:
         step["timeout"] = f"{TIMEOUT}s"
     if case.has("disk"):
         words = {act.partition(":")[2] for act in case.acts if kind_of(act) == "disk"}
-        step["volumes"]["/scratch"] = {"empty_dir": DISK if "pod" in words else "8Mi"}
+        step["volumes"]["/scratch"] = {"empty_dir": VOLUME_THAT_HOLDS_IT if "pod" in words else "8Mi"}
         if words & {"layer", "pod"}:
-            step["ephemeral_storage"] = {"request": "1Mi", "limit": "12Mi"}
+            step["ephemeral_storage"] = {"request": "1Mi", "limit": DISK_LIMITS[case.engine]}
     if case.has(*INIT):
         step["init_containers"] = [
             {

@@ -52,7 +52,7 @@ def main(role: str, folder: str, acts: list) -> int:
         time.sleep(PATIENCE)
     if kind == "fill":
         with open(f"{word}/filled", "wb") as file:
-            for _ in range(24):
+            for _ in range(64):
                 file.write(b"x" * (1 << 20))
             file.flush()
             os.fsync(file.fileno())
