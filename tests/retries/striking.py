@@ -19,7 +19,7 @@ from ..cluster.waiting import until
 from . import node
 from .contract import BY_CLUSTER, BY_NODE, HELD, INIT, WRITTEN, Case, kind_of, starts_program
 from .ground import Ground
-from .pipelines import LATE_IMAGE, PLACE
+from .pipelines import EVERYTHING, LATE_IMAGE, PLACE
 
 MIG = "nvidia.com/mig-1g.10gb"
 NEXT_NODE = "next"
@@ -111,7 +111,13 @@ def prepare(ground: Ground, case: Case) -> None:
     """Put the obstacles of a case in its way."""
     if case.has("quota"):
         # Somebody else has what the quota allows.
-        holder = small_pod(f"holder-{case.name}", IMAGES["busybox"], ["sleep", "600"], resources={MIG: "1"})
+        holder = small_pod(
+            f"holder-{case.name}",
+            IMAGES["busybox"],
+            ["sleep", "600"],
+            resources={MIG: "1"},
+            tolerations=[EVERYTHING],
+        )
         ground.kube.apply(_quota(case, {f"requests.{MIG}": "1"}))
         ground.kube.create(holder)
         used = f"requests.{MIG}"
@@ -122,6 +128,8 @@ def prepare(ground: Ground, case: Case) -> None:
                 == "1"
             ),
         )
+    if case.has("image"):
+        _remove_image(ground, case)
     if case.has("limits"):
         # A quota that only looks at pods of one priority, so that the other cases pass it by.
         only = {"operator": "In", "scopeName": "PriorityClass", "values": [case.name]}
@@ -144,14 +152,18 @@ def clear(ground: Ground, case: Case) -> None:
     if case.has("quota", "limits"):
         ground.kube("delete", "resourcequota", case.name, "--ignore-not-found")
     if case.has("quota"):
-        ground.faults.force_delete(f"holder-{case.name}")
+        ground.kube("delete", "pod", f"holder-{case.name}", "--ignore-not-found", "--grace-period=0", "--force")
     if case.has(*WRITTEN, "full"):
         _label(ground, _next_node(ground), None, case.name)
     if case.has(*WRITTEN):
         ground.cluster.kube("delete", "node", simulated_node(case), "--ignore-not-found", "--wait=false")
     if case.has("image"):
-        with contextlib.suppress(ProgramError):
-            ground.cluster.ctr("images", "rm", LATE_IMAGE.format(name=case.name))
+        _remove_image(ground, case)
+
+
+def _remove_image(ground: Ground, case: Case) -> None:
+    with contextlib.suppress(ProgramError):
+        ground.cluster.ctr("images", "rm", LATE_IMAGE.format(name=case.name))
 
 
 def _next_node(ground: Ground) -> str:
