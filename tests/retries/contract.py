@@ -117,6 +117,28 @@ def init_cost(case: Case, kind: str) -> str | None:
     return FAILURE if kind == "init-exit" else INTERRUPTION
 
 
+def costs(case: Case) -> list[str | None]:
+    """Which budget each act costs, in order."""
+    found = [cost(case, act) if kind_of(act) not in REFUSED else None for act in case.acts]
+    for number, act in enumerate(case.acts[:-1]):
+        if is_untold(case, act, case.acts[number + 1]):
+            found[number] = INTERRUPTION
+    return found
+
+
+def is_untold(case: Case, act: str, following: str) -> bool:
+    """Whether what only Argo knew is lost: the pod that was to be told is taken away before its supervisor runs.
+
+    Argo makes that pod again, and then speaks of the pod itself as the last one (executeTemplate in operator.go, 4.0.2,
+    line 2368 to 2406). The supervisor has no end of the attempt before, or only that it was told to stop: an
+    interruption, since nobody knows better.
+    """
+    by_engine = kind_of(act) in ("oomgroup", "disk")
+    return (
+        case.engine == "argo" and case.supervised and by_engine and kind_of(following) in ("init-evict", "init-delete")
+    )
+
+
 def is_final(case: Case, act: str) -> bool:
     """Whether the step calls this end final."""
     kind, _, word = act.partition(":")
@@ -130,15 +152,12 @@ def is_final(case: Case, act: str) -> bool:
 def promised(case: Case) -> End:
     """What the budgets promise."""
     failures = interruptions = starts = 0
-    acts = iter(case.acts)
-    while True:
-        act = next(acts, "exit:0")
+    for act, budget in zip((*case.acts, "exit:0"), (*costs(case), None), strict=True):
         starts += starts_program(act)
         if act == "exit:0" or kind_of(act) == "wait":
             return End(SUCCEEDED, starts, failures, interruptions)
         if kind_of(act) in REFUSED:
             return End(FAILED, starts, failures, interruptions)
-        budget = cost(case, act)
         failures += budget == FAILURE
         interruptions += budget == INTERRUPTION
         if case.plain:
@@ -148,16 +167,16 @@ def promised(case: Case) -> End:
             over = failures > case.failures or interruptions > case.interruptions
         if over or (budget == FAILURE and is_final(case, act)):
             return End(FAILED, starts, failures, interruptions)
+    raise AssertionError("the last act is a success")
 
 
 def faults(case: Case) -> int:
     """How many of its acts are faults that happen before it ends."""
     reached, failures, interruptions = 0, 0, 0
-    for act in case.acts:
+    for act, budget in zip(case.acts, costs(case), strict=True):
         if act == "exit:0":
             break
         reached += 1
-        budget = cost(case, act) if kind_of(act) not in REFUSED else None
         failures += budget == FAILURE
         interruptions += budget == INTERRUPTION
         over = failures > case.failures or interruptions > case.interruptions

@@ -23,7 +23,7 @@ from .contract import (
     WRITTEN,
     Case,
     End,
-    cost,
+    costs,
     faults,
     promised,
     starts_program,
@@ -177,12 +177,12 @@ def _counted(case: Case, end: End, words: list[str]) -> dict[str, int]:
     one alone, the book may keep a word that costs another budget. Nothing depends on it any more. Argo allows as many
     as both budgets together; the operator on Airflow knows by itself that a budget is spent.
     """
-    costs = [COSTS.get(word, "?") for word in words]
+    told = [COSTS.get(word, "?") for word in words]
     most = end.starts if case.engine == "airflow" else case.failures + case.interruptions + 1
-    due = [cost(case, act) for act in case.acts if starts_program(act)]
-    if end.state == FAILED and 0 < len(costs) == most <= len(due):
-        costs[-1] = due[len(costs) - 1]
-    return {"failures": costs.count(FAILURE), "interruptions": costs.count(INTERRUPTION)}
+    due = [budget for act, budget in zip(case.acts, costs(case), strict=True) if starts_program(act)]
+    if end.state == FAILED and 0 < len(told) == most <= len(due):
+        told[-1] = due[len(told) - 1]
+    return {"failures": told.count(FAILURE), "interruptions": told.count(INTERRUPTION)}
 
 
 def _counts_itself(case: Case) -> bool:
