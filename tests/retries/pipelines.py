@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ extends: nvidia
 SITE = SITE_ALONE + f"runtime: {{state: {MOUNT}/store}}\n"
 SITE_CLOSED = SITE.replace("/store", "/closed")
 """Nobody may write there: the supervisor cannot work."""
+TAINT, TAINTS = "gpuflow.test/storm", 8
 EVERYTHING = {"operator": "Exists", "effect": "NoExecute"}
 VOLUME_THAT_HOLDS_IT = "96Mi"
 DISK_LIMITS = {"argo": "160Mi", "airflow": "32Mi"}
@@ -74,15 +76,24 @@ def pipeline(case: Case) -> str:
                 "volumes": {MOUNT: {"claim": CLAIM}},
             }
         ]
-    if not case.has("taint"):
-        # A taint that is meant for one case passes the others by.
-        step["kubernetes"]["tolerations"] = [EVERYTHING]
+    # A taint that is meant for one case passes the others by.
+    step["kubernetes"]["tolerations"] = _others(case) if case.has("taint") else [EVERYTHING]
     for key, value in case.step.items():
         step[key] = {**step[key], **value} if isinstance(step.get(key), dict) and isinstance(value, dict) else value
     if not step["kubernetes"]:
         del step["kubernetes"]
     document = {"apiVersion": "gpuflow/v1", "kind": "Pipeline", "name": case.name, "steps": {STEP: step}}
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def taint_of(case: Case) -> str:
+    """The taint that a case does not tolerate; cases with the same one are not played at the same time."""
+    return f"{TAINT}-{zlib.crc32(case.name.encode()) % TAINTS}"
+
+
+def _others(case: Case) -> list[dict[str, str]]:
+    keys = (f"{TAINT}-{number}" for number in range(TAINTS))
+    return [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in keys if key != taint_of(case)]
 
 
 def _retry(case: Case) -> Any:

@@ -31,6 +31,7 @@ from .contract import (
 from .ground import Ground
 from .on_airflow import Airflow
 from .on_argo import Argo
+from .pipelines import taint_of
 from .striking import Play, clear, prepare, strike
 
 PATIENCE = 480.0
@@ -39,7 +40,7 @@ AT_ONCE = 14
 """Pods start at about one a second on two cores."""
 STRIKING = 6
 """Faults that are being caused at the same time: some take seconds."""
-ALONE = ("taint", "preempt", "quota")
+ALONE = ("preempt", "quota")
 """What hits more than its own case when two of its kind are under way."""
 COSTS = {
     "failed (retryable)": FAILURE,
@@ -96,7 +97,7 @@ def _begin(ground: Ground, engines: Engines, waiting: list[Case], playing: list[
     for case in list(waiting):
         if len(playing) >= AT_ONCE:
             return
-        if any(case.has(kind) and play.case.has(kind) for kind in ALONE for play in playing):
+        if any(_disturb(case, play.case) for play in playing):
             continue
         folder = ground.plays / case.name
         folder.mkdir()
@@ -105,6 +106,13 @@ def _begin(ground: Ground, engines: Engines, waiting: list[Case], playing: list[
         engines[case.engine].start(case)
         waiting.remove(case)
         playing.append(Play(case))
+
+
+def _disturb(one: Case, other: Case) -> bool:
+    """Whether what happens to one case would hit the other."""
+    if one.has("taint") and other.has("taint") and taint_of(one) == taint_of(other):
+        return True
+    return any(one.has(kind) and other.has(kind) for kind in ALONE)
 
 
 def _advance(ground: Ground, engine: Argo | Airflow, play: Play, pool: ThreadPoolExecutor) -> Result | None:

@@ -19,12 +19,11 @@ from ..cluster.waiting import until
 from . import node
 from .contract import BY_CLUSTER, BY_NODE, HELD, INIT, WRITTEN, Case, kind_of, starts_program
 from .ground import Ground
-from .pipelines import EVERYTHING, LATE_IMAGE, PLACE
+from .pipelines import EVERYTHING, LATE_IMAGE, PLACE, taint_of
 
 MIG = "nvidia.com/mig-1g.10gb"
 NEXT_NODE = "next"
 """Where the next pod goes when no node runs pods: what it does there is written too."""
-TAINT = "gpuflow.test/storm"
 TAINT_SECONDS = 20
 SHUTDOWN = "Pod was terminated in response to imminent node shutdown."
 
@@ -208,7 +207,8 @@ def _evict(ground: Ground, play: Play, pod: dict[str, Any], number: int) -> None
 
 def _taint(ground: Ground, play: Play, pod: dict[str, Any], number: int) -> None:
     """A NoExecute taint comes over the node and goes when the pod is going."""
-    ground.cluster.kube("taint", "node", REAL_NODE, f"{TAINT}=now:NoExecute", "--overwrite")
+    taint = taint_of(play.case)
+    ground.cluster.kube("taint", "node", REAL_NODE, f"{taint}=now:NoExecute", "--overwrite")
     try:
         for _ in range(TAINT_SECONDS * 2):
             shown = ground.fresh(pod["metadata"]["name"])
@@ -216,7 +216,7 @@ def _taint(ground: Ground, play: Play, pod: dict[str, Any], number: int) -> None
                 return
             time.sleep(0.5)
     finally:
-        ground.cluster.kube("taint", "node", REAL_NODE, f"{TAINT}:NoExecute-")
+        ground.cluster.kube("taint", "node", REAL_NODE, f"{taint}:NoExecute-")
 
 
 def _preempt(ground: Ground, play: Play, pod: dict[str, Any], number: int) -> None:
