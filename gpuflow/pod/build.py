@@ -21,7 +21,7 @@ from gpuflow.pod.containers import (
 from gpuflow.pod.nodes import scheduling
 from gpuflow.pod.placement import devices
 from gpuflow.pod.spelling import Readable, Spelling
-from gpuflow.pod.supervision import Engine, is_supervised, supervised
+from gpuflow.pod.supervision import Engine, active_deadline, is_supervised, supervised, termination_grace
 from gpuflow.pod.volumes import Volumes
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
@@ -64,7 +64,6 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
     hatch = step.kubernetes
     selector = {f"{LABEL}pipeline": pipeline.name, f"{LABEL}step": name}
     secrets = (*site.images.pull_secrets, *step.image_pull_secrets)
-    grace = step.termination_grace or (step.checkpoint.grace if step.checkpoint else None)
     priority = step.priority
     spec: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -74,8 +73,8 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "runtimeClassName": hatch.runtime_class if hatch else None,
         "hostIPC": True if hatch and hatch.host_ipc else None,
         "hostNetwork": True if hatch and hatch.host_network else None,
-        "terminationGracePeriodSeconds": grace.seconds if grace else None,
-        "activeDeadlineSeconds": step.timeout.seconds if step.timeout else None,
+        "terminationGracePeriodSeconds": termination_grace(step),
+        "activeDeadlineSeconds": active_deadline(step, site),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
         "securityContext": pod_security(security, site),
         **scheduling(step, site, wanted, selector),

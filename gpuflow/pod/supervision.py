@@ -21,6 +21,12 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, RunRef
 
 OUTPUTS = "/gpuflow/outputs"
+DEFAULT_GRACE = 30
+"""What Kubernetes and the supervisor give a program that says nothing, in seconds."""
+GRACE_MARGIN = 10
+"""What the kubelet waits longer than the supervisor, whose last words must still reach the disk."""
+START_UP_ROOM = 3600
+"""What image pull, init containers and the restoring of a checkpoint may take before the kubelet ends the pod."""
 KEY = "/gpuflow/key"
 """Where the key that signs the state is mounted."""
 
@@ -44,6 +50,29 @@ def counts_budgets(step: Step, site: Site) -> bool:
     """Whether the supervisor keeps the step's retry budgets: it needs a place that outlives the pod to count in."""
     has_place = step.checkpoint is not None or site.runtime.state is not None
     return has_place and step.retry is not None and step.retry.interruptions > 0
+
+
+def active_deadline(step: Step, site: Site) -> int | None:
+    """How long the kubelet lets the pod be active.
+
+    Kubernetes counts image pull and init containers, and `timeout` is the program's own time. The supervisor keeps
+    that; the kubelet's deadline stands behind it, for the case that the supervisor hangs as well. Without a supervisor
+    it is all there is.
+    """
+    if step.timeout is None:
+        return None
+    if not is_supervised(step, site):
+        return step.timeout.seconds
+    return step.timeout.seconds + START_UP_ROOM + (termination_grace(step) or DEFAULT_GRACE)
+
+
+def termination_grace(step: Step) -> int | None:
+    """How long the kubelet waits from SIGTERM to SIGKILL: a little longer than the supervisor takes for itself."""
+    if step.termination_grace is not None:
+        return step.termination_grace.seconds
+    if step.checkpoint is None or step.checkpoint.grace is None:
+        return None
+    return step.checkpoint.grace.seconds + GRACE_MARGIN
 
 
 def keeps_state(step: Step, site: Site) -> bool:

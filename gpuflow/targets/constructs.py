@@ -127,6 +127,7 @@ _OF_STEP: dict[str, Present] = {
     "spot.fallback_after": lambda s: s.spot and s.spot.fallback_after,
     "timeout": lambda s: s.timeout and s.pipeline is None,
     "cache": lambda s: s.cache,
+    "retry.any": lambda s: s.retry and s.retry.any,
     "retry.failures": lambda s: s.retry and s.retry.failures,
     "retry.interruptions": lambda s: s.retry and s.retry.interruptions,
     "retry.backoff": lambda s: s.retry and s.retry.backoff,

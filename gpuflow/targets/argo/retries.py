@@ -23,11 +23,10 @@ KILLED = 137
 
 def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | None:
     """The template's retryStrategy; `counted` when the supervisor keeps the budgets."""
-    if retry is None or not (retry.failures or retry.interruptions):
+    if retry is None or not retry.attempts:
         return None
-    total = retry.failures + retry.interruptions
     strategy: dict[str, Any] = {
-        "limit": str(total),
+        "limit": str(retry.attempts),
         "retryPolicy": "Always",
         "expression": f"{CODE} != {FINAL}" if counted else _flat(retry),
     }
@@ -40,6 +39,8 @@ def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | No
 
 def _flat(retry: Retry) -> str:
     may_fail = _may_retry(retry)
+    if retry.any is not None:
+        return f"{INTERRUPTED} || {may_fail}" if retry.retryable_exit_codes is not None else may_fail
     if not retry.interruptions:
         return f"!{INTERRUPTED} && {may_fail}"
     if not retry.failures:
