@@ -139,9 +139,9 @@ def _believe(book: Book, number: int, owner: str, last: Last) -> bool:
         return False
     key = book.judged_key(number, owner)
     there = _judgment(book, key)
-    if there is not None and (there.cause != SUSPECTED or because == UNKNOWN):
-        return False
     judged = Judgment(outcome=outcome, cause=because, evidence=last.plain(), by=last.by)
+    if there is not None and there.cause != SUSPECTED:
+        return there == judged  # written by us, and only the answer was lost
     book.store.write(key, book.pack(judged, key))
     how = "was told to stop" if end is not None else "left no end"
     book.say(f"attempt {number} {how}; {last.by} says why: {outcome}: {because}")
@@ -149,13 +149,16 @@ def _believe(book: Book, number: int, owner: str, last: Last) -> bool:
 
 
 def _suspect(book: Book, number: int, owner: str) -> bool:
-    """Whether a lost attempt was about to run out of memory. Written only where nobody has said anything."""
+    """Whether a lost attempt is suspected. Written only where nobody has said anything."""
     try:
         seen = book.read(Usage, book.memory_key(number, owner))
     except (Corrupt, UnknownFormat):
         return False
-    if seen is None or seen.share < SUSPICIOUS or _judgment(book, book.judged_key(number, owner)) is not None:
+    if seen is None or seen.share < SUSPICIOUS:
         return False
+    there = _judgment(book, book.judged_key(number, owner))
+    if there is not None:
+        return bool(there.cause == SUSPECTED)
     try:
         if book.read(End, book.end_key(number, owner)) is not None:
             return False
