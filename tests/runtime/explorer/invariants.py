@@ -174,7 +174,8 @@ class Invariants:
         claim = book.claims[before]
         counts = [Counts(claim["failures"], claim["interruptions"])]
         known = claim.get("previous")
-        if known and known["assumed"]:
+        late = known and book.ends.get(known["attempt"], (0, {}))[0] > book.claimed_at[before]
+        if known and (known["assumed"] or late):
             words = self._words(book, known["attempt"], looked)
             counts = [counts[0].after(known["outcome"], -1).after(word or known["outcome"]) for word in words]
         if claim.get("forget"):
