@@ -78,7 +78,7 @@ ALL = (
         "told",
         "the engine tells each attempt how the one before ended, be it true or not; a timeout may end one",
         [
-            Start("one", "--engine-attempt", "0", "--timeout", "100s"),
+            Start("one", "--engine-attempt", "0", "--timeout", "30s"),
             Start("two", "--engine-attempt", "1", "--last", _last(0, "main: OOMKilled (exit code 137)")),
             Start("three", "--engine-attempt", "2", "--last", _last(1, DEADLINE)),
         ],
