@@ -55,6 +55,10 @@ class Watch:
             seen = memory.working_set()
             if seen is not None:
                 self.look(*seen, time.monotonic())
+        seen = memory.working_set()
+        if seen is not None and self._mark:
+            # Whoever kills the supervisor from now on does not do it for the command's memory.
+            self._write(*seen)
 
     def look(self, used: int, limit: int, moment: float) -> bool:
         """Write it down if it is time to; whether it was."""
@@ -64,12 +68,17 @@ class Watch:
         due = self._wrote is not None and moment - self._wrote >= EVERY and abs(share - self._share) >= 0.01
         if not (rises or due):
             return False
+        self._wrote = moment
+        if not self._write(used, limit):
+            return False  # a mark that was not written is tried again at the next look
+        self._mark, self._share = mark, share
+        return True
+
+    def _write(self, used: int, limit: int) -> bool:
         ledger = self._ledger
         key = ledger.memory_key(ledger.number, ledger.id)
-        self._wrote = moment
         try:
             ledger.store.write(key, ledger.pack(Usage(used=used, limit=limit, time=now()), key))
         except (StorageError, OSError):
-            return False  # a mark that was not written is tried again at the next look
-        self._mark, self._share = mark, share
+            return False
         return True

@@ -422,6 +422,19 @@ def test_memory_that_could_not_be_written_is_written_at_the_next_look(
     assert watch.look(96, 100, 1.1)
 
 
+def test_a_claim_of_before_has_no_engine_attempt_and_is_read(store: Folder) -> None:
+    ledger = begin(store)
+    path = ledger.attempt_key(1)
+    value = json.loads(store.read(path))
+    for name in ("engine_attempt", "hash", "signature"):
+        del value[name]
+    store.write(path, records.encode({**value, "hash": records.digest(value), "signature": None}))
+    claim = Ledger(store, BASE).read_claim(1)
+    assert claim is not None
+    assert claim.engine_attempt is None
+    assert settle(store, last(OOM, attempt=5)) == (1, 0), "one of the two numbers is missing"
+
+
 FULL = """
 import sys
 from gpuflow.runtime import memory
@@ -453,3 +466,13 @@ def test_a_container_killed_with_its_memory_full_is_suspected_by_the_next_attemp
     done = run(*state, *shell("exit 1"))
     assert "suspected out of memory" in done.stderr
     assert used(tmp_path) == (2, 0)
+
+
+def test_after_the_command_has_ended_its_memory_is_no_reason(store: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = begin(store)
+    watch = memory_watch.Watch(ledger)
+    assert watch.look(97, 100, 0.0)
+    monkeypatch.setattr(memory_watch.memory, "working_set", lambda: (12, 100))
+    watch.end()
+    watch._run()
+    assert settle(store, None) == (0, 1)
