@@ -16,6 +16,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.last_attempt import with_last_attempt
 from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
@@ -80,6 +81,8 @@ def step_template(
     }
     if step.cache:
         template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+    if template["retryStrategy"] is not None and keeps_state(step, site):
+        template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 
