@@ -26,7 +26,7 @@ _ENV = (
 
 
 def with_last_attempt(container: dict[str, Any]) -> dict[str, Any]:
-    """The main container of a step that Argo may start again, with the variables that say how the last attempt ended."""
+    """The main container of a step that Argo may start again, with variables that say how the last attempt ended."""
     return {**container, "env": [*container.get("env", []), *map(dict, _ENV)]}
 
 

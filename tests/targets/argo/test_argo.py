@@ -13,10 +13,8 @@ from gpuflow.cli.main import main
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
-from gpuflow.spec.policies import Retry
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
 from tests.targets.argo.manifests import HEAD, artifact, compiled, schema_errors, task, template

@@ -24,9 +24,17 @@ OOM = {"exitCode": "137", "status": "Failed", "message": "main: OOMKilled (exit 
 NOTHING = {"exitCode": "0", "status": "", "message": ""}
 DELETED = {"exitCode": "0", "status": "Error", "message": "pod deleted"}
 FAILED = {"exitCode": "1", "status": "Failed", "message": "main: Error (exit code 1)"}
-SAYS_OOM = {"exitCode": "1", "status": "Failed", "message": "main: Error (exit code 1): main: OOMKilled (exit code 137)"}
+SAYS_OOM = {
+    "exitCode": "1",
+    "status": "Failed",
+    "message": "main: Error (exit code 1): main: OOMKilled (exit code 137)",
+}
 HELPER_OOM = {"exitCode": "0", "status": "Failed", "message": "fetch: OOMKilled (exit code 137)"}
-OOM_WITH_LAST_WORDS = {"exitCode": "1", "status": "Failed", "message": "main: OOMKilled (exit code 1): a worker is gone"}
+OOM_WITH_LAST_WORDS = {
+    "exitCode": "1",
+    "status": "Failed",
+    "message": "main: OOMKilled (exit code 1): a worker is gone",
+}
 
 
 @pytest.fixture(scope="module")

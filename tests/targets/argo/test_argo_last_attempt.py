@@ -15,7 +15,7 @@ from tests.targets.argo.manifests import artifact, compiled, substituted, templa
 SUPERVISED = "checkpoint: {path: /c, store: s3://b/c}, retry: {failures: 1, interruptions: 20}"
 OOM = {"exitCode": "137", "status": "Failed", "message": "main: OOMKilled (exit code 137)"}
 HOSTILE = (
-    'says "no", \'really\' and \\ back',
+    "says \"no\", 'really' and \\ back",
     "two\nlines\tand\r\x07 bells",
     "{{workflow.name}} {{=workflow.name}} {{{{ }} {{inputs.parameters.x}} {{ {",
     "{{=",
@@ -58,7 +58,13 @@ def test_whatever_the_program_said_arrives_as_it_is_and_changes_nothing_else(arg
     env = variables(argo, SUPERVISED, 1, {"exitCode": "1", "status": "Failed", "message": message})
     assert "$" not in env[LAST]  # the kubelet expands $(NAME)
     assert "{{" not in env[LAST]
-    assert json.loads(env[LAST]) == {"attempt": 0, "by": "argo", "phase": "Failed", "exit_code": "1", "message": message}
+    assert json.loads(env[LAST]) == {
+        "attempt": 0,
+        "by": "argo",
+        "phase": "Failed",
+        "exit_code": "1",
+        "message": message,
+    }
 
 
 @pytest.mark.go
@@ -94,6 +100,9 @@ def test_a_cached_step_has_the_same_key_with_and_without_retries() -> None:
 
 @pytest.mark.go
 def test_argos_own_validation_accepts_the_variables() -> None:
-    texts = [artifact(f"steps: {{a: {{command: [x], {SUPERVISED}}}}}", kind=kind) for kind in ("Workflow", "WorkflowTemplate")]
+    texts = [
+        artifact(f"steps: {{a: {{command: [x], {SUPERVISED}}}}}", kind=kind)
+        for kind in ("Workflow", "WorkflowTemplate")
+    ]
     with Oracle("argo", "lint") as oracle:
         assert [answer["errors"] for answer in oracle.ask([{"text": text} for text in texts])] == [[], []]

@@ -117,9 +117,7 @@ def test_an_interruption_is_retried_within_both_budgets_together(argo: Oracle, l
 
 @pytest.mark.parametrize("last", [*OUT_OF_MEMORY, *OVER_A_LIMIT], ids=str)
 @pytest.mark.parametrize("retry", LISTS, ids=["final", "retryable"])
-def test_a_steps_own_exit_codes_say_nothing_about_what_kubernetes_ended(
-    argo: Oracle, retry: Retry, last: Last
-) -> None:
+def test_a_steps_own_exit_codes_say_nothing_about_what_kubernetes_ended(argo: Oracle, retry: Retry, last: Last) -> None:
     assert again(argo, retry, last)
     assert again(argo, Retry(any=1, **_lists(retry)), last)
 
