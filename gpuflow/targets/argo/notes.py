@@ -27,7 +27,7 @@ def shares_one_count(step: Step, site: Site) -> bool:
 
 def leaves_spot_early(step: Step, site: Site) -> bool:
     """Failures count towards falling back as well."""
-    return falls_back(step) and bool(step.retry and step.retry.failures)
+    return falls_back(step) and bool(step.retry and step.retry.after_failures)
 
 
 def never_leaves_spot(step: Step, site: Site) -> bool:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuflow.runtime.outcomes import EXIT_FINAL as FINAL
+from gpuflow.runtime.outcomes import EXIT_TIMED_OUT
 from gpuflow.spec.policies import Backoff, Retry
 
-FINAL = 79
 CODE = "asInt(lastRetry.exitCode)"
 
 OUT_OF_MEMORY = "lastRetry.message startsWith 'main: OOMKilled '"
@@ -49,12 +50,12 @@ STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*_TA
 INTERRUPTED = f"!({OWN_FAULT}) && {STOPPED}"
 
 
-def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | None:
-    """The template's retryStrategy; `counted` when the supervisor keeps the budgets."""
+def retry_strategy(retry: Retry | None, *, counted: bool, timed: bool = False) -> dict[str, Any] | None:
+    """The template's retryStrategy; `counted`: the supervisor keeps the budgets; `timed`: it keeps a timeout."""
     if retry is None or not retry.attempts:
         return None
     strategy: dict[str, Any] = {"limit": str(retry.attempts), "retryPolicy": "Always"}
-    expression = f"{CODE} != {FINAL}" if counted else _flat(retry)
+    expression = f"{CODE} != {FINAL}" if counted else _flat(_with_timeout(retry) if timed else retry)
     if expression is not None:
         strategy["expression"] = expression
     if retry.backoff is not None:
@@ -62,6 +63,17 @@ def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | No
     if retry.other_node:
         strategy["affinity"] = {"nodeAntiAffinity": {}}
     return strategy
+
+
+def _with_timeout(retry: Retry) -> Retry:
+    """The same policy where the supervisor's own exit code for a timeout is a failure like any other."""
+    listed = retry.retryable_exit_codes
+    return retry.model_copy(
+        update={
+            "final_exit_codes": tuple(code for code in retry.final_exit_codes if code != EXIT_TIMED_OUT),
+            "retryable_exit_codes": None if listed is None else (*listed, EXIT_TIMED_OUT),
+        }
+    )
 
 
 def _flat(retry: Retry) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.later_attempts import falls_back, off_spot
-from gpuflow.pod.supervision import counts_budgets, keeps_state
+from gpuflow.pod.supervision import counts_budgets, is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
@@ -66,7 +66,11 @@ def step_template(
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
         "outputs": _outputs(step),
         "metadata": pod["metadata"],
-        "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
+        "retryStrategy": retry_strategy(
+            step.retry,
+            counted=counts_budgets(step, site),
+            timed=step.timeout is not None and is_supervised(step, site),
+        ),
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
         "automountServiceAccountToken": True if keeps_token(step, site) else None,

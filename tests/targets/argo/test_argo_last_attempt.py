@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from gpuflow.runtime import last_attempt
+from gpuflow.runtime.evidence import judge
+from gpuflow.runtime.outcomes import DISK_LIMIT, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
 from gpuflow.targets.argo.last_attempt import ATTEMPT, LAST
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import artifact, compiled, substituted, template
@@ -65,6 +68,25 @@ def test_whatever_the_program_said_arrives_as_it_is_and_changes_nothing_else(arg
         "exit_code": "1",
         "message": message,
     }
+
+
+@pytest.mark.go
+@pytest.mark.parametrize(
+    ("last", "outcome"),
+    [
+        (OOM, OUT_OF_MEMORY),
+        ({**OOM, "message": "Pod was active on the node longer than the specified deadline"}, TIMED_OUT),
+        ({**OOM, "message": 'Usage of EmptyDir volume "s" exceeds the limit "1Mi". '}, DISK_LIMIT),
+        ({"exitCode": "0", "status": "Error", "message": "pod deleted"}, INTERRUPTED),
+        ({"exitCode": "1", "status": "Failed", "message": "main: Error (exit code 1): OOMKilled"}, RETRYABLE),
+    ],
+)
+def test_the_supervisor_judges_what_argo_hands_over(argo: Oracle, last: dict[str, str], outcome: str) -> None:
+    read = last_attempt.read(variables(argo, SUPERVISED, 1, last)[LAST], pytest.fail)
+    assert read is not None
+    assert (read.attempt, read.by) == (0, "argo")
+    verdict = judge(read.evidence)
+    assert verdict is not None and verdict.outcome == outcome
 
 
 @pytest.mark.go

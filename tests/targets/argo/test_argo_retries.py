@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
+from gpuflow.runtime import evidence
+from gpuflow.runtime.history import COSTS
 from gpuflow.spec.policies import Retry
 from gpuflow.targets.argo.retries import retry_strategy
 from tests.differential.oracle import Oracle
@@ -155,3 +157,23 @@ def test_a_plain_number_of_retries_has_no_expression_and_covers_everything() -> 
 def test_where_the_supervisor_counts_only_its_own_word_ends_the_step(argo: Oracle, last: Last) -> None:
     assert again(argo, BOTH, last, counted=True)
     assert not again(argo, BOTH, last._replace(exit_code=79), counted=True)
+
+
+@pytest.mark.parametrize("exit_codes", ["final_exit_codes: [124]", "retryable_exit_codes: [4]"])
+@pytest.mark.parametrize("supervised", [True, False])
+def test_a_timeout_that_the_supervisor_keeps_is_a_failure_whatever_the_steps_lists_say(
+    argo: Oracle, exit_codes: str, supervised: bool
+) -> None:
+    more = ", outputs: {n: int}" if supervised else ""
+    text = f"steps: {{a: {{command: [x], timeout: 1h, retry: {{failures: 1, {exit_codes}}}{more}}}}}"
+    expression = template(compiled(text), "a")["retryStrategy"]["expression"]
+    case = {"attempts": 1, "phase": "Failed", "message": "main: Error (exit code 124)", "exitCode": "124"}
+    assert argo.ask([{"expression": expression, **case}]) == [{"again": supervised}]
+
+
+@pytest.mark.parametrize("last", [*OUT_OF_MEMORY, *OVER_A_LIMIT, *FAILED, *INTERRUPTED], ids=str)
+def test_the_one_table_counts_each_end_as_the_flat_expression_does(last: Last) -> None:
+    verdict = evidence.judge(evidence.from_argo(last.phase, last.message, last.exit_code))
+    assert verdict is not None
+    counted = "interruptions" if verdict.outcome == evidence.NEVER_STARTED else COSTS[verdict.outcome]
+    assert counted == ("interruptions" if last in INTERRUPTED else "failures")
