@@ -49,6 +49,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         later=tuple(_later(plan, steps)),
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=_settings(parts, engine),
+        pods_collected=parts.pod_gc is not None and parts.pod_gc.strategy in ("OnPodSuccess", "OnPodCompletion"),
         places=plan.where,
         pipeline=PlannedPipeline(plan, parts),
     )
