@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 
+from gpuflow.runtime import budgets, files, identity, orphans, records, units
 from gpuflow.runtime import child as children
-from gpuflow.runtime import files, identity, orphans, records, units
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory, discard
 from gpuflow.runtime.ending import Ending, exit_code
 from gpuflow.runtime.folder_store import Folder
+from gpuflow.runtime.history import TOLD
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.ledger import Counts, History, Ledger, Lost, TooLarge
 from gpuflow.runtime.options import BadOption
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.keeper import Keeper
+    from gpuflow.runtime.last_attempt import Last
     from gpuflow.runtime.options import Options
     from gpuflow.runtime.outputs import Output
     from gpuflow.runtime.records import Kept
@@ -80,6 +82,8 @@ class Attempt:
         self._kept_in: list[tuple[Store, str]] = []
         self._own_code: int | None = None
         self._told_at: float | None = None
+        self._last: tuple[Last | None, ...] = ()
+        """What the engine said, once it was read."""
 
     def run(self) -> int:
         from gpuflow.runtime import outputs
@@ -98,7 +102,8 @@ class Attempt:
         if history.final is not None and options.after_final == "stop":
             return self._still_final(ledger, history)
         self._best_effort(ledger.tidy)
-        spent = self._spent(ledger)
+        # Attempts that left no word are found out only now.
+        spent = budgets.spent(options, ledger.counts)
         if spent is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
         restored = self._restore(ledger, history)
@@ -169,6 +174,8 @@ class Attempt:
             if done is not None and options.after_success == "skip":
                 return _success(done)
             history: History = self._stored(ledger.history)
+            if history.previous is not None and history.final is None and done is None:
+                history = self._settle_last(ledger, history)
             if history.final is not None and options.after_final == "stop" and done is None:
                 return history
             renew = history.final is not None
@@ -186,6 +193,17 @@ class Attempt:
             return History(history.last, counts, None, history.last_id, since=history.since, kept=history.kept)
         looked: History = self._stored(lambda: ledger.look_again(history))
         return looked
+
+    def _settle_last(self, ledger: Ledger, history: History) -> History:
+        """What the engine, or the memory of the attempt before, says about how that one ended: before it is counted."""
+        from gpuflow.runtime import last_attempt
+
+        if not self._last:
+            self._last = (last_attempt.read(self.options.last, say),)
+        if not self._stored(lambda: last_attempt.settle(ledger, history, self._last[0])):
+            return history
+        again: History = self._stored(ledger.history)
+        return again
 
     def _give_again(self, done: Success, declared: Sequence[Output], places: Mapping[str, str]) -> int:
         self._deliver(done, declared, places)
@@ -270,9 +288,9 @@ class Attempt:
     def stopped(self) -> Ending:
         """Told to stop while the supervisor itself was at work."""
         if self._own_code is None:
-            return Ending(INTERRUPTED, "told to stop before the command ran")
+            return Ending(INTERRUPTED, "told to stop before the command ran", told=True)
         because = f"told to stop after the command had ended with {self._own_code}, before its success could be stored"
-        return Ending(INTERRUPTED, because, self._own_code, until=self._deadline())
+        return Ending(INTERRUPTED, because, self._own_code, until=self._deadline(), told=True)
 
     def refuse(self, sentence: str) -> int:
         """The runtime could not work: 78. What the book says about the attempt stays open: it was no one's failure."""
@@ -292,16 +310,18 @@ class Attempt:
         final = ending.final or ending.outcome == FINAL
         because = ending.because
         if ledger and counts is not None and not final and ending.outcome != SUCCEEDED:
-            for budget in ("failures", "interruptions"):
-                most, used = getattr(options, budget), getattr(counts, budget)
-                if most is not None and used > most and used > getattr(ledger.counts, budget):
-                    final = True
-                    because += f"; the budget of {most} {budget} is spent"
+            spent = budgets.spent(options, counts, ledger.counts)
+            if spent is not None:
+                final = True
+                because += f"; {spent}"
         code = exit_code(ending, final)
         if ledger is not None and ledger.number and ending.outcome != SUCCEEDED:
             kept = self.keeper.kept if self.keeper is not None else None
+            cause = TOLD if ending.told else None
             self._best_effort(
-                lambda: ledger.end(ending.outcome, final=final, exit_code=code, because=because, checkpoint=kept),
+                lambda: ledger.end(
+                    ending.outcome, final=final, exit_code=code, because=because, checkpoint=kept, cause=cause
+                ),
                 self._time_for_the_end(ending),
             )
         facts: dict[str, Any] = {"outcome": FINAL if final else ending.outcome, "exit_code": code, "because": because}
@@ -343,6 +363,7 @@ class Attempt:
         if keys is not None and self.directory is not None and self.store is None:
             say("there is no --store: the run's records are signed, the checkpoints in the directory are not")
         self.ledger = Ledger(book, base, self.store, say, keys)
+        self.ledger.engine_attempt = identity.engine_attempt(options.engine_attempt, say)
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
@@ -379,14 +400,6 @@ class Attempt:
             took = f" in {units.spoken(restored.seconds)}" if restored.seconds > 0.05 else ""
             say(f"attempt {ledger.number} resumes from {restored.name} ({restored.how}){took}")
         return restored
-
-    def _spent(self, ledger: Ledger) -> str | None:
-        """Why no further attempt may run: attempts that left no word are found out only now."""
-        for budget in ("failures", "interruptions"):
-            most, used = getattr(self.options, budget), getattr(ledger.counts, budget)
-            if most is not None and used > most:
-                return f"{used} {budget} so far; the budget of {most} is spent"
-        return None
 
     def _still_final(self, ledger: Ledger, history: History) -> int:
         from gpuflow.runtime import farewell
