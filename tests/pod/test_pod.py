@@ -262,11 +262,19 @@ def test_a_checkpointed_step_gets_its_grace_its_directory_and_the_supervisor() -
         retry={"failures": 1, "interruptions": 5},
         timeout="1h",
     )["spec"]
-    assert (found["terminationGracePeriodSeconds"], found["activeDeadlineSeconds"]) == (90, 3600)
+    assert (found["terminationGracePeriodSeconds"], found["activeDeadlineSeconds"]) == (100, 3600 + 3600 + 100)
     assert "/ckpt" in [mount["mountPath"] for mount in found["containers"][0]["volumeMounts"]]
     command = found["containers"][0]["command"]
     assert (command[0], command[-1]) == ("gpuflow-run", "run")
     assert "--store=s3://m/x" in command
+
+
+def test_the_kubelet_ends_an_unsupervised_step_at_its_timeout_and_stands_behind_the_supervisor() -> None:
+    alone = pod(timeout="1h", termination_grace="20s")["spec"]
+    assert (alone["activeDeadlineSeconds"], alone["terminationGracePeriodSeconds"]) == (3600, 20)
+    watched = pod(timeout="1h", outputs={"score": {"type": "float"}})["spec"]
+    assert watched["activeDeadlineSeconds"] == 3600 + 3600 + 30
+    assert "--timeout=1h" in watched["containers"][0]["command"]
 
 
 def test_topology_needs_a_label_and_becomes_affinity_or_a_spread() -> None:

@@ -87,6 +87,7 @@ PIPELINES: dict[str, str] = {
     "probes": step("probes: {liveness: {tcp: 80}}"),
     "queue": step("queue: research"),
     "queue_timeout": step("queue_timeout: 1h"),
+    "retry.any": step("retry: 1"),
     "retry.backoff": step("retry: {failures: 1, backoff: {start: 10s, factor: 2, max: 1m}}"),
     "retry.failures": step("retry: {failures: 1}"),
     "retry.final_exit_codes": step("retry: {failures: 1, final_exit_codes: [2]}"),
