@@ -151,6 +151,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF315", "A kustomization that gpuflow did not write", "The folder has a kustomization.yaml that gpuflow did not write, or that somebody edited. Overwriting it would remove what they apply.", "Keep hand-written entries in an overlay that has the folder among its resources, or leave --kustomization out."),
     ("GF316", "A compiled file is not listed", "The folder has a compiled file that this command does not compile, so the kustomization does not list it.", "Name its source too, or remove the file."),
     ("GF320", "The DAG file has the name of a Python module", "Python looks for modules beside the file that it runs, and Airflow adds the folder of DAGs to the path. A file called airflow.py or json.py there can be imported instead of the module.", "Rename the pipeline, or name another file with -o."),
+    ("GF326", "Only failures are retried", "The step counts failures and has no budget for interruptions: a drained node, a preempted pod or a lost node ends it.", "Write retry: N, which covers both, or give it interruptions too."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

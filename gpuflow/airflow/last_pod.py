@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from gpuflow.pod.expansion import escaped
 
 if TYPE_CHECKING:
+    from gpuflow.airflow.ledger import Ledger
     from gpuflow.runtime.evidence import Evidence
 
 LAST = "GPUFLOW_RUN_LAST"
 ENGINE_ATTEMPT = "GPUFLOW_RUN_ENGINE_ATTEMPT"
+AFTER_FINAL = "GPUFLOW_RUN_AFTER_FINAL"
 LONGEST = 500
 """Letters of one text. What Kubernetes says begins with what matters."""
 MOST_CONDITIONS = 20
@@ -41,12 +43,16 @@ def account(number: int, seen: Evidence, pod: Mapping[str, Any] | None) -> dict[
     return {key: value for key, value in cut.items() if value not in (None, [], False)}
 
 
-def told(spec: Mapping[str, Any], number: int, last: Mapping[str, Any] | None) -> dict[str, Any]:
+def told(spec: Mapping[str, Any], ledger: Ledger) -> dict[str, Any]:
     """A pod's spec whose main container knows its number, and what was seen of the pod before."""
     main = spec["containers"][0]
-    variables = [{"name": ENGINE_ATTEMPT, "value": str(number)}]
-    if last is not None:
-        # Kubernetes expands $(NAME) in variables as well.
-        variables.append({"name": LAST, "value": escaped(json.dumps(last, sort_keys=True))})
-    own = [one for one in main.get("env") or () if one.get("name") not in (LAST, ENGINE_ATTEMPT)]
-    return {**spec, "containers": [{**main, "env": [*own, *variables]}, *spec["containers"][1:]]}
+    variables = {ENGINE_ATTEMPT: str(ledger.pods + 1)}
+    if ledger.last is not None:
+        variables[LAST] = json.dumps(ledger.last, sort_keys=True)
+    if ledger.is_new:
+        # The supervisor's own count ended the step for good, and then somebody cleared the task: both begin anew.
+        variables[AFTER_FINAL] = "renew"
+    own = [one for one in main.get("env") or () if one.get("name") not in variables]
+    # Kubernetes expands $(NAME) in variables as well.
+    more = [{"name": name, "value": escaped(value)} for name, value in variables.items()]
+    return {**spec, "containers": [{**main, "env": [*own, *more]}, *spec["containers"][1:]]}

@@ -44,6 +44,11 @@ class Ledger:
         """How often a pod has ended, other than well."""
         return self.failures + self.interruptions
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has happened yet: the task is at its beginning, or was cleared."""
+        return not self.ends and self.judged == self.pods
+
     def document(self) -> dict[str, Any]:
         """As a trigger carries it."""
         return {**asdict(self), "failed_nodes": list(self.failed_nodes)}

@@ -66,7 +66,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         """
         spec = dict(manifest["spec"])
         if self.supervised:
-            spec = last_pod.told(spec, ledger.pods + 1, ledger.last)
+            spec = last_pod.told(spec, ledger)
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
         if not (ledger.interruptions or ledger.out_of_memory or ledger.failed_nodes):
             return pod

@@ -216,6 +216,13 @@ def test_of_two_causes_the_one_that_took_the_pod_counts(server: StandIn, maker: 
     assert (played.state, len(server.made)) == ("success", 2)
 
 
+def test_an_init_container_that_fails_is_a_failure(server: StandIn, maker: Any) -> None:
+    waiting = stuck("PodInitializing")["status"]["containerStatuses"]
+    server.tell([IN_INIT, {"status": {"phase": "Failed", "containerStatuses": waiting}}])
+    played = Stage().play(maker(failures=0, interruptions=5))
+    assert (played.state, len(server.made)) == ("failed", 1)
+
+
 # -- what the next supervisor is told -------------------------------------------------------------------------------
 
 
@@ -266,6 +273,16 @@ def test_a_cleared_task_goes_on_numbering_its_pods(server: StandIn, maker: Any) 
     assert played.state == "success"
     assert [account(pod)[0] for pod in server.made] == ["1", "2", "3"]
     assert account(server.made[2])[1] is None, "it is a new count, and nothing has happened in it"
+
+
+def test_a_cleared_task_may_start_again_after_its_supervisor_said_never(server: StandIn, maker: Any) -> None:
+    server.tell(BAD, [running(), ended(79, "Error")], PREEMPTED, GOOD)
+    stage = Stage(max_tries=3)
+    make = maker(failures=1, interruptions=1, supervised=True)
+    assert stage.play(make).state == "failed"
+    assert Stage(store=stage.store, max_tries=7).play(make).state == "success"
+    renewed = ["GPUFLOW_RUN_AFTER_FINAL" in json.dumps(pod["spec"]["containers"][0]["env"]) for pod in server.made]
+    assert renewed == [True, False, True, False], "only where a person began anew"
 
 
 @pytest.mark.parametrize("spoiled", ["", "{", "[1]", "7"])
