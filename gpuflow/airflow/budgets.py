@@ -1,4 +1,4 @@
-"""How often a task may make another pod: Airflow's own `retries` for whatever ended it, or one budget for each cause."""
+"""How often a task may make another pod: Airflow's own `retries` for everything, or one budget for each cause."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ def load(
     same = [ledger for ledger in known if ledger is not None and ledger.epoch == epoch]
     if not same:
         # The task was cleared. Its pods go on being numbered: by that number a supervisor knows which one is meant.
-        pods = max((ledger.pods for ledger in known if ledger is not None), default=0)
-        return Ledger(epoch, pods=pods, judged=pods)
+        made = max((ledger.pods for ledger in known if ledger is not None), default=0)
+        return Ledger(epoch, pods=made, judged=made)
     counts = {key: max(getattr(ledger, key) for ledger in same) for key in COUNTS}
     nodes = tuple(sorted({node for ledger in same for node in ledger.failed_nodes}))
     newest = max(same, key=lambda ledger: (ledger.judged, ledger.last is not None))

@@ -23,8 +23,8 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
 from gpuflow.airflow import deadlines as times
-from gpuflow.airflow import ledger as books
 from gpuflow.airflow import last_pod, watching
+from gpuflow.airflow import ledger as books
 from gpuflow.airflow.budgets import Budgets
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.limits import at_most
@@ -33,6 +33,7 @@ from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal, way_out
 from gpuflow.airflow.step_pods import CHECKED, StepPods
+
 
 class GpuPodOperator(StepPods):
     """Runs one step as a pod.

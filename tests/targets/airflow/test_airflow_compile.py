@@ -165,7 +165,9 @@ def test_what_a_standalone_dag_would_lose_is_refused_by_name() -> None:
 
 
 def test_a_plain_retry_is_airflows_own_retries() -> None:
-    plain = "steps: {a: {command: [x], retry: 2}, b: {for_each: {x: [1, 2]}, command: [x], retry: {any: 3, backoff: 1m}}}"
+    plain = (
+        "steps: {a: {command: [x], retry: 2}, b: {for_each: {x: [1, 2]}, command: [x], retry: {any: 3, backoff: 1m}}}"
+    )
     text = compiled(loads(HEAD + plain))
     assert "retries=2," in text
     assert "retries=3," in text
