@@ -457,7 +457,7 @@ with DAG(
                 "serviceAccountName": "finetune",
                 "priorityClassName": "training",
                 "terminationGracePeriodSeconds": 120,
-                "activeDeadlineSeconds": 86400,
+                "activeDeadlineSeconds": 90120,
                 "imagePullSecrets": [{"name": "registry"}],
                 "securityContext": SECURITY,
                 "nodeSelector": {"example.com/fabric": "infiniband"},

@@ -135,7 +135,7 @@ with DAG(
             {"labels": {**LABELS, "gpuflow.dev/step": "train"}},
             spec={
                 "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 90,
+                "terminationGracePeriodSeconds": 100,
                 "securityContext": SECURITY,
                 "affinity": AFFINITY,
                 "tolerations": TOLERATIONS,

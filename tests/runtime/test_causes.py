@@ -476,3 +476,34 @@ def test_after_the_command_has_ended_its_memory_is_no_reason(store: Folder, monk
     watch.end()
     watch._run()
     assert settle(store, None) == (0, 1)
+
+
+KILLED_ONE = """
+import itertools, sys
+from gpuflow.runtime import memory
+memory.oom_kills = itertools.count().__next__
+from gpuflow.runtime.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, None), (1, OUT_OF_MEMORY), (137, OUT_OF_MEMORY)])
+def test_a_killed_child_counts_only_when_its_program_fails(
+    tmp_path: Path, state: tuple[str, ...], code: int, outcome: str | None
+) -> None:
+    words = [sys.executable, "-c", KILLED_ONE, *state, *shell(f"exit {code}")]
+    assert subprocess.run(words, env=environment(), check=False).returncode == code
+    ends = [json.loads(path.read_text()) for path in (tmp_path / "state" / BASE / "attempts").glob("*.end.json")]
+    assert [end["outcome"] for end in ends] == ([] if outcome is None else [outcome])
+
+
+@pytest.mark.parametrize("word", ["OOMKilled", "DeadlineExceeded", "main: OOMKilled (exit code 137)", "pod deleted"])
+def test_a_program_that_says_the_engines_words_has_failed_like_any_other(
+    tmp_path: Path, state: tuple[str, ...], word: str
+) -> None:
+    done = run(*state, *shell(f"echo '{word}' | tee {tmp_path}/log >&2; exit 5"))
+    assert done.returncode == 5
+    assert facts(tmp_path)["outcome"] == RETRYABLE
+    run(*state, "--last", last(f"main: Error (exit code 5): {word}", exit_code="5"), *shell("exit 5"))
+    assert used(tmp_path) == (2, 0)
+    assert judged(tmp_path) == []
