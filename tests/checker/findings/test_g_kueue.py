@@ -1,0 +1,66 @@
+"""Findings G: what 132 runs on a real Kueue showed."""
+
+from __future__ import annotations
+
+from gpuflow.checker.report import Report
+from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue
+from tests.checker.whole_scenes import Body, checked, line, quota
+
+GPU = "nvidia.com/gpu"
+
+
+def limited(gpu: int, **limits: int) -> dict[str, str | dict[str, str]]:
+    """Quota of a flavor with limits on its GPUs alone: borrowingLimit, lendingLimit."""
+    return {**quota(gpu), GPU: {"nominalQuota": str(gpu), **{key: str(limit) for key, limit in limits.items()}}}
+
+
+def teams(ours: dict[str, object], theirs: dict[str, object]) -> list[Body]:
+    """Queue `left` that we use, and `right` of the same cohort."""
+    return [
+        flavor("f"),
+        cluster_queue({"f": ours}, name="left", cohortName="team"),
+        cluster_queue({"f": theirs}, name="right", cohortName="team"),
+        local_queue("l", "left"),
+        local_queue("r", "right"),
+    ]
+
+
+def step(name: str, gpus: int, queue: str = "l") -> str:
+    return f"  {name}: {{command: [x], queue: {queue}, gpu: a100-80gb x {gpus}, retry: {{interruptions: 1}}}}\n"
+
+
+# G1: quota that a lending limit keeps back is not always there.
+
+
+def test_g1_what_a_cohort_gave_out_too_much_is_taken_from_what_a_queue_keeps() -> None:
+    """`left` keeps its 5 for itself. `right` has 1 and holds 2, since its quota was lowered: Kueue lets `left` have 4."""
+    text = "steps:\n" + step("a", 3) + step("b", 2)
+    over = holder("h", {"f": {GPU: "2"}}, queue="right")
+    report = checked(text, *teams(limited(5, lendingLimit=0), limited(1)), over)
+    shown = line(report, "ClusterQueue", GPU)
+    assert (str(shown.peak), str(shown.hard), shown.verdict) == ("5", "4", "may-queue")
+    assert report.verdict == "may-queue"
+    assert checked(text, *teams(limited(5, lendingLimit=0), limited(2)), over).verdict == "always"
+
+
+def waiting(report: Report) -> set[str]:
+    """The steps of which it is said that they may wait in their queue."""
+    found = (each for each in report.findings if each.code == "GF517")
+    return {name for each in found for name in ("big", "small", "far", "near") if f'"{name}" may wait' in each.message}
+
+
+def test_g1_a_step_that_takes_kept_and_lent_quota_can_use_up_what_is_kept() -> None:
+    """4 GPUs of which 3 are lent: 1 is kept back. `big` takes it with 3 others, and `small` waits."""
+    text = "steps:\n" + step("big", 4) + step("small", 1)
+    assert waiting(checked(text, *teams(limited(4, lendingLimit=3), limited(0)))) == {"big", "small"}
+
+
+def test_g1_a_step_that_is_too_large_for_our_borrowing_limit_still_takes_what_we_count_on() -> None:
+    """We may have 3 of the 6 that `right` lends; a step of 4 there leaves 2."""
+    text = "steps:\n" + step("far", 4, "r") + step("near", 3)
+    assert waiting(checked(text, *teams(limited(0, borrowingLimit=3), limited(6)))) == {"far", "near"}
+
+
+def test_g1_what_is_kept_back_and_is_enough_is_still_always() -> None:
+    text = "steps:\n" + step("big", 2) + step("small", 1)
+    assert checked(text, *teams(limited(4, lendingLimit=1), limited(4))).verdict == "always"
