@@ -50,15 +50,15 @@ def waiting(report: Report) -> set[str]:
 
 
 def test_g1_a_step_that_takes_kept_and_lent_quota_can_use_up_what_is_kept() -> None:
-    """4 GPUs of which 3 are lent: 1 is kept back. `big` takes it with 3 others, and `small` waits."""
-    text = "steps:\n" + step("big", 4) + step("small", 1)
-    assert waiting(checked(text, *teams(limited(4, lendingLimit=3), limited(0)))) == {"big", "small"}
+    """10 GPUs of which 4 are lent: 6 are kept back. `big` takes 8 of both kinds, and `small` finds 2 of its 3."""
+    text = "steps:\n" + step("big", 8) + step("small", 3)
+    assert waiting(checked(text, *teams(limited(10, lendingLimit=4), limited(0)))) == {"big", "small"}
 
 
 def test_g1_a_step_that_is_too_large_for_our_borrowing_limit_still_takes_what_we_count_on() -> None:
-    """We may have 3 of the 6 that `right` lends; a step of 4 there leaves 2."""
-    text = "steps:\n" + step("far", 4, "r") + step("near", 3)
-    assert waiting(checked(text, *teams(limited(0, borrowingLimit=3), limited(6)))) == {"far", "near"}
+    """We may have 6 of the 10 that `right` lends; a step of 8 there leaves 2 of our 3."""
+    text = "steps:\n" + step("far", 8, "r") + step("near", 3)
+    assert waiting(checked(text, *teams(limited(0, borrowingLimit=6), limited(10)))) == {"far", "near"}
 
 
 def test_g1_what_is_kept_back_and_is_enough_is_still_always() -> None:
