@@ -1,1 +1,1 @@
-"""The findings on the checker, by their letters: one file for each group of scenes, and the scene's label in the test."""
+"""The findings on the checker, by their letters; each test is called after its scene."""

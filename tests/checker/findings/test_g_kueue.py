@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gpuflow.checker.report import Report
-from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue
-from tests.checker.whole_scenes import Body, checked, line, quota
+from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, workload
+from tests.checker.whole_scenes import A100, Body, checked, line, node, quota, running, text_of
 
 GPU = "nvidia.com/gpu"
 
@@ -33,7 +33,7 @@ def step(name: str, gpus: int, queue: str = "l") -> str:
 
 
 def test_g1_what_a_cohort_gave_out_too_much_is_taken_from_what_a_queue_keeps() -> None:
-    """`left` keeps its 5 for itself. `right` has 1 and holds 2, since its quota was lowered: Kueue lets `left` have 4."""
+    """`left` keeps its 5 for itself. `right` has 1 and holds 2: Kueue lets `left` have 4."""
     text = "steps:\n" + step("a", 3) + step("b", 2)
     over = holder("h", {"f": {GPU: "2"}}, queue="right")
     report = checked(text, *teams(limited(5, lendingLimit=0), limited(1)), over)
@@ -64,3 +64,58 @@ def test_g1_a_step_that_is_too_large_for_our_borrowing_limit_still_takes_what_we
 def test_g1_what_is_kept_back_and_is_enough_is_still_always() -> None:
     text = "steps:\n" + step("big", 2) + step("small", 1)
     assert checked(text, *teams(limited(4, lendingLimit=1), limited(4))).verdict == "always"
+
+
+# G3: the quotas add up to what the nodes have, and still another queue's workloads can take the place.
+
+A100_FLAVOR = flavor("f", nodeLabels=A100)
+
+
+def two_queues(ours: int, theirs: int, *others: Body) -> list[Body]:
+    """Queues without a cohort on the same nodes."""
+    return [
+        A100_FLAVOR,
+        cluster_queue({"f": quota(ours)}, name="left"),
+        cluster_queue({"f": quota(theirs)}, name="right"),
+        local_queue("l", "left"),
+        local_queue("r", "right"),
+        *others,
+    ]
+
+
+def waits(name: str, gpus: int, pods: int = 1) -> Body:
+    return workload(pod_set(gpu=str(gpus), count=pods), name=name, spec={"queueName": "r"})
+
+
+def test_g3_small_workloads_of_another_queue_can_lie_on_every_node() -> None:
+    """4 + 4 GPUs of quota on two nodes of 4. Four pods of 1 GPU on both nodes, and a step of 4 finds none."""
+    nodes = [node("n1", 4), node("n2", 4)]
+    full = holder("h", {"f": {GPU: "4"}}, queue="right")
+    scene = two_queues(4, 4, full, *nodes, running("there", "n1", 4), *(waits(f"w{i}", 1) for i in range(4)))
+    report = checked("steps:\n" + step("a", 4), *scene)
+    assert report.verdict == "may-queue"
+    assert "(in queue right)" in text_of(report, "GF524")
+
+
+def test_g3_workloads_that_cannot_take_the_place_do_not_count() -> None:
+    """The other queue never sends more than 4 GPUs to the nodes, so that a step of 1 GPU always finds one of 8."""
+    nodes = [node("n1", 4), node("n2", 4)]
+    full = holder("h", {"f": {GPU: "4"}}, queue="right")
+    scene = two_queues(4, 4, full, *nodes, *(waits(f"w{i}", 1) for i in range(20)))
+    assert checked("steps:\n" + step("a", 1), *scene).verdict == "always"
+
+
+def test_a7_a_workload_that_is_admitted_takes_its_place_before_its_pod_is_there() -> None:
+    admitted = holder("h", {"f": {GPU: "2"}}, queue="right")
+    scene = two_queues(4, 4, admitted, node("n", 4))
+    report = checked("steps:\n" + step("a", 4), *scene)
+    assert report.verdict == "may-queue"
+    assert "team-a/h (admitted by queue right)" in text_of(report, "GF524")
+
+
+def test_a7_a_pod_that_is_on_a_node_is_not_counted_twice() -> None:
+    admitted = holder("h", {"f": {GPU: "2"}}, queue="right")
+    on_node = running("p", "n", 2)
+    on_node["metadata"]["namespace"] = admitted["metadata"]["namespace"]
+    scene = two_queues(2, 2, admitted, on_node, node("n", 4))
+    assert checked("steps:\n" + step("a", 2), *scene).verdict == "always"

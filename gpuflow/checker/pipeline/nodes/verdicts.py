@@ -70,12 +70,13 @@ class NodeVerdicts:
         share: Share | None = None,
         pending_pods: Sequence[PendingPod] = (),
         avoided: Mapping[str, int] | None = None,
+        most_sent: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
     ) -> None:
         self.node_pools, self.concurrency, self.runs = node_pools, concurrency, runs
         self._share = share
         self._avoided = avoided or {}
         self._claims_for_any_node = claims_for_any_node
-        self.pending = PendingPods(node_pools, pending_pods, PODS)
+        self.pending = PendingPods(node_pools, pending_pods, PODS, most_sent)
         self.requests = [
             self._request(pod_group, assignment)
             for pod_group, assignments in pod_groups

@@ -50,7 +50,13 @@ def _headroom(
     def contention(node: QuotaNode, room: int) -> Contention:
         asked, bins, competitors = {resource: amount}, [Bin({resource: room})], below(node, flavors)
         return Contention(
-            request.pod_group.steps, asked, bins, competitors, COUNT, pending=pending(node, flavors), reaches_outside=True
+            request.pod_group.steps,
+            asked,
+            bins,
+            competitors,
+            COUNT,
+            pending=pending(node, flavors),
+            reaches_outside=True,
         )
 
     levels = [contention(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
