@@ -8,14 +8,15 @@ from typing import Any
 from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.placement import placement_outcome
+from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
 from gpuflow.checker.quota.findings import quota_findings
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
-from gpuflow.checker.quota.lines import limit_lines
+from gpuflow.checker.quota.lines import QuotaLine, limit_lines
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import LimitLine, Report, safe_parallelism, worst
+from gpuflow.checker.report import Report, safe_parallelism, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
@@ -26,7 +27,7 @@ from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demands import Bound, Demand
+from gpuflow.demands import Demand
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
@@ -71,8 +72,9 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     placed = placement_outcome(demand, ready, policy, admissions, runs)
-    quota_lines = list(limit_lines(demand, policy, admissions, runs))
-    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
+    default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
+    quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
+    lines = [*(line.scope for line in quota_lines), *placed.scopes]
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
     return merge(
         [
@@ -116,18 +118,13 @@ def _claims(
 def _quotas(
     demand: Demand,
     admissions: Sequence[StepAdmission],
-    lines: Sequence[tuple[LimitLine, Bound, Manifest]],
+    lines: Sequence[QuotaLine],
     safe: int | None,
 ) -> Outcome:
     """The lines of the quotas, with why each of them is not *always*."""
-    findings = [
-        finding
-        for scope, bound, item in lines
-        for finding in quota_findings(demand, scope, bound, item, admissions, safe)
-    ]
-    return Outcome(
-        worst(scope.verdict for scope, _, _ in lines), tuple(scope for scope, _, _ in lines), tuple(findings)
-    )
+    findings = [finding for line in lines for finding in quota_findings(demand, line, admissions, safe)]
+    scopes = tuple(line.scope for line in lines)
+    return Outcome(worst(scope.verdict for scope in scopes), scopes, tuple(findings))
 
 
 def _unmodeled(

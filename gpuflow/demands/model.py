@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gpuflow.catalog import Offer
 from gpuflow.demands.amounts import Amounts, amounts_of
@@ -71,6 +71,8 @@ class StepDemand:
     """It runs when everything else has ended, and no deadline of the run counts for it."""
     part_of: str | None = None
     """The step that this is one pod set of; all of them run together."""
+    is_sure: bool = False
+    """Every run that succeeds has started it."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:
@@ -124,6 +126,17 @@ class ClaimDemand:
         """The storage class that it names."""
         named: str | None = self.manifest["spec"].get("storageClassName")
         return named
+
+
+@dataclass(frozen=True, slots=True)
+class DriverPods:
+    """The engine's own pods in a run: the most there can be, and as many as there are at least."""
+
+    at_most: int | None
+    """None when only the run will tell."""
+    at_least: int
+    because: str | None = None
+    """Why the most is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +215,10 @@ class Demand:
     overlap: Overlap | None = None
     driver: PodSet | None = None
     """The pod that the engine runs before each step."""
+    driver_pods: DriverPods | None = None
+    """How many of them a run has; None: one for each step, and one for the run."""
+    keeps_pods: Literal["all", "failed", "unknown"] = "unknown"
+    """Which finished pods stay until the run is deleted; the others go when they end. Unknown: maybe all stay."""
     conditional: Mapping[str, bool] = field(default_factory=dict)
     """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""
     later: tuple[LaterAttempts, ...] = ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, Overlap, PodSet, StepDemand, largest
 from gpuflow.demands.own_pipeline import PlannedPipeline
+from gpuflow.demands.stored_pods import driver_pods, sure_steps
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Loop, Tree
@@ -34,7 +35,11 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     pipeline, facts, parts = plan.pipeline, facts_of(engine), engine_of(plan.site, engine)
     before = driver_pod(parts)
     driver = None if before is None else PodSet("driver", 1, before)
-    steps = tuple(_step(planned, plan.site, parts, driver, facts) for planned in plan.containers)
+    sure = sure_steps(plan)
+    steps = tuple(
+        replace(_step(planned, plan.site, parts, driver, facts), is_sure=planned.name in sure)
+        for planned in plan.containers
+    )
     return Demand(
         name=pipeline.name,
         steps=steps,
@@ -45,6 +50,8 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         deadline=_deadline(pipeline),
         overlap=_overlap(pipeline),
         driver=driver,
+        driver_pods=None if driver is None else driver_pods(plan),
+        keeps_pods=facts.keeps_pods,
         conditional=dict(_conditional(plan)),
         later=tuple(_later(plan, steps)),
         refusals=tuple(_refusals(plan, engine)),

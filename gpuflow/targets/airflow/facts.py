@@ -19,6 +19,7 @@ FACTS = EngineFacts(
         "objects": "Finished pods count until they are deleted; GpuPodOperator deletes those that succeeded and keeps "
         "the others.",
     },
+    keeps_pods="failed",
     container_settings="gpuflow compile passes the site's limits on; a stock KubernetesPodOperator reads them from "
     "xcom_sidecar_container_resources in the connection's extra",
     supervisor="airflow",

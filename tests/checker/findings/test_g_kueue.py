@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gpuflow.checker.report import Report
+from tests.checker.findings.test_c_never_ends import counts
 from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, workload
-from tests.checker.whole_scenes import A100, Body, checked, line, node, quota, running, text_of
+from tests.checker.whole_scenes import A100, Body, checked, codes, line, node, queues, quota, running, text_of
 
 GPU = "nvidia.com/gpu"
 
@@ -119,3 +122,26 @@ def test_a7_a_pod_that_is_on_a_node_is_not_counted_twice() -> None:
     on_node["metadata"]["namespace"] = admitted["metadata"]["namespace"]
     scene = two_queues(2, 2, admitted, on_node, node("n", 4))
     assert checked("steps:\n" + step("a", 2), *scene).verdict == "always"
+
+
+# G2: Kueue keeps a Workload for every pod, also for one that is over.
+
+WORKLOADS = "count/workloads.kueue.x-k8s.io"
+
+
+@pytest.mark.parametrize(("allowed", "used", "verdict"), [(3, 0, "always"), (2, 0, "never"), (3, 1, "may-queue")])
+def test_g2_finished_workloads_keep_counting(allowed: int, used: int, verdict: str) -> None:
+    """Three steps in a row, each with a Workload that stays as long as its pod."""
+    text = "".join(f"  s{i}: {{command: [x], queue: lq{f', needs: [s{i - 1}]' if i else ''}}}\n" for i in range(3))
+    scene = [*queues({"f": quota(8)}), counts({WORKLOADS: allowed}, {WORKLOADS: used})]
+    report = checked("steps:\n" + text, *scene, engine="argo")
+    assert report.verdict == verdict
+    assert "GF509" in codes(report) if verdict == "never" else "GF509" not in codes(report)
+
+
+def test_g2_pods_without_a_queue_have_no_workload() -> None:
+    report = checked("steps: {a: {command: [x]}}", *queues({"f": quota(8)}), counts({WORKLOADS: 0}), engine="argo")
+    assert report.verdict == "always"
+    everyone = local_queue("default", "cq")
+    report = checked("steps: {a: {command: [x]}}", *queues({"f": quota(8)}), everyone, counts({WORKLOADS: 0}))
+    assert report.verdict == "never"

@@ -54,8 +54,9 @@ def sent_pods(
                 missing = pod_set.pods - there.take(pod_set)
                 found += _of_admitted(kueue, pod_set, missing)
                 source = _source(kueue, pod_set.cluster_queue, frozenset(pod_set.flavors.values()))
-                for resource, amount in pod_set.each.items() if source else ():
-                    placed[source, resource] += amount * (pod_set.pods - missing)
+                if source is not None:
+                    for resource, amount in pod_set.each.items():
+                        placed[source, resource] += amount * (pod_set.pods - missing)
     sources = {each.source for each in found if each.source is not None}
     totals = {source: _quota(kueue, source) for source in sources}
     return SentPods(

@@ -1,0 +1,80 @@
+"""Findings A: *always* that was wrong, or said more than is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuflow.demands import demand_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from tests.checker.findings.test_c_never_ends import counts
+from tests.checker.whole_scenes import HEAD, checked, codes, line
+
+PODS = "count/pods"
+RESULTS = "count/workflowtaskresults.argoproj.io"
+
+# A3: what gpuflow cannot compile for an engine never runs there.
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("argo", "steps: {a: {command: [x], gang: {workers: 2}}}"),
+        ("airflow", "steps: {a: {command: [x], gang: {workers: 2}}}"),
+        ("kubeflow", "steps: {a: {command: [x], gang: {workers: 2}}}"),
+        ("argo", "steps: {a: {command: [x], queue_timeout: 5m}}"),
+        ("kubeflow", "parallel: 1\nsteps: {a: {command: [x]}, b: {command: [x]}}"),
+    ],
+)
+def test_a3_what_an_engine_refuses_is_never_and_named(engine: str, text: str) -> None:
+    report = checked(text, engine=engine)
+    assert (report.verdict, codes(report)) == ("never", ["GF301"])
+
+
+# A4: the pods that a Kubeflow run leaves behind, worked out by hand from KFP's compiler.
+
+STEP = "a: {command: [x]}"
+RUNS = {
+    "one step": (f"steps: {{{STEP}}}", 3),
+    "W20: a step and an exit step": (f"steps: {{{STEP}}}\nexit: {{e: {{command: [x]}}}}", 6),
+    "two exit steps": (f"steps: {{{STEP}}}\nexit: {{e: {{command: [x]}}, f: {{command: [x]}}}}", 9),
+    "W18: a step with a claim": (
+        "claims: {c: {size: 1Gi, storage_class: fast}}\nsteps: {a: {command: [x], volumes: {/d: {new_claim: c}}}}",
+        8,
+    ),
+    "a fan-out of three": ("steps: {a: {command: [x], for_each: {i: [1, 2, 3]}}}", 1 + 1 + 3 * (1 + 2)),
+    "two lists, multiplied out": (
+        "steps: {a: {command: [x], for_each: {i: [1, 2, 3], j: [1, 2]}}}",
+        1 + 1 + 6 * (1 + 2),
+    ),
+    "a condition": ("params: {p: true}\nsteps: {a: {command: [x], when: params.p}}", 1 + 1 + 2),
+    "a condition for each item": (
+        "steps: {a: {command: [x], when: item.i > 1, for_each: {i: [1, 2, 3]}}}",
+        1 + 1 + 3 * (1 + 1 + 2),
+    ),
+    "a step that is tried three times": ("steps: {a: {command: [x], retry: {failures: 2}}}", 1 + 1 + 3),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a4_every_driver_of_a_kubeflow_run_is_counted(name: str) -> None:
+    text, pods = RUNS[name]
+    for key in (PODS, RESULTS):
+        report = checked(text, counts({key: pods}), engine="kubeflow")
+        shown = line(report, "ResourceQuota", key)
+        assert (str(shown.peak), shown.verdict) == (str(pods), "always")
+        assert checked(text, counts({key: pods - 1}), engine="kubeflow").verdict != "always"
+
+
+def test_a4_a_sub_pipeline_has_a_driver_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "inner.yaml").write_text(HEAD.replace("name: p", "name: inner") + f"steps: {{{STEP}}}")
+    outer = loads(HEAD + "steps: {s: {pipeline: inner.yaml}}", str(tmp_path / "p.yaml"))
+    drivers = demand_of(outer, Site.load("nvidia"), "kubeflow").driver_pods
+    assert drivers is not None and (drivers.at_most, drivers.at_least) == (3, 3)  # the run, the sub-pipeline, the step
+
+
+def test_a4_a_fan_out_that_only_the_run_knows_leaves_an_unknown_number() -> None:
+    text = "params: {p: {type: json, required: true}}\nsteps: {a: {command: [x], for_each: {i: {param: p}}}}"
+    assert checked(text, counts({PODS: 99}), engine="kubeflow").verdict == "unknown"

@@ -1,0 +1,70 @@
+"""Findings C, and point 7 on retries: runs that cannot finish are *never*, with a code of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.checker.whole_scenes import NAMESPACE, Body, checked, codes, line, text_of
+
+RESULTS = "count/workflowtaskresults.argoproj.io"
+
+
+def counts(hard: dict[str, int], used: dict[str, int] | None = None) -> Body:
+    amounts = {key: str(amount) for key, amount in hard.items()}
+    status = {"hard": amounts, "used": {key: str((used or {}).get(key, 0)) for key in hard}}
+    metadata = {"name": "objects", "namespace": NAMESPACE}
+    return {
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": {"hard": amounts}, "status": status,
+    }  # fmt: skip
+
+
+def chain(count: int, **more: Any) -> str:
+    steps = {f"s{index}": {"command": ["x"], **more} for index in range(count)}
+    for index in range(1, count):
+        steps[f"s{index}"]["needs"] = [f"s{index - 1}"]
+    return f"steps: {steps}"
+
+
+def test_c1_six_steps_in_a_row_leave_six_pods_where_five_are_allowed() -> None:
+    report = checked(chain(6), counts({"count/pods": 5}), engine="argo")
+    assert (report.verdict, codes(report)) == ("never", ["GF509"])
+    assert line(report, "ResourceQuota", "count/pods").verdict == "never"
+    assert "the run cannot finish" in text_of(report, "GF509")
+    assert checked(chain(5), counts({"count/pods": 5}), engine="argo").verdict == "always"
+
+
+def test_c1_pods_of_others_may_be_deleted() -> None:
+    report = checked(chain(5), counts({"count/pods": 5}, {"count/pods": 3}), engine="argo")
+    assert (report.verdict, codes(report)) == ("may-queue", ["GF512"])
+
+
+def test_c1_an_engine_that_deletes_pods_that_succeeded_needs_room_for_those_that_run() -> None:
+    report = checked(chain(6), counts({"count/pods": 1}), engine="airflow")
+    assert report.verdict == "always"
+    report = checked(chain(6, retry={"failures": 2}), counts({"count/pods": 5}), engine="airflow")
+    assert report.verdict == "may-queue"  # 2 failed pods of each step may be kept
+    assert str(line(report, "ResourceQuota", "count/pods").peak) == "13"
+
+
+@pytest.mark.parametrize("more", ["when: params.deep", "cache: true"])
+def test_c1_a_step_that_may_be_left_out_is_not_counted_on(more: str) -> None:
+    text = f"params: {{deep: true}}\n{chain(5)[:-1]}, last: {{command: [x], needs: [s4], {more}}}}}"
+    assert checked(text, counts({"count/pods": 5}), engine="argo").verdict == "may-queue"
+
+
+def test_point_7_results_of_argos_pods_count_until_the_run_ends() -> None:
+    report = checked(chain(3), counts({RESULTS: 2}), engine="argo")
+    assert (report.verdict, codes(report)) == ("never", ["GF509"])
+    assert "3 WorkflowTaskResults" in text_of(report, "GF509")
+
+
+def test_point_7_a_chain_of_three_on_two_pods() -> None:
+    assert checked(chain(3), counts({"count/pods": 2}), engine="argo").verdict == "never"
+
+
+def test_e5_a_workflow_that_is_never_created_is_refused_by_quota() -> None:
+    report = checked(chain(1), counts({"count/workflows.argoproj.io": 0}), engine="argo")
+    assert (report.verdict, codes(report)) == ("never", ["GF501"])
+    assert "asks again every" not in text_of(report, "GF501")
