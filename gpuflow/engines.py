@@ -48,6 +48,8 @@ class EngineFacts:
     """Whether its pods get what is left of the pipeline's deadline as `activeDeadlineSeconds`."""
     objects_per_run: tuple[RunObject, ...] = ()
     """What it creates beside pods."""
+    most_runs: int | None = None
+    """The most runs of one pipeline that it has active at once, where they may overlap; None: no bound."""
     keeps_pods: Literal["all", "failed", "unknown"] = "all"
     """Which finished pods stay until the run is deleted: all, or those that failed; unknown: maybe all."""
     runs_drivers: bool = False

@@ -21,6 +21,7 @@ from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
+from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
 from gpuflow.checker.snapshot.hidden_labels import hidden_labels
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
 from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
@@ -42,14 +43,22 @@ SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
 
 
-def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int = 1) -> Report:
+def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int | None = None) -> Report:
     """What the cluster will say to the pipeline, against this snapshot.
 
-    For many pipelines and one cluster, pass the same `PreparedCluster`: it is validated and read once.
+    `runs`: how many are active at the same time; `None`: as many as the engine lets overlap. For many pipelines and one
+    cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
     ready = prepared(cluster, namespace)
-    first = _outcome(demand, ready, runs)
-    whole = merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs))])
+    counted = runs_counted(demand, runs)
+    first = _outcome(demand, ready, counted)
+    whole = merge(
+        [
+            first,
+            later_outcome(first, demand, lambda later: _outcome(later, ready, counted)),
+            overlap_outcome(first, demand, runs, lambda many: _outcome(demand, ready, many)),
+        ]
+    )
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.name,

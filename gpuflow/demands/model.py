@@ -151,10 +151,12 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Runs may overlap: why, and where that is written."""
+    """Runs may overlap: why, where that is written, and how many at most."""
 
     because: str
     where: Where = field(default_factory=Where)
+    at_most: int | None = None
+    """The most runs that the engine has active at once; None: as many as are started."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,8 @@ class Demand:
     """How the steps depend on each other and repeat; its leaves are the steps by name."""
     engine: str = "none"
     file: str | None = None
+    run_count: int = 1
+    """How many runs this is the demand of."""
     claims: tuple[ClaimDemand, ...] = ()
     deadline: Deadline | None = None
     overlap: Overlap | None = None

@@ -48,7 +48,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         file=pipeline.source.file,
         claims=tuple(_claims(pipeline)),
         deadline=_deadline(pipeline),
-        overlap=_overlap(pipeline),
+        overlap=_overlap(pipeline, facts),
         driver=driver,
         driver_pods=None if driver is None else driver_pods(plan),
         keeps_pods=facts.keeps_pods,
@@ -136,11 +136,16 @@ def _deadline(pipeline: Pipeline) -> Deadline | None:
     return None if deadline is None else Deadline(str(deadline), deadline.seconds, pipeline.where("deadline"))
 
 
-def _overlap(pipeline: Pipeline) -> Overlap | None:
+def _overlap(pipeline: Pipeline, facts: EngineFacts) -> Overlap | None:
+    """Runs that start while another is active: by a schedule that allows it, or whenever there is new data."""
     schedule = pipeline.schedule
-    if schedule is None or schedule.concurrency != "allow":
+    if schedule is not None and schedule.concurrency == "allow" and not schedule.suspended:
+        because, where = f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule")
+    elif pipeline.on_data:
+        because, where = "on_data starts a run whenever there is new data", pipeline.where("on_data")
+    else:
         return None
-    return Overlap(f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule"))
+    return Overlap(because, where, facts.most_runs)
 
 
 def _conditional(plan: Plan) -> Iterator[tuple[str, bool]]:

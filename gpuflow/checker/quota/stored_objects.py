@@ -53,7 +53,7 @@ def stored_objects(
     found = {COUNTED_PODS: _stored(demand, counted, COUNTED_PODS in before, live_pods)}
     if not quota.scopes:
         for key, made in run_objects(demand).items():
-            one = Stored(Bound("exact", Quantity.from_units(1)))
+            one = Stored(Bound("exact", Quantity.from_units(demand.run_count)))
             found[key] = one if made.per == "run" else _kept(demand, demand.steps, demand.driver is not None)
         if COUNTED_WORKLOADS in quota.hard:
             queued = [step for step in demand.steps if default_queue or _is_queued(step)]

@@ -78,3 +78,44 @@ def test_a4_a_sub_pipeline_has_a_driver_of_its_own(tmp_path: Path) -> None:
 def test_a4_a_fan_out_that_only_the_run_knows_leaves_an_unknown_number() -> None:
     text = "params: {p: {type: json, required: true}}\nsteps: {a: {command: [x], for_each: {i: {param: p}}}}"
     assert checked(text, counts({PODS: 99}), engine="kubeflow").verdict == "unknown"
+
+
+# A5: runs that overlap.
+
+OFTEN = 'schedule: {cron: "*/5 * * * *", concurrency: allow}\nsteps: {a: {command: [x]}}'
+ON_DATA = "on_data: [s3://bucket/x]\nsteps: {a: {command: [x]}}"
+
+
+def test_a5_runs_that_overlap_without_a_bound_may_queue() -> None:
+    """R15: a run every 5 minutes, quota for exactly one."""
+    report = checked(OFTEN, counts({"pods": 1}), engine="argo", runs=None)
+    assert (report.verdict, codes(report)) == ("may-queue", ["GF553"])
+    assert str(line(report, "ResourceQuota", "pods").peak) == "1"
+    assert checked(OFTEN, counts({"pods": 1000}), engine="argo", runs=None).verdict == "may-queue"
+    assert checked(OFTEN, engine="argo", runs=None).verdict == "always"
+    assert checked(OFTEN.replace("allow", "forbid"), counts({"pods": 1}), engine="argo", runs=None).verdict == "always"
+
+
+def test_a5_what_is_said_with_runs_is_what_counts() -> None:
+    assert checked(OFTEN, counts({"pods": 1}), engine="argo", runs=1).verdict == "always"
+    assert checked(OFTEN, counts({"pods": 1}), engine="argo", runs=2).verdict == "may-queue"
+
+
+@pytest.mark.parametrize(("engine", "text", "most"), [("airflow", ON_DATA, 16), ("kubeflow", OFTEN, 10)])
+def test_a5_runs_are_counted_as_the_engine_bounds_them(engine: str, text: str, most: int) -> None:
+    """R16: on_data on Airflow, whose max_active_runs is 16 unless somebody sets it."""
+    assert checked(text, counts({"pods": most}), engine=engine, runs=None).verdict == "always"
+    report = checked(text, counts({"pods": most - 1}), engine=engine, runs=None)
+    assert report.verdict == "may-queue"
+    assert [finding.code for finding in report.findings if finding.severity == "note"] == ["GF553"]
+
+
+# A8: a fan-out over a parameter.
+
+
+def test_a8_a_fan_out_over_a_parameter_says_that_it_is_counted_with_the_default() -> None:
+    text = "params: {shards: {type: json, default: [1, 2, 3]}}\n"
+    report = checked(text + "steps: {a: {command: [x], for_each: {i: {param: shards}}}}", counts({"pods": 3}))
+    (note,) = [finding for finding in report.findings if finding.code == "GF529"]
+    assert (report.verdict, note.severity) == ("always", "note")
+    assert '"shards"' in note.message and "3 items" in note.message and "--param" in (note.hint or "")
