@@ -230,6 +230,8 @@ class Demand:
     """What the engine does not support of it. An error: it never runs there as it is written; else it was accepted."""
     engine_settings: Mapping[str, str] = field(default_factory=dict)
     """Of the engine's own containers, where it is written what they use: `engines.argo.init.init`."""
+    pods_collected: bool = False
+    """Whether the engine deletes the pods of steps that succeeded while the run goes on. Failed ones may stay."""
     places: Callable[[str], Where] | None = field(default=None, compare=False)
     """Where a step is written; asked only for what is said of it."""
     pipeline: OwnPipeline | None = field(default=None, compare=False)

@@ -56,6 +56,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         later=tuple(_later(plan, steps)),
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=_settings(parts, engine),
+        pods_collected=parts.pod_gc is not None and parts.pod_gc.strategy in ("OnPodSuccess", "OnPodCompletion"),
         places=plan.where,
         pipeline=PlannedPipeline(plan, parts),
     )
@@ -67,7 +68,7 @@ def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None
     pod = with_engine(bare, planned.step, parts)
     avoided = 0
     if retry is not None and retry.other_node:
-        avoided = attempts(retry) if facts.avoids_nodes_of == "attempts" else retry.failures
+        avoided = attempts(retry) if facts.avoids_nodes_of == "attempts" else retry.after_failures
     demand = StepDemand(
         planned.name,
         _pod_sets(gang, pod),
@@ -163,11 +164,11 @@ def _later(plan: Plan, steps: Sequence[StepDemand]) -> Iterator[LaterAttempts]:
     moved: dict[str, tuple[PodSet, ...]] = {}
     for planned, demand in zip(plan.containers, steps, strict=True):
         retry, spot = planned.step.retry, planned.step.spot
-        grows = retry is not None and retry.more_memory is not None and retry.failures > 0
+        grows = retry is not None and retry.more_memory is not None and retry.after_failures > 0
         if not grows and not falls_back(planned.step):
             continue
         changes = changes_of(planned.pipeline, planned.own_name, plan.site)
-        out_of_memory = Before(out_of_memory=retry.failures if retry is not None and grows else 0)
+        out_of_memory = Before(out_of_memory=retry.after_failures if retry is not None and grows else 0)
         interrupted = Before(interruptions=(spot.fallback_after if spot is not None else None) or 0)
         for found, before in ((grown, out_of_memory), (moved, interrupted)):
             pod_sets = tuple(replace(each, pod=changes.pod(each.pod, before)) for each in demand.pod_sets)

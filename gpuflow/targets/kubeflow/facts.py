@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.engines import EngineFacts
-from gpuflow.targets.argo.facts import EXECUTOR, OBJECTS
+from gpuflow.targets.argo.facts import EXECUTOR, LAUNCHER_MEMORY, OBJECTS
 
 FACTS = EngineFacts(
     name="kubeflow",
@@ -24,5 +24,6 @@ FACTS = EngineFacts(
     "namespace a LimitRange with defaults",
     # The supervisor writes there and then delivers to the path that KFP chose.
     outputs_dir="/tmp/gpuflow/outputs",
+    launcher_memory=LAUNCHER_MEMORY,
     supervisor="kubeflow",
 )
