@@ -24,6 +24,7 @@ from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.quantity import Quantity
 
+KeptPods = Literal["all", "failed", "unknown"]
 Pod = Mapping[str, Any]
 """A pod's `metadata` and `spec`, as a manifest says them."""
 
@@ -221,7 +222,7 @@ class Demand:
     """The pod that the engine runs before each step."""
     driver_pods: DriverPods | None = None
     """How many of them a run has; None: one for each step, and one for the run."""
-    keeps_pods: Literal["all", "failed", "unknown"] = "unknown"
+    keeps_pods: KeptPods = "unknown"
     """Which finished pods stay until the run is deleted; the others go when they end. Unknown: maybe all stay."""
     conditional: Mapping[str, bool] = field(default_factory=dict)
     """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""

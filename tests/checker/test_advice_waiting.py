@@ -31,7 +31,7 @@ def test_a_line_that_may_queue_says_what_its_engine_does() -> None:
 
 def test_finished_pods_in_the_way_are_not_called_waiting() -> None:
     many = "steps: {a: {command: [x], for_each: {i: {range: 5}}}}"
-    hint = only(told(many, quota({"count/pods": "4"}), engine="argo"), "GF509").hint or ""
+    hint = only(told(many, quota({"count/pods": "4"}), engine="argo"), "GF512").hint or ""
     assert "podGC" in hint
 
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.wording import shortened
 from gpuflow.demands import Bound, Demand, StepDemand, peaks_of
+from gpuflow.demands.model import KeptPods
 from gpuflow.engines import RunObject, facts_of
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission import Quota
@@ -30,6 +31,14 @@ class Stored(NamedTuple):
 
     bound: Bound
     at_least: Quantity = Quantity.zero
+
+
+def kept_pods(demand: Demand) -> KeptPods:
+    """Which finished pods stay until the run is deleted.
+
+    An engine that deletes them while the run goes on does so after a delay: they may stay, and do not have to.
+    """
+    return "unknown" if demand.pods_collected else demand.keeps_pods
 
 
 def run_objects(demand: Demand) -> dict[str, RunObject]:
@@ -54,10 +63,11 @@ def stored_objects(
     if not quota.scopes:
         for key, made in run_objects(demand).items():
             one = Stored(Bound("exact", Quantity.from_units(demand.run_count)))
-            found[key] = one if made.per == "run" else _kept(demand, demand.steps, demand.driver is not None)
+            # Results belong to the run: they stay when a pod is deleted.
+            found[key] = one if made.per == "run" else _kept(demand, demand.steps, demand.driver is not None, "all")
         if COUNTED_WORKLOADS in quota.hard:
             queued = [step for step in demand.steps if default_queue or _is_queued(step)]
-            live = _live(demand, queued) if demand.keeps_pods == "failed" else None
+            live = _live(demand, queued) if kept_pods(demand) == "failed" else None
             drivers = default_queue and demand.driver is not None
             found[COUNTED_WORKLOADS] = _stored(demand, queued, drivers, live, gangs_are_one=True)
     return {key: each for key, each in found.items() if each is not None}
@@ -83,8 +93,9 @@ def _stored(
     *,
     gangs_are_one: bool = False,
 ) -> Stored | None:
-    if demand.keeps_pods != "failed":
-        return _kept(demand, counted, with_drivers, gangs_are_one=gangs_are_one)
+    kept = kept_pods(demand)
+    if kept != "failed":
+        return _kept(demand, counted, with_drivers, kept, gangs_are_one=gangs_are_one)
     return _failed_kept(counted, live, gangs_are_one=gangs_are_one)
 
 
@@ -105,7 +116,12 @@ def _failed_kept(counted: Sequence[StepDemand], live: Bound | None, *, gangs_are
 
 
 def _kept(
-    demand: Demand, counted: Sequence[StepDemand], with_drivers: bool, *, gangs_are_one: bool = False
+    demand: Demand,
+    counted: Sequence[StepDemand],
+    with_drivers: bool,
+    kept: KeptPods,
+    *,
+    gangs_are_one: bool = False,
 ) -> Stored | None:
     """All that a run leaves behind, and all that it surely does."""
     most = least = 0
@@ -126,8 +142,8 @@ def _kept(
             unknown = unknown or Bound("unknown", None, drivers.because, ())
         else:
             most += drivers.at_most
-    # An engine that is not known may delete each pod before it makes the next.
-    at_least = Quantity.from_units(min(least, 1) if demand.keeps_pods == "unknown" else least)
+    # Where finished pods do not surely stay, each may be deleted before the next is made.
+    at_least = Quantity.from_units(min(least, 1) if kept == "unknown" else least)
     if unknown is not None:
         return Stored(unknown, at_least)
     if not most:

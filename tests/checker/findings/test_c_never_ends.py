@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuflow.site import Site
 from tests.checker.whole_scenes import NAMESPACE, Body, checked, codes, line, text_of
 
 RESULTS = "count/workflowtaskresults.argoproj.io"
@@ -27,12 +28,24 @@ def chain(count: int, **more: Any) -> str:
     return f"steps: {steps}"
 
 
+def keeping() -> Site:
+    """A site whose Argo deletes no pod before its run."""
+    site = Site.load("nvidia")
+    argo = site.engines["argo"].model_copy(update={"pod_gc": None})
+    return site.model_copy(update={"engines": {**site.engines, "argo": argo}})
+
+
 def test_c1_six_steps_in_a_row_leave_six_pods_where_five_are_allowed() -> None:
-    report = checked(chain(6), counts({"count/pods": 5}), engine="argo")
+    report = checked(chain(6), counts({"count/pods": 5}), engine="argo", site=keeping())
     assert (report.verdict, codes(report)) == ("never", ["GF509"])
     assert line(report, "ResourceQuota", "count/pods").verdict == "never"
     assert "the run cannot finish" in text_of(report, "GF509")
     assert checked(chain(5), counts({"count/pods": 5}), engine="argo").verdict == "always"
+
+
+def test_c1_where_argo_deletes_pods_after_a_while_the_last_step_waits_for_that() -> None:
+    report = checked(chain(6), counts({"count/pods": 5}), engine="argo")
+    assert (report.verdict, codes(report)) == ("may-queue", ["GF512"])
 
 
 def test_c1_pods_of_others_may_be_deleted() -> None:
@@ -61,10 +74,33 @@ def test_point_7_results_of_argos_pods_count_until_the_run_ends() -> None:
 
 
 def test_point_7_a_chain_of_three_on_two_pods() -> None:
-    assert checked(chain(3), counts({"count/pods": 2}), engine="argo").verdict == "never"
+    assert checked(chain(3), counts({"count/pods": 2}), engine="argo", site=keeping()).verdict == "never"
 
 
 def test_e5_a_workflow_that_is_never_created_is_refused_by_quota() -> None:
     report = checked(chain(1), counts({"count/workflows.argoproj.io": 0}), engine="argo")
     assert (report.verdict, codes(report)) == ("never", ["GF501"])
     assert "asks again every" not in text_of(report, "GF501")
+
+
+# Point 8: Argo starts every container through its executor.
+
+SIDECAR = "steps: {a: {command: [x], memory: %s, sidecars: [{name: proxy, image: i, command: [x], memory: %s}]}}"
+
+
+def test_point_8_a_sidecar_that_argos_executor_does_not_fit_into_is_named() -> None:
+    report = checked(SIDECAR % ("1Gi", "16Mi"), engine="argo")
+    assert codes(report) == ["GF526"]
+    assert 'container "proxy" may use 16Mi' in text_of(report, "GF526")
+    assert codes(checked(SIDECAR % ("1Gi", "256Mi"), engine="argo")) == []
+    assert codes(checked(SIDECAR % ("1Gi", "16Mi"), engine="airflow")) == []
+
+
+def test_point_8_a_limit_that_a_limit_range_gives_counts_too() -> None:
+    defaults = {"type": "Container", "default": {"memory": "32Mi"}, "defaultRequest": {"memory": "16Mi"}}
+    small: Body = {
+        "apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small", "namespace": NAMESPACE},
+        "spec": {"limits": [defaults]},
+    }  # fmt: skip
+    text = "steps: {a: {command: [x], sidecars: [{name: proxy, image: i, command: [x]}]}}"
+    assert 'container "proxy" may use 32Mi' in text_of(checked(text, small, engine="argo"), "GF526")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuflow.checker.report import Report
-from tests.checker.findings.test_c_never_ends import counts
+from tests.checker.findings.test_c_never_ends import counts, keeping
 from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, workload
 from tests.checker.whole_scenes import A100, Body, checked, codes, line, node, queues, quota, running, text_of
 
@@ -134,7 +134,7 @@ def test_g2_finished_workloads_keep_counting(allowed: int, used: int, verdict: s
     """Three steps in a row, each with a Workload that stays as long as its pod."""
     text = "".join(f"  s{i}: {{command: [x], queue: lq{f', needs: [s{i - 1}]' if i else ''}}}\n" for i in range(3))
     scene = [*queues({"f": quota(8)}), counts({WORKLOADS: allowed}, {WORKLOADS: used})]
-    report = checked("steps:\n" + text, *scene, engine="argo")
+    report = checked("steps:\n" + text, *scene, engine="argo", site=keeping())
     assert report.verdict == verdict
     assert "GF509" in codes(report) if verdict == "never" else "GF509" not in codes(report)
 
