@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from gpuflow.site import Site
-from tests.checker.whole_scenes import NAMESPACE, Body, checked, codes, line, text_of
+from tests.checker.kueue.scenes import flavor, holder, pod_set, workload
+from tests.checker.whole_scenes import A100, NAMESPACE, Body, checked, codes, line, node, queues, quota, text_of
 
 RESULTS = "count/workflowtaskresults.argoproj.io"
 
@@ -104,3 +105,32 @@ def test_point_8_a_limit_that_a_limit_range_gives_counts_too() -> None:
     }  # fmt: skip
     text = "steps: {a: {command: [x], sidecars: [{name: proxy, image: i, command: [x]}]}}"
     assert 'container "proxy" may use 32Mi' in text_of(checked(text, small, engine="argo"), "GF526")
+
+
+# C3: the flavor with room has no nodes, and a queue whose head is never admitted.
+
+
+def test_c3_a_flavor_without_nodes_is_named_and_that_waiting_does_not_help() -> None:
+    flavors = [flavor("full", nodeLabels=A100), flavor("empty", nodeLabels={"x": "y"})]
+    scene = queues({"full": quota(2), "empty": quota(2)}, flavors=flavors)
+    text = "steps: {a: {command: [x], gpu: {count: 2, memory: 70Gi}, queue: lq, retry: {interruptions: 1}}}"
+    report = checked(text, *scene, holder("h", {"full": {"nvidia.com/gpu": "2"}}), node("n", 2))
+    assert report.verdict == "may-queue"
+    assert "may get quota of flavor empty, whose nodes cannot hold it" in text_of(report, "GF516")
+    assert "until somebody deletes the pod" in text_of(report, "GF516")
+
+
+def test_k9c_behind_a_workload_that_is_never_admitted_only_its_removal_helps() -> None:
+    text = "steps: {a: {command: [x], queue: lq, retry: {interruptions: 1}}}"
+    stuck = workload(pod_set(gpu="99"), name="stuck")
+    report = checked(text, *queues({"f": quota(4)}, queueingStrategy="StrictFIFO"), stuck)
+    assert (report.verdict, codes(report)) == ("never", ["GF510"])
+    assert "until workload team-a/stuck is removed" in text_of(report, "GF510")
+    assert checked(text, *queues({"f": quota(4)}), stuck).verdict == "always"
+
+
+def test_k9c_behind_a_workload_that_waits_the_step_waits_too() -> None:
+    text = "steps: {a: {command: [x], queue: lq, retry: {interruptions: 1}}}"
+    waits, held = workload(pod_set(gpu="4"), name="waits"), holder("h", {"f": {"nvidia.com/gpu": "1"}})
+    report = checked(text, *queues({"f": quota(4)}, queueingStrategy="StrictFIFO"), waits, held)
+    assert (report.verdict, codes(report)) == ("may-queue", ["GF519"])

@@ -6,7 +6,7 @@ import pytest
 
 from gpuflow.checker.report import Report
 from tests.checker.findings.test_c_never_ends import counts, keeping
-from tests.checker.kueue.scenes import cluster_queue, flavor, holder, local_queue, pod_set, workload
+from tests.checker.kueue.scenes import API, cluster_queue, flavor, holder, local_queue, pod_set, workload
 from tests.checker.whole_scenes import A100, Body, checked, codes, line, node, queues, quota, running, text_of
 
 GPU = "nvidia.com/gpu"
@@ -145,3 +145,53 @@ def test_g2_pods_without_a_queue_have_no_workload() -> None:
     everyone = local_queue("default", "cq")
     report = checked("steps: {a: {command: [x]}}", *queues({"f": quota(8)}), everyone, counts({WORKLOADS: 0}))
     assert report.verdict == "never"
+
+
+# G4: one step of the pipeline evicts another.
+
+
+def priorities(**values: int) -> list[Body]:
+    return [
+        {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value}
+        for name, value in values.items()
+    ]
+
+
+def ranked(*more: str) -> str:
+    each = "command: [x], queue: lq, gpu: a100-80gb x 3, retry: {interruptions: 1}"
+    after = "".join(more)
+    return f"steps: {{big: {{{each}, priority: {{queue: high}}}}, small: {{{each}, priority: {{queue: low}}{after}}}}}"
+
+
+def preempting(policy: str) -> list[Body]:
+    scene = queues({"f": quota(4)}, preemption={"withinClusterQueue": policy})
+    return [*scene, *priorities(high=10, low=1)]
+
+
+def test_g4_a_step_that_may_evict_a_parallel_step_is_named() -> None:
+    report = checked(ranked(), *preempting("LowerPriority"))
+    assert report.verdict == "may-queue"
+    assert 'step "big" may evict step "small" of the same pipeline' in text_of(report, "GF527")
+    assert "parallel: 1" in text_of(report, "GF527")
+
+
+def test_g4_nobody_is_evicted_where_the_queue_does_not_or_where_steps_wait_for_each_other() -> None:
+    assert "GF527" not in codes(checked(ranked(), *preempting("Never")))
+    assert "GF527" not in codes(checked(ranked(", needs: [big]"), *preempting("LowerPriority")))
+    assert "GF527" not in codes(checked("parallel: 1\n" + ranked(), *preempting("LowerPriority")))
+
+
+def test_g4_a_large_step_evicts_a_newer_one_of_the_same_priority() -> None:
+    text = "steps:\n" + step("big", 4, "lq") + step("small", 1, "lq")
+    report = checked(text, *preempting("LowerOrNewerEqualPriority"))
+    assert 'step "big" may evict step "small"' in text_of(report, "GF527")
+    assert 'step "small" may evict' not in text_of(report, "GF527")
+
+
+def test_g_smaller_steps_behind_the_pipelines_own_waiting_pods_are_named() -> None:
+    """Both large steps do not fit together; the one that waits holds up `cheap`, for which there is quota."""
+    text = "steps:\n" + step("one", 3, "lq") + step("two", 2, "lq") + "  cheap: {command: [x], queue: lq}\n"
+    scene = queues({"f": quota(4)}, queueingStrategy="StrictFIFO")
+    report = checked(text, *scene)
+    assert 'step "cheap" waits behind it' in text_of(report, "GF528")
+    assert "GF528" not in codes(checked(text, *queues({"f": quota(4)})))

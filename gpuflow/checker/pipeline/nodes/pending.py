@@ -52,9 +52,11 @@ class PendingPods:
         self._count = count
         alike: dict[object, list[PendingPod]] = {}
         for each in pending_pods:
-            key = node_pools.pool(each.pod), tuple(sorted(each.pod.requests.items()))
+            key = node_pools.pool(each.pod), tuple(sorted(each.pod.requests.items())), each.pod.ports, each.pod.disks
             alike.setdefault(key, []).append(each)
         self._alike = [members for members in alike.values() if self._could_run(members[0].pod)]
+        self.pods = [members[0].pod for members in self._alike]
+        """One of each kind."""
         self._pending: dict[frozenset[int], PendingRequests | None] = {}
 
     def on(self, hosts: frozenset[int]) -> PendingRequests | None:

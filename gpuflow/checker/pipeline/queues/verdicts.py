@@ -10,7 +10,7 @@ from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
-from gpuflow.checker.kueue.decision import check_decides
+from gpuflow.checker.kueue.decision import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.cohort_limits import cohort_headroom
@@ -138,6 +138,8 @@ class QueueVerdicts:
         verdict: Verdict = "may-queue" if decision is None or ahead else decision.verdict
         if unknown:
             verdict = "unknown"
+        if ahead is not None and ahead.is_forever:
+            verdict = "never"  # whatever else is to be said of it: nobody looks at it
         return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()))
 
     def _decide_with_pending(
@@ -190,7 +192,9 @@ class QueueVerdicts:
         )
 
     def _unknown(self, request: QueueRequest) -> Iterator[str]:
-        yield from request.found.unmodeled
+        # Whoever is preempted for it: it has no quota now, and would have some if others gave theirs back.
+        is_short = request.found.verdict in ("wait", "preempt")
+        yield from (words for words in request.found.unmodeled if words != FAIR_SHARING or not is_short)
         queue = request.cluster_queue
         assert queue is not None
         for kind, name in (("LocalQueue", request.queue), ("ClusterQueue", queue.name)):
