@@ -134,3 +134,12 @@ def test_k9c_behind_a_workload_that_waits_the_step_waits_too() -> None:
     waits, held = workload(pod_set(gpu="4"), name="waits"), holder("h", {"f": {"nvidia.com/gpu": "1"}})
     report = checked(text, *queues({"f": quota(4)}, queueingStrategy="StrictFIFO"), waits, held)
     assert (report.verdict, codes(report)) == ("may-queue", ["GF519"])
+
+
+def test_c3_a_step_that_always_gets_the_flavor_without_nodes_never_runs() -> None:
+    flavors = [flavor("empty", nodeLabels={"x": "y"}), flavor("full", nodeLabels=A100)]
+    gpus = {"nominalQuota": "2", "borrowingLimit": "0", "lendingLimit": "0"}
+    scene = queues({"empty": {**quota(2), "nvidia.com/gpu": gpus}, "full": quota(2)}, flavors=flavors, cohortName="c")
+    text = "steps: {a: {command: [x], gpu: {count: 2, memory: 70Gi}, queue: lq, retry: {interruptions: 1}}}"
+    report = checked(text, *scene, node("n", 2))
+    assert (report.verdict, codes(report)) == ("never", ["GF506"])

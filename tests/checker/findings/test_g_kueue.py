@@ -195,3 +195,10 @@ def test_g_smaller_steps_behind_the_pipelines_own_waiting_pods_are_named() -> No
     report = checked(text, *scene)
     assert 'step "cheap" waits behind it' in text_of(report, "GF528")
     assert "GF528" not in codes(checked(text, *queues({"f": quota(4)})))
+
+
+def test_g1_a_queue_that_lives_on_what_it_keeps_takes_nothing_from_the_cohort() -> None:
+    """`right` keeps its 1 and uses no more: the 1 of `left` is always there."""
+    text = "steps:\n" + step("near", 1) + step("far", 1, "r")
+    assert checked(text, *teams(limited(1), limited(1, lendingLimit=0))).verdict == "always"
+    assert checked(text, *teams(limited(1), limited(1, lendingLimit=0)), waits("w", 1)).verdict == "may-queue"

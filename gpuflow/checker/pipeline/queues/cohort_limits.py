@@ -19,8 +19,8 @@ from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
 from gpuflow.checker.kueue.tree import NO_QUOTA, QuotaNode
 from gpuflow.checker.pipeline.queues.requests import COUNT, GroupRequest, PendingBelow, QueueRequest
 
-Below = Callable[[QuotaNode, tuple[str, ...]], Competitors]
-"""Who may be charged for some flavors in the queues below a node."""
+Below = Callable[[QuotaNode, FlavorResource], Competitors]
+"""Who may be charged for a resource of a flavor in the queues below a node."""
 
 
 class CohortHeadroom(NamedTuple):
@@ -48,7 +48,7 @@ def _headroom(
     flavors, resource = (key[0],), key[1]
 
     def contention(node: QuotaNode, room: int) -> Contention:
-        asked, bins, competitors = {resource: amount}, [Bin({resource: room})], below(node, flavors)
+        asked, bins, competitors = {resource: amount}, [Bin({resource: room})], below(node, key)
         return Contention(
             request.pod_group.steps,
             asked,

@@ -52,6 +52,16 @@ def _findings(
     if request.is_hopeless:
         yield _never(demand, queue_verdicts, request)
         return
+    missing = queue_verdicts.missing_class(request)
+    if missing is not None:
+        yield Finding(
+            "GF505",
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever: WorkloadPriorityClass {missing} "
+            "does not exist, and Kueue makes no Workload for it",
+            where,
+            "use a WorkloadPriorityClass that exists",
+        )
+        return
     if each.ahead and each.ahead.is_forever:
         yield Finding(
             "GF510",
@@ -237,6 +247,8 @@ def _verdict(each: QueueVerdict, resource: str) -> Verdict:
     found = each.request.found
     if each.request.is_hopeless:
         return "never" if found.names(resource) else "always"
+    if each.verdict == "never":
+        return "never"
     if each.unknown or each.ahead:
         return each.verdict
     if each.decision is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
+from gpuflow.checker.kueue.amounts import FlavorResource
 from gpuflow.checker.kueue.decision import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
@@ -60,7 +61,8 @@ class QueueVerdicts:
             if queue is not None:
                 self.requests.append(queue_request(self.kueue, pod_group, queue, setup.workload(pod_group, queue)))
         self._request_of = {request.pod_group: request for request in self.requests}
-        self._competitors: dict[tuple[QuotaNode, tuple[str, ...]], Competitors] = {}
+        self._competitors: dict[tuple[QuotaNode, tuple[str, ...], frozenset[str]], Competitors] = {}
+        self._kept: dict[tuple[FlavorResource, int | None, bool], frozenset[str]] = {}
         self._pending_workloads = self._pending_by_queue()
         self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
         self.all = [self._decide(request) for request in self.requests]
@@ -87,12 +89,34 @@ class QueueVerdicts:
         """All that may be charged for these flavors in the request's ClusterQueue itself."""
         return self.below(self._node(request), flavors)
 
-    def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
-        """All that may be charged for these flavors in the queues below a node."""
-        key = top, flavors
+    def below(self, top: QuotaNode, flavors: tuple[str, ...], without: frozenset[str] = frozenset()) -> Competitors:
+        """All that may be charged for these flavors in the queues below a node, those of some queues left out."""
+        key = top, flavors, without
         if key not in self._competitors:
-            self._competitors[key] = competitors_of(self.kueue, top, flavors, self.requests)
+            requests = [
+                each for each in self.requests if not (each.cluster_queue and each.cluster_queue.name in without)
+            ]
+            self._competitors[key] = competitors_of(self.kueue, top, flavors, requests)
         return self._competitors[key]
+
+    def _within_kept(
+        self, key: FlavorResource, concurrency: Concurrency, pending_below: PendingBelow
+    ) -> frozenset[str]:
+        """The queues whose own steps always find room in what a lending limit keeps for them, and in which nobody else
+        waits: nothing of theirs is ever charged to the cohort."""
+        flavors, resource = (key[0],), key[1]
+        known = key, concurrency.cap, pending_below is no_pending
+        if known not in self._kept:
+            found = set()
+            for name in {each.cluster_queue.name for each in self.requests if each.cluster_queue}:
+                node = self.kueue.snapshot.nodes.get(name)
+                if node is None or not node.local(key) or pending_below(node, flavors) is not None:
+                    continue
+                peak = self.below(node, flavors).peak_load(resource, concurrency).value
+                if peak is not None and peak * self.runs <= node.local_available(key):
+                    found.add(name)
+            self._kept[known] = frozenset(found)
+        return self._kept[known]
 
     def share(
         self, pod_group: PodGroup, assignment: FlavorAssignment, asked: Mapping[str, int]
@@ -126,7 +150,7 @@ class QueueVerdicts:
         return self.kueue.snapshot.nodes[request.cluster_queue.name]
 
     def _decide(self, request: QueueRequest) -> QueueVerdict:
-        if request.is_hopeless:
+        if request.is_hopeless or self.missing_class(request) is not None:
             return QueueVerdict(request, "never")
         unknown = tuple(self._unknown(request))
         decisions = [self._decide_with_pending(request, group, self.concurrency) for group in request.groups]
@@ -166,6 +190,9 @@ class QueueVerdicts:
             )
             if first.verdict == "always":
                 return first, group.flavors[:1]
+            alone = replace(group, flavors=group.flavors[:1])
+            if group.stops_when_borrowing and self._has_headroom(request, alone, concurrency, pending_below):
+                return Decision("always"), group.flavors[:1]
         answer = decide(
             contention_of(self.kueue, request, group, self.competitors, pending_below), concurrency, self.runs
         )
@@ -178,18 +205,29 @@ class QueueVerdicts:
     ) -> bool:
         """Whether some flavor always has room because limits keep the steps of other queues away from it."""
 
+        def competitors(top: QuotaNode, key: FlavorResource) -> Competitors:
+            own = request.cluster_queue
+            apart = self._within_kept(key, concurrency, pending_below) - {own.name if own else ""}
+            return self.below(top, (key[0],), apart)
+
         def holds(contention: Contention) -> bool:
             return decide(contention, concurrency, self.runs).verdict == "always"
 
         return any(
             all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in cohort_headroom(self.kueue, request, group, self.below, pending_below)
+            for resources in cohort_headroom(self.kueue, request, group, competitors, pending_below)
         )
 
     def _is_always(self, request: QueueRequest, concurrency: Concurrency) -> bool:
         return all(
             self._decide_with_pending(request, group, concurrency)[0].verdict == "always" for group in request.groups
         )
+
+    def missing_class(self, request: QueueRequest) -> str | None:
+        """The WorkloadPriorityClass that its pods name and that does not exist: Kueue makes no Workload for them."""
+        named = self.setup.workload_class(request.pod_group)
+        known = self.setup.priorities
+        return None if named is None or known is None or named in known else named
 
     def _unknown(self, request: QueueRequest) -> Iterator[str]:
         # Whoever is preempted for it: it has no quota now, and would have some if others gave theirs back.
@@ -205,9 +243,6 @@ class QueueVerdicts:
             words = check_decides(check.name)
             if check.flavors & possible and words not in request.found.unmodeled:
                 yield words
-        named = self.setup.workload_class(request.pod_group)
-        if named is not None and self.setup.priorities is not None and named not in self.setup.priorities:
-            yield f"WorkloadPriorityClass {named} is not in the snapshot"
 
     def _pending_by_queue(self) -> dict[str, list[Mapping[str, Any]]]:
         found: dict[str, list[Mapping[str, Any]]] = {}
