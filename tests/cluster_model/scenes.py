@@ -107,5 +107,5 @@ def written(folder: Path, *texts: str) -> Path:
     (folder / "p.yaml").write_text(PIPELINE)
     file = folder / "cluster.yaml"
     text = "---\n".join(texts)
-    file.write_text(f"{text}\n---\n{RECORD}" if "kind:" in text else text)
+    file.write_text(f"{text}\n---\n{RECORD}" if "kind: " in text and "metadata" in text else text)
     return file
