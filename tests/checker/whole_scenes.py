@@ -14,6 +14,7 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.errors import Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.assumed import ASSUMED
 from tests.checker.kueue import scenes as kueue
 
 Body = dict[str, Any]
@@ -35,7 +36,7 @@ def checked(
     text: str, *objects: Body, site: str | Site = "nvidia", engine: str = "none", runs: int | None = 1
 ) -> Report:
     """The report on a pipeline of one run, of several, or (None) of as many as overlap, in the scenes' namespace."""
-    cluster = Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))))
+    cluster = Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))), assumed=ASSUMED)
     pipeline = loads(HEAD + text, "p.yaml")
     demand = demand_of(pipeline, site if isinstance(site, Site) else Site.load(site), engine)
     report = check(demand, cluster, NAMESPACE, runs=runs)

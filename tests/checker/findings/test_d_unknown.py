@@ -9,7 +9,8 @@ from gpuflow.checker.run import check
 from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
 from gpuflow.site import Site
-from tests.checker.kueue.scenes import API, holder
+from tests.assumed import ASSUMED
+from tests.checker.kueue.scenes import holder
 from tests.checker.whole_scenes import (
     HOME,
     NAMESPACE,
@@ -62,7 +63,7 @@ def with_port(*objects: Body, copies: int = 1) -> Report:
     }  # fmt: skip
     step = StepDemand("a", (PodSet("main", 1, {"metadata": {}, "spec": {"containers": [container]}}),), copies)
     demand = Demand("p", (step,), graph_of((step,)))
-    return check(demand, Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects)))), NAMESPACE)
+    return check(demand, Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))), assumed=ASSUMED), NAMESPACE)
 
 
 def test_w7b_a_port_that_is_taken_everywhere_is_waited_for() -> None:
@@ -96,11 +97,3 @@ def test_c10_a_gang_for_which_no_rack_is_large_enough_never_runs() -> None:
     report = checked(GANG, *racks("r1", "r2", "r3"), site=rack_site)
     assert (report.verdict, codes(report)) == ("never", ["GF506"])
     assert checked(GANG, *racks("r1", "r2", "r2"), site=rack_site).verdict == "unknown"
-
-
-def test_k25_a_workload_priority_class_that_does_not_exist_is_never_admitted() -> None:
-    text = "steps: {a: {command: [x], queue: lq, priority: {queue: gone}, retry: {interruptions: 1}}}"
-    high = {"apiVersion": API, "kind": "WorkloadPriorityClass", "metadata": {"name": "high"}, "value": 100}
-    report = checked(text, *queues({"f": quota(2)}), high)
-    assert (report.verdict, codes(report)) == ("never", ["GF505"])
-    assert checked(text.replace("gone", "high"), *queues({"f": quota(2)}), high).verdict == "always"

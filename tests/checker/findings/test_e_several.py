@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from gpuflow.cli.main import main
+from tests.assumed import ASSUMED
 from tests.checker.findings.test_c_never_ends import counts
 from tests.checker.whole_scenes import HEAD, HOME, NAMESPACE
 
+RECORD = {"apiVersion": "gpuflow/v1", "kind": "Snapshot", "assumed": sorted(ASSUMED)}
 GPUS = "requests.nvidia.com/gpu"
 TRAIN = "steps: {train: {command: [x], gpu: a100-80gb x 4}}"
 
@@ -21,7 +23,7 @@ def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """`check` on pipelines a and b of 4 GPUs each, with a quota of so many: exit code and what was printed."""
 
     def check(gpus: int, *words: str, text: str = TRAIN, names: tuple[str, ...] = ("a", "b")) -> tuple[int, str]:
-        cluster = {"apiVersion": "v1", "kind": "List", "items": [HOME, counts({GPUS: gpus})]}
+        cluster = {"apiVersion": "v1", "kind": "List", "items": [HOME, RECORD, counts({GPUS: gpus})]}
         (tmp_path / "cluster.json").write_text(json.dumps(cluster))
         files = []
         for name in names:
@@ -76,7 +78,7 @@ def test_e8_a_claim_and_a_workflow_of_each_run_count(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text(HEAD.replace("name: p", f"name: {name}") + text)
     hard = {"persistentvolumeclaims": 1, "count/workflows.argoproj.io": 1}
-    cluster = {"apiVersion": "v1", "kind": "List", "items": [HOME, counts(hard)]}
+    cluster = {"apiVersion": "v1", "kind": "List", "items": [HOME, RECORD, counts(hard)]}
     (tmp_path / "both.json").write_text(json.dumps(cluster))
     files = [str(tmp_path / f"{name}.yaml") for name in ("a", "b")]
     words = ["--cluster", str(tmp_path / "both.json"), "--namespace", NAMESPACE, "--engine", "argo", "--fail-on"]
