@@ -202,3 +202,11 @@ def test_g1_a_queue_that_lives_on_what_it_keeps_takes_nothing_from_the_cohort() 
     text = "steps:\n" + step("near", 1) + step("far", 1, "r")
     assert checked(text, *teams(limited(1), limited(1, lendingLimit=0))).verdict == "always"
     assert checked(text, *teams(limited(1), limited(1, lendingLimit=0)), waits("w", 1)).verdict == "may-queue"
+
+
+def test_g1_another_queue_takes_from_the_cohort_what_it_does_not_keep() -> None:
+    """`right` keeps 1 of its 2. A step of 2 there takes 1 of the 2 that both share: 1 is left."""
+    text = "steps:\n" + step("near", 1) + step("far", 2, "r")
+    assert checked(text, *teams(limited(1), limited(2, lendingLimit=1))).verdict == "always"
+    assert checked(text, *teams(limited(1), limited(2, lendingLimit=2))).verdict == "always"
+    assert checked(text, *teams(limited(0), limited(2, lendingLimit=1))).verdict == "may-queue"
