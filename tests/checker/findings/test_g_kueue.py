@@ -147,6 +147,12 @@ def test_g2_pods_without_a_queue_have_no_workload() -> None:
     assert report.verdict == "never"
 
 
+def test_g2_no_workload_can_be_made_where_none_is_allowed() -> None:
+    text = "steps: {a: {command: [x], queue: lq}}"
+    report = checked(text, *queues({"f": quota(8)}), counts({WORKLOADS: 0}), engine="airflow")
+    assert (report.verdict, codes(report)) == ("never", ["GF501"])
+
+
 # G4: one step of the pipeline evicts another.
 
 
