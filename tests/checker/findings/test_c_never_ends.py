@@ -8,7 +8,7 @@ import pytest
 
 from gpuflow.site import Site
 from tests.checker.kueue.scenes import flavor, holder, pod_set, workload
-from tests.checker.whole_scenes import A100, NAMESPACE, Body, checked, codes, line, node, queues, quota, text_of
+from tests.checker.whole_scenes import A100, NAMESPACE, TAINT, Body, checked, codes, line, node, queues, quota, text_of
 
 RESULTS = "count/workflowtaskresults.argoproj.io"
 
@@ -143,3 +143,34 @@ def test_c3_a_step_that_always_gets_the_flavor_without_nodes_never_runs() -> Non
     text = "steps: {a: {command: [x], gpu: {count: 2, memory: 70Gi}, queue: lq, retry: {interruptions: 1}}}"
     report = checked(text, *scene, node("n", 2))
     assert (report.verdict, codes(report)) == ("never", ["GF506"])
+
+
+# C2: a node that a node group adds has the pods of DaemonSets on it.
+
+
+def daemon(cpu: str, **spec: Any) -> Body:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    template = {"metadata": {"labels": {"d": "d"}}, "spec": {"containers": [container], **spec}}
+    metadata = {"name": "agent", "namespace": "kube-system"}
+    return {
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata,
+        "spec": {"selector": {"matchLabels": {"d": "d"}}, "template": template},
+    }  # fmt: skip
+
+
+def test_c2_daemons_take_their_share_of_new_nodes() -> None:
+    """The step asks for the whole template node, and an agent runs on every node."""
+    group = node("group", 8, cpu="8", group=3)
+    text = "steps: {a: {command: [x], cpu: 8, gpu: a100-80gb x 8}}"
+    assert checked(text, group).verdict == "may-queue"
+    assert (checked(text, group, daemon("100m")).verdict, checked(text, group, daemon("0")).verdict) == (
+        "never",
+        "may-queue",
+    )
+
+
+def test_c2_a_daemon_for_other_nodes_takes_nothing() -> None:
+    text = "steps: {a: {command: [x], cpu: 8, gpu: a100-80gb x 8}}"
+    group = node("group", 8, cpu="8", group=3)
+    assert checked(text, group, daemon("100m", nodeSelector={"pool": "cpu"})).verdict == "may-queue"
+    assert checked(text, node("group", 8, cpu="8", group=3, taints=[TAINT]), daemon("100m")).verdict == "may-queue"
