@@ -31,6 +31,7 @@ from gpuflow.checker.snapshot.namespace_rules import (
     namespace_refusals,
     node_selector,
     optional_selector,
+    optional_whitelist,
     selector_conflicts,
     with_node_selector,
 )
@@ -122,6 +123,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
             outcome_of(namespace_refusals(cluster, namespace, demand), "never"),
             outcome_of(missing_accounts(cluster, namespace, demand), "never"),
+            outcome_of(optional_whitelist(cluster, namespace, demand), "unknown"),
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),

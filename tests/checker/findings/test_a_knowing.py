@@ -138,6 +138,13 @@ def test_n52_a_step_that_contradicts_its_namespace_is_refused() -> None:
     assert (report.verdict, codes(report)) == ("unknown", ["GF539"])
 
 
+def test_n52_a_list_of_allowed_tolerations_matters_to_steps_that_tolerate() -> None:
+    listed = home(annotations={"scheduler.alpha.kubernetes.io/tolerationsWhitelist": '[{"key": "x"}]'})
+    assert (shown(A100, listed, NODE).verdict, shown(ONE, listed, NODE).verdict) == ("unknown", "always")
+    empty = home(annotations={"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]"})
+    assert shown(A100, empty, NODE).verdict == "always"
+
+
 def account(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
 
