@@ -154,6 +154,35 @@ def nodefit_theirs(answer: Answer) -> Answer:
     return {"feasible": answer["feasible"], "reasons": reasons, "message": answer.get("message")}
 
 
+# Devices --------------------------------------------------------------------------------------------------
+
+
+def devices_ours(case: Case) -> Answer:
+    allocate = _ours("allocate_devices", "gpuflow.checker.dra.answer")
+    nodes = allocate(
+        case["claims"], case["nodes"], slices=case["slices"], classes=case["classes"], others=case["others"]
+    )
+    unknown = sorted({each.reason for each in nodes.values() if each.status == "unknown"})
+    if unknown:
+        return {"unknown": unknown}
+    return {
+        "nodes": {
+            name: {"status": each.status, "devices": [list(claim) for claim in each.devices]}
+            for name, each in nodes.items()
+        }
+    }
+
+
+def devices_theirs(answer: Answer) -> Answer:
+    """Without the words of an error: the scheduler's name what we name, in more words."""
+    return {
+        "nodes": {
+            name: {"status": each["status"], "devices": each.get("devices", [])}
+            for name, each in answer["nodes"].items()
+        }
+    }
+
+
 # Kueue ----------------------------------------------------------------------------------------------------
 
 
