@@ -30,13 +30,6 @@ from gpuflow.demands import Bound, Demand
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
-MODELED = {
-    "Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass", "StorageClass",
-    "PersistentVolumeClaim", "PersistentVolume", "Node", "Pod",
-    "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Workload", "WorkloadPriorityClass",
-    "AdmissionCheck", "Topology", "Configuration",
-}  # fmt: skip
-
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
 
@@ -136,7 +129,7 @@ def _unmodeled(
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
     if demand.driver is not None:
         pods.append({})  # its drivers
-    kinds = unmodeled_kinds(cluster, namespace, MODELED, pods)
+    kinds = unmodeled_kinds(cluster, namespace, pods, _asked(admissions))
     if kinds:
         yield Finding(
             "GF531",
