@@ -27,6 +27,15 @@ class AllocatedState:
     def is_allocated(self, device: DeviceId) -> bool:
         return device in self.devices or device in self.shared or device in self.capacity
 
+    def merge(self, other: AllocatedState) -> None:
+        """What others hold too."""
+        self.devices |= other.devices
+        self.shared |= other.shared
+        for device, amounts in other.capacity.items():
+            held = self.capacity.setdefault(device, {})
+            for name, amount in amounts.items():
+                held[name] = held.get(name, Quantity.zero) + amount
+
     def add(self, results: Iterable[Mapping[str, Any]], where: str) -> None:
         """The results of one claim's allocation. Access for administrators takes nothing."""
         for result in results:

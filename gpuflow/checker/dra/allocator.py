@@ -91,6 +91,23 @@ class Allocator:
         return Allocation("invalid" if any(pool.is_invalid for pool in pools) else "none")
 
 
+def selects(device_class: DeviceClass, request: Request, device: Device) -> bool:
+    """Whether the selectors of a class and of a request take a device."""
+    for owner, selectors in (
+        (f"class {device_class.name}", device_class.selectors),
+        (f"request {request.full_name}", request.selectors),
+    ):
+        for expression in selectors:
+            try:
+                if not compiled(expression).matches(device.view):
+                    return False
+            except Unsupported as reason:
+                raise Undecided(f"{owner}: the selector {expression!r} is not evaluated here: {reason}") from None
+            except CelError as error:
+                raise AllocationError(f"{owner}: CEL runtime error: {error}") from None
+    return True
+
+
 class _Search:
     def __init__(
         self, allocator: Allocator, name: str, labels: Labels, pools: Sequence[Pool], claims: Sequence[Claim]
@@ -235,26 +252,11 @@ class _Search:
     def _is_selectable(self, wanted: _Wanted, each: Slice, device: Device) -> bool:
         known = wanted.selectable.get(device.id)
         if known is None:
-            known = self._matches(wanted, device) and (
+            known = selects(wanted.device_class, wanted.request, device) and (
                 not each.is_per_device or device.nodes.matches(self.name, self.labels)
             )
             wanted.selectable[device.id] = known
         return known
-
-    def _matches(self, wanted: _Wanted, device: Device) -> bool:
-        for owner, selectors in (
-            (f"class {wanted.device_class.name}", wanted.device_class.selectors),
-            (f"request {wanted.request.full_name}", wanted.request.selectors),
-        ):
-            for expression in selectors:
-                try:
-                    if not compiled(expression).matches(device.view):
-                        return False
-                except Unsupported as reason:
-                    raise Undecided(f"{owner}: the selector {expression!r} is not evaluated here: {reason}") from None
-                except CelError as error:
-                    raise AllocationError(f"{owner}: CEL runtime error: {error}") from None
-        return True
 
     def _has_room(self, request: Request, device: Device) -> bool:
         return has_room(request, device, self.allocated.capacity.get(device.id, {}), self.taking.get(device.id, {}))
