@@ -68,7 +68,9 @@ class _Reader:
         opened: tuple[str, ...] = ()
         if not self.inventory.is_known("DeviceClass"):
             asked = [name for name, amount in pod.requests().items() if amount and is_extended(name)]
-            opened = tuple(name for name in asked if name not in offered)
+            # Where a device plug-in gives resources of the same vendor, it gives this one too, or nobody does.
+            vendors = {name.partition("/")[0] for name in offered if is_extended(name)}
+            opened = tuple(name for name in asked if name.partition("/")[0] not in vendors)
         if opened:
             self.unknown.append(f"no node has {', '.join(opened)}, and the snapshot does not show whether a class does")
         return DeviceAsk(

@@ -78,7 +78,8 @@ class DevicePlan:
         hidden = tuple(inventory.unknown()) if self.groups else ()
         waiting = list(pending)
         for group in self.groups.values():
-            group.unknown += [*hidden, *group.ask.unknown]
+            needs_devices = group.ask.claims or group.ask.held or group.ask.shared
+            group.unknown += [*(hidden if needs_devices else ()), *group.ask.unknown]
             if waiting:
                 group.unknown.append(f"{waiting[0]} waits for devices too")
         self._share(is_alone)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.dra.extended import CLAIM
-from gpuflow.checker.dra.plan import Group
+from gpuflow.checker.dra.plan import ANY, Group
 from gpuflow.checker.hints.other_gpus import OtherGpus
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, way_out
@@ -198,6 +198,8 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
         if resource not in devices and devices and verdict == "always":
             continue
         hard = sum(node_pools.node_list.hosts[index].node.allocatable.get(resource, 0) for index in pool.hosts)
+        if hard >= ANY:
+            continue  # how much of it there is, is not known
         used = hard - sum(node_pools.free[index].free.get(resource, 0) for index in pool.hosts)
         peak, witness = node_verdicts.peak(members[0].request, resource)
         yield LimitLine(

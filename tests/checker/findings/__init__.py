@@ -1,0 +1,1 @@
+"""The findings about the checker, each with the test that holds it."""
