@@ -210,6 +210,8 @@ class _Search:
             if undo is None:
                 return False
             return self._go_on(undo, lambda: self._devices(claim, request, wanted, number + 1, (0, 0, 0)))
+        if number == 0 and not self._has_enough(claim, wanted):
+            return False
         for pool_index in range(start[0], len(self.pools)):
             pool = self.pools[pool_index]
             if pool.is_incomplete or pool.is_invalid:
@@ -232,6 +234,23 @@ class _Search:
                     following = (pool_index, slice_index, device_index + 1)
                     if self._go_on(undo, lambda at=following: self._devices(claim, request, wanted, number + 1, at)):  # type: ignore[misc]
                         return True
+        return False
+
+    def _has_enough(self, claim: int, wanted: _Wanted) -> bool:
+        """Whether there are so many devices at all. It spares the search that would find out, device by device: that
+        looks at the same ones in the same order, and so meets the same error first."""
+        found = 0
+        for pool in self.pools:
+            for each in pool.slices:
+                for device in each.devices:
+                    if (
+                        not self._is_in_use(claim, wanted.request, device.id)
+                        and self._is_selectable(wanted, each, device)
+                        and self._has_room(wanted.request, device)
+                    ):
+                        found += 1
+                        if found >= wanted.count:
+                            return True
         return False
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from gpuflow.checker.dra.extended import extended_claim
@@ -22,8 +23,9 @@ from gpuflow.resources import read_map, read_maps
 class DeviceAsk:
     """What one pod of a group needs."""
 
-    claims: tuple[Claim, ...] = ()
-    """To be allocated for the pod."""
+    pod: Pod
+    made: tuple[Claim, ...] = ()
+    """To be allocated for the pod, as its spec names them."""
     held: tuple[tuple[NodeSelectorTerm, ...] | None, ...] = ()
     """Claims that are allocated already: the nodes where they can be used, `None` for all."""
     shared: tuple[str, ...] = ()
@@ -35,6 +37,16 @@ class DeviceAsk:
     never: str | None = None
     """Why no node will ever take the pod."""
     unknown: tuple[str, ...] = ()
+
+    @cached_property
+    def claims(self) -> tuple[Claim, ...]:
+        """To be allocated where no device plug-in helps."""
+        return self.claims_on(())
+
+    def claims_on(self, plugged: Collection[str]) -> tuple[Claim, ...]:
+        """To be allocated on a node that has these resources from a device plug-in."""
+        missing = {name: each for name, each in self.extended.items() if name not in plugged}
+        return (*self.made, extended_claim(self.pod, missing)) if missing else self.made
 
 
 class _Reader:
@@ -61,8 +73,6 @@ class _Reader:
             for resource, amount in pod.requests().items()
             if amount and resource in self.inventory.by_resource
         }
-        if extended:
-            self.claims.append(extended_claim(pod, extended))
         for claim in self.claims:
             self._check(claim)
         opened: tuple[str, ...] = ()
@@ -74,7 +84,14 @@ class _Reader:
         if opened:
             self.unknown.append(f"no node has {', '.join(opened)}, and the snapshot does not show whether a class does")
         return DeviceAsk(
-            tuple(self.claims), tuple(self.held), tuple(self.shared), extended, opened, self.never, tuple(self.unknown)
+            pod,
+            tuple(self.claims),
+            tuple(self.held),
+            tuple(self.shared),
+            extended,
+            opened,
+            self.never,
+            tuple(self.unknown),
         )
 
     def _made(self, name: str) -> None:

@@ -163,7 +163,7 @@ class DevicePlan:
     def _is_exact(self, group: Group, own: Sequence[Share], others: Sequence[Share]) -> bool:
         """Whether numbers of devices say all that there is to say."""
         ask, requests = group.ask, _requests(group)
-        if ask.held or ask.shared or (ask.extended and len(ask.claims) > 1):
+        if ask.held or ask.shared or (ask.extended and ask.made):
             return False
         if len({each.name for each in ask.extended.values()}) != len(ask.extended):
             return False
@@ -236,9 +236,8 @@ class DevicePlan:
         for terms in ask.held if is_now else ():
             if terms is not None and not any(t.is_possible and t.matches(node.name, node.labels) for t in terms):
                 return False
-        if any(node.allocatable.get(resource, 0) > 0 for resource in ask.extended):
-            return True
-        return not ask.claims or allocator.allocate(node.name, node.labels, ask.claims).status == "allocated"
+        claims = ask.claims_on([resource for resource in ask.extended if node.allocatable.get(resource, 0) > 0])
+        return not claims or allocator.allocate(node.name, node.labels, claims).status == "allocated"
 
     def _set(self, index: int, name: str, ever: int, now: int) -> None:
         self._empty.setdefault(index, {})[name] = ever

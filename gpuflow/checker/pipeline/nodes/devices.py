@@ -14,6 +14,8 @@ from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.pending import PendingPod
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.cluster import Cluster
+from gpuflow.kubernetes.labels import QUEUE_LABEL
+from gpuflow.resources import read_map, read_maps, read_texts
 
 ALIVE: Final = "pods"
 
@@ -74,4 +76,22 @@ def read_devices(
     waiting = [each.name for each in pending_pods if any("resource claim" in text for text in each.pod.unknown)]
     pods = {number: (group.pod, read_pending(group.pod)) for number, group in enumerate(pod_groups)}
     plan = DevicePlan(Inventory(cluster, namespace), node_pools, pods, is_alone, waiting)
+    for number, group in plan.groups.items():
+        if pod_groups[number].labels.get(QUEUE_LABEL):
+            group.unknown += _renamed(cluster, group)
     return Devices(plan, pod_groups) if plan.groups else None
+
+
+def _renamed(cluster: Cluster, group: Group) -> list[str]:
+    """The resources that Kueue charges under another name, because its configuration maps their classes."""
+    mapped: set[str] = set()
+    for item in cluster.of("Configuration"):
+        resources = read_map(item.body.get("resources"), "resources")
+        for index, each in enumerate(read_maps(resources.get("deviceClassMappings"), "resources.deviceClassMappings")):
+            where = f"resources.deviceClassMappings[{index}].deviceClassNames"
+            mapped.update(read_texts(each.get("deviceClassNames"), where))
+    return [
+        f"how Kueue charges {resource}: deviceClassMappings gives class {each.name} another name"
+        for resource, each in group.ask.extended.items()
+        if each.name in mapped
+    ]
