@@ -122,6 +122,7 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m tests.differential --kind nodefit --cases 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential.dra_proof --count 5000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind dra-pod --cases 1000 --seed 2026
 	@.venvs/argo/bin/python -m tests.differential --kind argo --cases 2000 --seed 2026
 	@echo "== what is compiled for Argo, asked of Argo's own code"
 	@.venvs/argo/bin/python -m pytest tests/targets/argo tests/gitops -m go

@@ -83,7 +83,7 @@ def case(draw: Draw) -> dict[str, Any]:
     nodes = [_node(draw, name) for name in names]
     family = draw.weighted({"full-gpu": 3, "mig": 3, "drivers": 5, "shares": 1})
     if family in ("full-gpu", "mig"):
-        slices = [each for name in names for each in _nvidia(draw, name, mig=family == "mig")]
+        slices = [each for name in names for each in nvidia_slices(draw, name, mig=family == "mig")]
         classes = [_device_class(name, expression) for name, expression in CLASSES.items()]
         claims = draw.times({1: 6, 2: 2}, lambda index: _nvidia_claim(draw, f"c{index}", mig=family == "mig"))
     else:
@@ -127,7 +127,7 @@ def _texts(**attributes: str) -> Manifest:
 # NVIDIA's driver ------------------------------------------------------------------------------------------
 
 
-def _nvidia(draw: Draw, node: str, *, mig: bool) -> list[Manifest]:
+def nvidia_slices(draw: Draw, node: str, *, mig: bool) -> list[Manifest]:
     """The slices of a node: whole GPUs, with MIG also the partitions that may be cut from them."""
     product = draw.pick(tuple(PRODUCTS) if not mig else tuple(PRODUCTS)[:2])
     boards = draw.number(1, 2 if mig else 8)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import gpuflow.checker
-from tests.differential import devices, nodes, pipelines, quantities, queues, sides, surroundings
+from tests.differential import device_pods, devices, nodes, pipelines, quantities, queues, sides, surroundings
 from tests.differential.draw import Draw
 from tests.differential.oracle import Answer, Case
 
@@ -96,6 +96,15 @@ KINDS = {
             function="fit_nodes",
         ),
         Kind("dra", "kubernetes", "dra", devices.case, sides.devices_ours, sides.devices_theirs, keep=DEVICES),
+        Kind(
+            "dra-pod",
+            "kubernetes",
+            "dra-pod",
+            device_pods.case,
+            sides.device_pods_ours,
+            sides.nodefit_theirs,
+            keep=DEVICES,
+        ),
         Kind("kueue", "kueue", "kueue", queues.case, sides.kueue_ours, sides.kueue_theirs, function="assign_flavors"),
         Kind(
             "argo",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from gpuflow.checker.dra.extended import extended_claim
+from gpuflow.checker.dra.extended import contested, extended_claim
 from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.nodes import read_terms
 from gpuflow.checker.dra.objects import Claim, DeviceClass, read_claim
@@ -73,6 +73,8 @@ class _Reader:
             for resource, amount in pod.requests().items()
             if amount and resource in self.inventory.by_resource
         }
+        for resource in sorted(contested(self.inventory.classes.values()).intersection(extended)):
+            self.unknown.append(f"whether the scheduler knows {resource}: another class has its extendedResourceName")
         for claim in self.claims:
             self._check(claim)
         opened: tuple[str, ...] = ()

@@ -26,6 +26,18 @@ def classes_by_resource(classes: Iterable[DeviceClass]) -> dict[str, DeviceClass
     return found
 
 
+def contested(classes: Iterable[DeviceClass]) -> frozenset[str]:
+    """The resources of classes that lost theirs to another class: whether the scheduler then knows the class by its own
+    name depends on which of the two it saw first."""
+    known = list(classes)
+    winners = classes_by_resource(known)
+    return frozenset(
+        each.implicit_resource
+        for each in known
+        if each.extended_resource is not None and winners[each.extended_resource] is not each
+    )
+
+
 def extended_claim(pod: Pod, resources: Mapping[str, DeviceClass]) -> Claim:
     """The claim that the scheduler makes for the extended resources of a pod which a node has only as devices."""
     containers = [(each, not each.is_sidecar) for each in pod.init_containers]

@@ -211,8 +211,12 @@ class DevicePlan:
         if any(not match.is_local for match in reached):
             group.unknown.append("devices that several nodes reach")
         name = f"{CLAIMS}{(*(claim.name for claim in group.ask.claims), *group.ask.shared, str(number))[0]}-{number}"
+        has_choice = any(len(some) > 1 for some in _requests(group))
+        fault: str | None = None
+        is_possible = False
         for index in group.hosts:
             node = self.source.node_list.hosts[index].node
+            ever = now = False
             try:
                 ever = self._finds(self.inventory.empty, group.ask, node, is_now=False)
                 now = self._finds(self.inventory.now, group.ask, node, is_now=True)
@@ -220,13 +224,17 @@ class DevicePlan:
                 group.unknown.append(str(reason))
                 return
             except AllocationError as error:
-                group.unknown.append(str(error))
-                return
+                fault = fault or str(error)
+            is_possible = is_possible or ever
             self._set(index, name, ANY if ever else 0, ANY if now else 0)
             self._set(index, TURN, ANY, 1)
             for resource in group.ask.extended:
                 if not node.allocatable.get(resource, 0):
                     self._set(index, resource, ANY, ANY)
+        if fault is not None and (is_possible or has_choice):
+            # It ends the attempt on all nodes, or does not come up while some device is in use.
+            group.unknown.append(fault)
+            return
         group.adds[name] = 1
         group.adds[TURN] = 1
 

@@ -193,6 +193,17 @@ def test_constraints_over_the_devices_of_a_claim(more: Body, verdict: str) -> No
     assert judged(steps(), *TWO_NODES, template(exactly(count=2), **more)).verdict == verdict
 
 
+def test_all_devices_that_no_constraint_allows_together_are_never() -> None:
+    every = {"name": "r", "exactly": request(allocationMode="All")}
+    apart = [{"matchAttribute": f"{GPU}/uuid"}]
+    assert judged(steps(), *TWO_NODES, template(every, constraints=apart)).verdict == "never"
+    # The error ends the attempt on the node that could take it too.
+    other = slice_of("m", [gpu(0)])
+    objects = [*TWO_NODES[:-1], other]
+    report = judged(steps(), *objects, template(every, constraints=apart))
+    assert report.verdict == "unknown" and "a claim constraint would not be satisfied" in text_of(report, "GF547")
+
+
 def test_one_of_several_alternatives_is_enough() -> None:
     given = {"name": "r", "firstAvailable": [{"name": "x", **request(8)}, {"name": "y", **request(2)}]}
     assert judged(steps(), *TWO_NODES, template(given)).verdict == "always"

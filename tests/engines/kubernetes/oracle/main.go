@@ -23,5 +23,6 @@ func main() {
 		// Feature gates belong to the process, so node fit is judged one case at a time.
 		"nodefit": func() error { return lines.Serve(1, newNodeFitAnswer) },
 		"dra":     func() error { return lines.Serve(lines.Workers(), newDRAAnswer) },
+		"dra-pod": func() error { return lines.Serve(1, newDRAPodAnswer) },
 	})
 }
