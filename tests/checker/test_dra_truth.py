@@ -72,7 +72,7 @@ def scene(seed: int) -> Scene:
         if mig:
             profile, places, size = draw.choice([("1g.10gb", [0, 1, 2, 3], 1), ("4g.40gb", [0, 2, 4], 4)])
             objects += partitions(name, profile, places, size)
-        elif count := draw.randint(0, 4):
+        elif count := draw.randint(0, 5):
             objects.append(slice_of(name, [gpu(index, draw.choice(PRODUCTS)) for index in range(count)]))
     devices = [
         (each["metadata"]["name"], device["name"])
@@ -95,7 +95,7 @@ def scene(seed: int) -> Scene:
         needs = tuple(each.name for each in found if draw.random() < 0.35)
         over = f", for_each: {{i: [{', '.join(map(str, range(copies)))}]}}" if copies > 1 else ""
         after = f", needs: [{', '.join(needs)}]" if needs else ""
-        count = draw.randint(1, 3)
+        count = draw.choice([1, 1, 2, 3])
         if not mig and draw.random() < 0.3:
             wants = f"gpu: a100-80gb x {count}"
             body: Body = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": GPU, "count": count}}]}}
@@ -113,8 +113,8 @@ def _requests(draw: random.Random, mig: bool) -> list[Body]:
         if draw.random() < 0.1:
             body["allocationMode"] = "All"
         else:
-            body["count"] = draw.choice([1, 1, 1, 2, 3])
-        if not mig and draw.random() < 0.3:
+            body["count"] = draw.choice([1, 1, 1, 1, 2, 3])
+        if not mig and draw.random() < 0.2:
             body["selectors"] = [{"cel": {"expression": draw.choice(SELECTORS)}}]
         return body
 

@@ -82,6 +82,12 @@ class Allocator:
         self.allocated = AllocatedState() if allocated is None else allocated
         self.counters = AvailableCounters(self.allocated)
 
+    def beside(self, allocated: AllocatedState) -> Allocator:
+        """The same devices, of which others are in use."""
+        other = Allocator((), self.classes, allocated)
+        other.index = self.index
+        return other
+
     def allocate(self, name: str, labels: Labels, claims: Sequence[Claim]) -> Allocation:
         """What a node gives to claims. `AllocationError`, or `Undecided` where that is not known."""
         pools = self.index.pools(name, labels)

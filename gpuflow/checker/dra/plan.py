@@ -1,8 +1,9 @@
 """Devices as amounts on nodes, so that they are counted like everything else that pods ask for.
 
 Where the devices of a request are all alike to it, each for one pod and one node, and nothing else of the pipeline can
-take them, their number is exact. Elsewhere the allocator says on which nodes one pod finds its devices, and a node
-counts for one such pod at a time: *always* is then proved, *may queue* may be too careful.
+take them, their number is exact. Elsewhere the allocator says on which nodes one pod finds its devices, and how many
+such pods a node takes in whatever order they come and go; where that cannot be told, it counts for one at a time.
+*always* is then proved, *may queue* may be too careful.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.objects import EXACT_COUNT, Request
 from gpuflow.checker.dra.pools import Pool
 from gpuflow.checker.dra.survey import Survey, Token, joint, survey
+from gpuflow.checker.dra.turns import Budget, turns
 from gpuflow.checker.nodes.node_list import NodeInfo, NodeList
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import Node, UnboundPod
@@ -25,6 +27,8 @@ ANY: Final = 1_000_000
 """More than any node ever needs."""
 CLAIMS: Final = "resource.k8s.io/"
 """How the amounts begin that only say whether a claim can be allocated."""
+MOST_TRIES: Final = 5_000
+"""So often the allocator is asked how many pods a node takes; beyond that a node counts for one."""
 TURN: Final = f"{CLAIMS}claims"
 DEVICES: Final = ".deviceclass.resource.k8s.io/devices"
 """How Kubernetes' own quotas call the devices of a class."""
@@ -139,14 +143,14 @@ class DevicePlan:
 
     def _count(self, groups: Mapping[int, Group]) -> None:
         """Amounts for each group: exact numbers where that is right, else one pod a node at a time."""
-        shares = {number: _shares(group) for number, group in groups.items()}
+        exact = self._exact(groups)
         names: dict[frozenset[Token], str] = {}
         for number, group in groups.items():
-            others = [share for other, found in shares.items() if other != number for share in found]
-            if self._is_exact(group, shares[number], others):
+            if number in exact:
                 self._add_numbers(group, names)
             else:
                 self._add_turns(number, group)
+        self._limit_turns([group for group in groups.values() if TURN in group.adds])
         for group in groups.values():
             if group.has_templates and not group.unknown and not self._is_possible(group):
                 group.unknown.append("which devices the nodes bring that a node group adds")
@@ -160,8 +164,26 @@ class DevicePlan:
             for index in group.hosts
         )
 
-    def _is_exact(self, group: Group, own: Sequence[Share], others: Sequence[Share]) -> bool:
-        """Whether numbers of devices say all that there is to say."""
+    def _exact(self, groups: Mapping[int, Group]) -> set[int]:
+        """The groups for which numbers of devices say all that there is to say, and that draw on no others' devices."""
+        shares = {number: _shares(group) for number, group in groups.items()}
+        exact = {number for number, group in groups.items() if self._is_countable(group, shares[number])}
+        left = -1
+        while left != len(exact):
+            left = len(exact)
+            exact = {
+                number
+                for number in exact
+                if all(
+                    _can_be_counted_together(shares[number], shares[other]) and other in exact
+                    for other in groups
+                    if other != number and _overlap(shares[number], shares[other])
+                )
+            }
+        return exact
+
+    def _is_countable(self, group: Group, own: Sequence[Share]) -> bool:
+        """Whether the devices of a group are alike, each for one pod and one node."""
         ask, requests = group.ask, _requests(group)
         if ask.held or ask.shared or (ask.extended and ask.made):
             return False
@@ -175,7 +197,7 @@ class DevicePlan:
             return False
         if any(sum(some[0].devices for some in claim.requests) > MOST_RESULTS for claim in ask.claims):
             return False
-        if any(a != b and not a[1].isdisjoint(b[1]) for a in own for b in (*own, *others)):
+        if not _can_be_counted_together(own, own):
             return False
         for found in group.surveys.values():
             for each in found.values():
@@ -237,6 +259,32 @@ class DevicePlan:
             return
         group.adds[name] = 1
         group.adds[TURN] = 1
+
+    def _limit_turns(self, groups: Sequence[Group]) -> None:
+        """How many pods of these groups a node surely takes, in whatever order they come and go."""
+        budget = Budget(MOST_TRIES)
+        for index, host in enumerate(self.source.node_list.hosts):
+            node = host.node
+            here = []
+            for group in groups:
+                plugged = [each for each in group.ask.extended if node.allocatable.get(each, 0) > 0]
+                claims = group.ask.claims_on(plugged)
+                name = next(each for each in group.adds if each != TURN)
+                if index in group.hosts and claims and self._free.get(index, {}).get(name):
+                    here.append(claims)
+            # What others hold may come free, and then be taken in other ways: such a node counts for one pod.
+            if here and not self._is_in_use(index, node):
+                self._set(index, TURN, ANY, turns(self.inventory.empty, node.name, node.labels, here, budget) or ANY)
+
+    def _is_in_use(self, index: int, node: Node) -> bool:
+        """Whether somebody holds a device that the node reaches."""
+        held = self.inventory.now.allocated
+        return any(
+            held.is_allocated(device.id)
+            for pool in self._pools_of(index, node)
+            for each in (*pool.slices, *pool.elsewhere)
+            for device in each.devices
+        )
 
     @staticmethod
     def _finds(allocator: Allocator, ask: DeviceAsk, node: Node, *, is_now: bool) -> bool:
@@ -305,6 +353,15 @@ def _shares(group: Group) -> list[Share]:
     """What a group draws on, and by which name: two that draw on the same by one name can be counted together."""
     by_class = {each.name: resource for resource, each in group.ask.extended.items()}
     return [(by_class.get(str(key[0]), ""), _tokens(found)) for key, found in group.surveys.items()]
+
+
+def _overlap(own: Sequence[Share], others: Sequence[Share]) -> bool:
+    return any(not a[1].isdisjoint(b[1]) for a in own for b in others)
+
+
+def _can_be_counted_together(own: Sequence[Share], others: Sequence[Share]) -> bool:
+    """Whether what both draw on is the same, under one name."""
+    return all(a == b or a[1].isdisjoint(b[1]) for a in own for b in others)
 
 
 def _extended_needs(group: Group) -> dict[str, int]:

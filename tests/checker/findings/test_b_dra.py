@@ -283,3 +283,10 @@ def test_the_devices_of_new_nodes_are_unknown() -> None:
     assert report.verdict == "unknown" and "which devices the nodes bring that a node group adds" in text_of(
         report, "GF547"
     )
+
+
+def test_steps_of_which_one_has_a_constraint_still_share_their_devices() -> None:
+    plain = template(name="plain")
+    bound = template(exactly(count=2), name="bound", constraints=[{"matchAttribute": f"{GPU}/productName"}])
+    lines = steps(step("{template: plain}"), step("{template: bound}", name="b"))
+    assert judged(lines, device_class(), node("n"), gpus("n", 2), plain, bound).verdict == "may-queue"
