@@ -188,7 +188,8 @@ def _unmodeled(
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
     if demand.driver is not None:
         pods.append({})  # its drivers
-    kinds = unmodeled_kinds(cluster, namespace, pods, _asked(admissions))
+    # Where nodes are shown, devices that stand for extended resources are judged.
+    kinds = unmodeled_kinds(cluster, namespace, pods, () if cluster.of("Node") else _asked(admissions))
     if kinds:
         yield Finding(
             "GF531",
