@@ -1,0 +1,33 @@
+"""Both answers to a case side by side: what the checker says, and what is true."""
+
+from __future__ import annotations
+
+import gpuflow
+from gpuflow.checker.report import Report
+from gpuflow.cluster.sources import SOURCES
+from tests.simulator.case import NAMESPACE, Case
+from tests.simulator.judge import Truth
+
+
+def checked(case: Case) -> Report:
+    """What the checker says to what is shown."""
+    listed = sorted({source.kind for source in SOURCES} - set(case.hidden))
+    record = {
+        "apiVersion": "gpuflow/v1", "kind": "Snapshot", "metadata": {"name": "snapshot"},
+        "namespace": NAMESPACE, "listed": listed, "unread": {},
+    }  # fmt: skip
+    return gpuflow.check(case.spec, (*case.shown, record), namespace=NAMESPACE, engine=case.engine, runs=case.runs)
+
+
+def fault(verdict: str, truth: Truth, is_open: bool = False) -> str | None:
+    """What is wrong with a verdict: wrong always or never is an error, needless is a loss."""
+    word = truth.word
+    if word == "too-large":
+        return None
+    if verdict == "always" and set(truth.worlds) != {"always"}:
+        return "wrong always"
+    if verdict == "never" and set(truth.worlds) != {"never"}:
+        return "wrong never"
+    if is_open or word == "open" or verdict == word:
+        return None
+    return "needless unknown" if verdict == "unknown" else "needless may queue" if verdict == "may-queue" else None
