@@ -26,7 +26,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
-        prove-trust prove-trust-store
+        prove-trust prove-trust-store prove-checker
 
 help:
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
@@ -43,6 +43,7 @@ help:
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
+	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
 
@@ -141,6 +142,11 @@ prove-supervisor: .venvs/core/.ready
 prove-trust-store: COUNT ?= 5600
 prove-trust-store: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.hostile --count $(COUNT) --seed $(SEED)
+
+# Verdicts on whole runs against the engines' own code in every order; docs/design/simulator.md says what is true.
+prove-checker: COUNT ?= 20000
+prove-checker: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.simulator --count $(COUNT) --seed $(SEED) --workers $(WORKERS)
 
 prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)

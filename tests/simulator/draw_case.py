@@ -135,11 +135,7 @@ def bound_pods(scene: Scene, most: int = 2) -> None:
 
 def _take(scene: Scene, node: Manifest, gpus: int, cpus: int) -> None:
     """Nobody runs more on a node than it has: others that would not fit get a larger node."""
-    here = [
-        each
-        for each in scene.of("Pod")
-        if each["spec"].get("nodeName") == node["metadata"]["name"]
-    ]
+    here = [each for each in scene.of("Pod") if each["spec"].get("nodeName") == node["metadata"]["name"]]
     for resource in ("nvidia.com/gpu", "cpu"):
         used = sum(
             int(container["resources"]["requests"].get(resource, 0))
@@ -167,9 +163,7 @@ def quotas(scene: Scene, keys: tuple[str, ...] | None = None, used: float = 0.35
     names = list(keys or draw.some(tuple(needs), 1, 3))
     if any("cpu" in name for name in names):
         # Engines' own containers ask for nothing unless the namespace says what.
-        scene.objects.append(
-            m.limit_range("defaults", default={"cpu": "100m"}, defaultRequest={"cpu": "100m"})
-        )
+        scene.objects.append(m.limit_range("defaults", default={"cpu": "100m"}, defaultRequest={"cpu": "100m"}))
     taken: dict[str, str] = {}
     hard: dict[str, str] = {}
     for name in names:
@@ -263,9 +257,7 @@ def holders(scene: Scene, most: int = 2, *, on_nodes: float = 0.7) -> None:
         gpus = draw.number(0, 2)
         made = m.workload(f"held-{index}", f"lq{target[-1]}", gpus, 1, 10 + index, (target, flavor))
         where = [
-            each
-            for each in scene.nodes
-            if scene.flavor_labels[flavor].items() <= each["metadata"]["labels"].items()
+            each for each in scene.nodes if scene.flavor_labels[flavor].items() <= each["metadata"]["labels"].items()
         ]
         if where and draw.chance(on_nodes):
             node = draw.pick(where)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +37,7 @@ type apiServer struct {
 	informers   informers.SharedInformerFactory
 	limitRanges []*corev1.LimitRange
 	quotas      quotaList
+	ending      map[string]bool // namespaces that are being deleted
 
 	limitRanger *limitranger.LimitRanger
 	priority    *priority.Plugin
@@ -86,8 +88,10 @@ func newAPIServer() (*apiServer, error) {
 // load puts the objects of a world where the plug-ins look for them.
 func (s *apiServer) load(namespaces []corev1.Namespace, limitRanges []*corev1.LimitRange) {
 	known := make([]any, len(namespaces))
+	s.ending = map[string]bool{}
 	for i := range namespaces {
 		known[i] = &namespaces[i]
+		s.ending[namespaces[i].Name] = namespaces[i].DeletionTimestamp != nil || namespaces[i].Status.Phase == corev1.NamespaceTerminating
 	}
 	if err := s.informers.Core().V1().Namespaces().Informer().(cache.SharedIndexInformer).GetIndexer().Replace(known, ""); err != nil {
 		panic(err)
@@ -104,6 +108,10 @@ type refusal struct {
 // create does what the API server does with a posted pod, with these quotas: it returns the pod as stored.
 func (s *apiServer) create(posted *corev1.Pod, quotas []corev1.ResourceQuota) (*corev1.Pod, *refusal, error) {
 	s.quotas.items = quotas
+	if s.ending[posted.Namespace] {
+		// What the plug-in NamespaceLifecycle says, which would wait here for caches that nobody fills.
+		return nil, &refusal{message: fmt.Sprintf("unable to create new content in namespace %s because it is being terminated", posted.Namespace)}, nil
+	}
 	pod := asInternal(posted)
 	ctx := genericapirequest.WithNamespace(context.Background(), pod.Namespace)
 	rest.FillObjectMetaSystemFields(pod)
