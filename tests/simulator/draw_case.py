@@ -116,8 +116,6 @@ def nodes(scene: Scene, *, roomy: bool | None = None, most: int = 3) -> None:
         more = {}
         if draw.chance(0.05):
             more["taints"] = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
-        if draw.chance(0.04):
-            more["unschedulable"] = True
         scene.nodes.append(m.node(f"n{index}", gpus, cpus, **more))
 
 
@@ -401,11 +399,16 @@ def a8_fan_out_over_parameter(scene: Scene) -> None:
 
 
 def a9_not_ready(scene: Scene) -> None:
-    """A node that is not ready, and is not tainted yet: it may come back, or be tainted."""
+    """A node that is not ready and not tainted yet, or cordoned: it may come back, or stay away."""
     nodes(scene)
     if scene.draw.chance(0.6):
         bound_pods(scene, 1)
     sick = scene.draw.pick(scene.nodes)
+    if scene.draw.chance(0.3):
+        sick["spec"]["unschedulable"] = True
+        back = [{**each, "spec": {}} if each is sick else each for each in scene.everything()]
+        scene.worlds = [scene.everything(), back]
+        return
     sick["status"]["conditions"][0]["status"] = "False"
     tainted = [
         {**each, "spec": {**each["spec"], "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}

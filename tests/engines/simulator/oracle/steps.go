@@ -290,7 +290,9 @@ func flavorsOf(given *kueue.Admission) string {
 func (s *scene) endings(st state) (own, others []step) {
 	for number := range s.units {
 		u := &s.units[number]
-		if st.phase[number] != phaseRunning || u.stays {
+		// Who holds something may give it back, placed or not; who waits goes only by being served.
+		holds := st.phase[number] == phaseRunning || !u.own && st.phase[number] == phaseOpen && st.holds[number] != 0
+		if !holds || u.stays {
 			continue
 		}
 		then := st.clone()
