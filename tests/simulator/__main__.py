@@ -16,6 +16,7 @@ from tests.simulator.draw_case import TWISTS
 from tests.simulator.draw_case import case as drawn_case
 from tests.simulator.judge import Judge
 from tests.simulator.proving import HOME, Answer, answers
+from tests.simulator.recorded import record
 from tests.simulator.shrinking import shrunk
 from tests.simulator.worlds import questions
 
@@ -31,8 +32,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--family", choices=sorted(TWISTS), help="with --case SEED: the twist that was asked for")
     parser.add_argument("--shrink", type=int, default=6, help="how many failing cases are made small (%(default)s)")
     parser.add_argument("--fault", choices=WORST, help="shrink and print only cases with this fault")
+    parser.add_argument("--record", action="store_true", help="write the truths anew that make test is held against")
     given = parser.parse_args(arguments)
     try:
+        if given.record:
+            print(record())
+            return 0
         if given.case:
             return _one(given.case, given.family)
         return _many(given.count, given.seed, given.workers, given.shrink, given.fault)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import time
@@ -17,7 +16,7 @@ from tests.simulator.case import Case
 from tests.simulator.comparing import checked, fault
 from tests.simulator.draw_case import case as drawn_case
 from tests.simulator.judge import Judge, Truth
-from tests.simulator.worlds import questions, refusals
+from tests.simulator.worlds import fingerprint, questions, refusals
 
 HOME = Path(__file__).resolve().parents[2] / "build" / "prove-checker"
 CHUNK = 100
@@ -39,18 +38,17 @@ class Answer:
 
 def truths_of(cases: Sequence[Case], known: dict[str, list[Any]], judge: Judge) -> list[Truth]:
     """The truths of cases; those on file are not asked again."""
-    keys = [_asked(case) for case in cases]
+    keys = [key_of(case) for case in cases]
     missing = [(key, case) for key, case in zip(keys, cases, strict=True) if key not in known]
     for (key, _), truth in zip(missing, judge.truths([case for _, case in missing]), strict=True):
         known[key] = list(truth.worlds)
     return [Truth(tuple(known[key])) for key in keys]
 
 
-def _asked(case: Case) -> str:
-    """The same for the same questions."""
+def key_of(case: Case) -> str:
+    """The same for questions that have the same answer."""
     refused = refusals(case)
-    text = json.dumps(refused or questions(case), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return f"refused {len(refused)}" if refused else fingerprint(questions(case))
 
 
 def chunk(seed: int, number: int, count: int) -> list[Answer]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +30,11 @@ LISTS = {
 HERE = {"ResourceQuota", "LimitRange", "LocalQueue"}
 """Of these only the namespace's own count."""
 SITE = Site.load("nvidia")
+_DECIDES = (
+    "activeDeadlineSeconds", "affinity", "nodeName", "nodeSelector", "overhead", "priorityClassName", "resourceClaims",
+    "resources", "runtimeClassName", "schedulingGates", "tolerations", "topologySpreadConstraints",
+)  # fmt: skip
+"""The fields of a pod that quotas, Kueue or the scheduler look at."""
 
 
 def refusals(case: Case) -> list[str]:
@@ -87,6 +94,24 @@ def _others(objects: Sequence[Manifest]) -> Iterator[dict[str, Any]]:
     for pod in pods.values():
         owners = [owner["kind"] for owner in pod["metadata"].get("ownerReferences", ())]
         yield {"pod": pod, "workload": None, "stays": "DaemonSet" in owners}
+
+
+def fingerprint(asked: Sequence[Mapping[str, Any]]) -> str:
+    """The same for questions that have the same answer: what pods run and mount has no say in it."""
+    told = [{**world, "units": [{**unit, "pod": _decisive(unit["pod"])} for unit in world["units"]]} for world in asked]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _decisive(pod: Mapping[str, Any]) -> dict[str, Any]:
+    spec = pod["spec"]
+    kept = {key: spec[key] for key in _DECIDES if key in spec}
+    for field in ("initContainers", "containers"):
+        kept[field] = [
+            {key: each[key] for key in ("resources", "restartPolicy") if key in each} for each in spec.get(field, ())
+        ]
+    labels = pod["metadata"].get("labels", {})
+    queued = {key: value for key, value in labels.items() if key.startswith("kueue.x-k8s.io/")}
+    return {"labels": queued, "spec": kept}
 
 
 class _Units:
