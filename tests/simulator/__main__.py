@@ -15,7 +15,7 @@ from tests.simulator.comparing import checked, fault
 from tests.simulator.draw_case import TWISTS
 from tests.simulator.draw_case import case as drawn_case
 from tests.simulator.judge import Judge
-from tests.simulator.proving import HOME, Answer, answers
+from tests.simulator.proving import HOME, Answer, advice, answers
 from tests.simulator.recorded import record
 from tests.simulator.shrinking import shrunk
 from tests.simulator.worlds import questions
@@ -33,11 +33,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--shrink", type=int, default=6, help="how many failing cases are made small (%(default)s)")
     parser.add_argument("--fault", choices=WORST, help="shrink and print only cases with this fault")
     parser.add_argument("--record", action="store_true", help="write the truths anew that make test is held against")
+    parser.add_argument("--advice", action="store_true", help="follow the advice: --count lines of it, judged again")
     given = parser.parse_args(arguments)
     try:
         if given.record:
             print(record())
             return 0
+        if given.advice:
+            return _advice(given.count, given.seed, given.workers)
         if given.case:
             return _one(given.case, given.family)
         return _many(given.count, given.seed, given.workers, given.shrink, given.fault)
@@ -59,6 +62,29 @@ def _many(count: int, seed: int, workers: int, most: int, only: str | None) -> i
     for each in missing:
         print(f"not shown: {each}")
     return 1 if missing else 0
+
+
+def _advice(count: int, seed: int, workers: int) -> int:
+    """Lines of advice, followed: by kind, how many there were and how many are untrue."""
+    print(f"== {count:,} lines of advice, followed; cases from seed {seed}")
+    found = list(advice(count, seed, workers))
+    folder = HOME / "advice"
+    folder.mkdir(parents=True, exist_ok=True)
+    told: Counter[str] = Counter()
+    for each in found:
+        if not each.is_untrue:
+            continue
+        told[each.line.kind] += 1
+        if told[each.line.kind] <= 5:
+            path = folder / f"{each.line.kind.split()[0].strip(',')}-{each.seed.replace('/', '-')}.json"
+            path.write_text(each.line.followed.written(indent=1))
+            print(f"untrue: {each.line.text!r} in {each.seed}: verdict {each.verdict}, truth {each.truth}; followed:")
+            print(f"  python -m tests.simulator --case {shlex.quote(str(path))}")
+    lines = Counter(each.line.kind for each in found)
+    for kind in sorted(lines):
+        print(f"{kind:<20}{lines[kind]:>8,} followed{told[kind]:>8,} untrue")
+    print(f"{'together':<20}{len(found):>8,} followed{sum(told.values()):>8,} untrue")
+    return 1 if told else 0
 
 
 def _write(failing: list[Answer], most: int) -> None:

@@ -85,7 +85,11 @@ def case(seed: str, family: str | None = None) -> Case:
 
 
 def _engine(draw: Draw, twist: str) -> str:
-    only = {"A3": {"argo": 1.0, "kubeflow": 1.0, "airflow": 1.0}, "A4": {"kubeflow": 1.0}}
+    only: dict[str, dict[str, float]] = {
+        "E5": {"argo": 2.0, "kubeflow": 1.0},
+        "A3": {"argo": 1.0, "kubeflow": 1.0, "airflow": 1.0},
+        "A4": {"kubeflow": 1.0},
+    }
     return draw.weighted(only.get(twist, ENGINE_WEIGHTS))
 
 
@@ -533,6 +537,63 @@ def d3_other_kinds(scene: Scene) -> None:
     scene.objects += scene.draw.some([device_class, policy], 1)
 
 
+OTHER_GPUS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-L4", "NVIDIA-A100-SXM4-40GB", "Tesla-T4", "NVIDIA-H200")
+
+
+def e1_other_gpus(scene: Scene) -> None:
+    """Nodes with other GPUs than the steps ask for, or with fewer of them: the report says what would fit."""
+    draw = scene.draw
+    nodes(scene, roomy=draw.chance(0.5))
+    for step in scene.run.steps:
+        if not step.is_exit and draw.chance(0.6):
+            step.gpus = draw.number(1, 8)
+    for node in scene.nodes:
+        if draw.chance(0.7):
+            node["metadata"]["labels"]["nvidia.com/gpu.product"] = draw.pick(OTHER_GPUS)
+        for field_name in ("allocatable", "capacity"):
+            node["status"][field_name]["nvidia.com/gpu"] = str(draw.pick((1, 2, 4, 8)))
+    if draw.chance(0.4):
+        queues(scene)
+    if draw.chance(0.4):
+        quotas(scene, (GPU_KEY,))
+
+
+def e5_counted_runs(scene: Scene) -> None:
+    """A quota that counts the engine's own objects."""
+    nodes(scene, roomy=True)
+    hard = scene.draw.number(0, 2)
+    used = scene.draw.number(0, hard)
+    key = "count/workflows.argoproj.io"
+    scene.objects.append(m.quota("q", {key: str(hard)}, {key: str(used)}))
+
+
+def d2_decidable(scene: Scene) -> None:
+    """Queues that admit nothing, and priorities that nobody defined: no order helps."""
+    nodes(scene, roomy=True)
+    queues(scene)
+    draw = scene.draw
+    kind = draw.pick(("priority", "flavor", "stopped", "none"))
+    queue = draw.pick(scene.of("ClusterQueue"))
+    if kind == "priority":
+        for step in scene.run.steps:
+            if step.queue and draw.chance(0.7):
+                step.priority = draw.pick(("high", "gone"))
+        scene.objects.append(m.priority_class("high", 100))
+    elif kind == "flavor":
+        group = queue["spec"]["resourceGroups"][0]
+        group["flavors"].append({**group["flavors"][0], "name": "gone"})
+        message = "Can't admit new workloads: references missing ResourceFlavor(s): gone."
+        queue["status"] = {
+            "conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound", "message": message}]
+        }
+    elif kind == "stopped":
+        # Who stopped it may start it again.
+        running = scene.everything()
+        stopped = {**queue, "spec": {**queue["spec"], "stopPolicy": "Hold"}}
+        scene.objects = [stopped if each is queue else each for each in scene.objects]
+        scene.worlds = [scene.everything(), running]
+
+
 def e2_pod_slots(scene: Scene) -> None:
     """Nodes whose number of pods is what is short."""
     nodes(scene, roomy=True)
@@ -563,9 +624,14 @@ def e9_defaults(scene: Scene) -> None:
 
 
 def g1_lending_limit(scene: Scene) -> None:
-    """A cohort in which a queue lends only a part of its quota."""
+    """A cohort in which a queue lends only a part of its quota, and the run takes from both sides of that line."""
     nodes(scene, roomy=True)
-    queues(scene, cohort=True, lending=True)
+    queues(scene, cohort=True, lending=True, flavors=1 if scene.draw.chance(0.7) else None)
+    if scene.draw.chance(0.6):
+        for step in scene.run.steps:
+            if not step.is_exit:
+                step.queue = "lq0" if scene.draw.chance(0.6) else "lq1"
+                step.gpus = max(step.gpus, 1)
     if scene.draw.chance(0.4):
         holders(scene, 1)
 
@@ -628,8 +694,11 @@ TWISTS: dict[str, Twist] = {
     "C2": c2_daemon_sets,
     "C3-flavor": c3_flavor_without_nodes,
     "C3-giant": c3_behind_a_giant,
+    "D2": d2_decidable,
     "D3": d3_other_kinds,
+    "E1": e1_other_gpus,
     "E2": e2_pod_slots,
+    "E5": e5_counted_runs,
     "E9": e9_defaults,
     "F": f_irregular,
     "G1": g1_lending_limit,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.differential.oracle import program
+from tests.simulator.advice import Followed, followed
 from tests.simulator.case import Case
 from tests.simulator.comparing import checked, fault
 from tests.simulator.draw_case import case as drawn_case
@@ -75,6 +76,32 @@ def answered(case: Case, truth: Truth) -> Answer:
     except Exception as error:
         verdict, found = f"error: {type(error).__name__}", "error"
     return Answer(case.seed, case.families, case.engine, verdict, truth.word, found, case.is_open)
+
+
+def advice_chunk(seed: int, number: int) -> list[Followed]:
+    """The advice on one chunk of cases, followed. Run in a process of its own."""
+    found: list[Followed] = []
+    with Judge() as judge:
+        for index in range(CHUNK):
+            case = drawn_case(f"{seed}/{number * CHUNK + index}")
+            try:
+                found += followed(case, checked(case), judge)
+            except Exception as error:
+                print(f"{case.seed}: {error}", file=sys.stderr)
+    return found
+
+
+def advice(count: int, seed: int, workers: int) -> Iterator[Followed]:
+    """So many lines of advice or more, followed."""
+    program("simulator")
+    given, number = 0, 0
+    with ProcessPoolExecutor(workers) as pool:
+        while given < count:
+            for chunk_of in pool.map(advice_chunk, [seed] * workers * 2, range(number, number + workers * 2)):
+                given += len(chunk_of)
+                yield from chunk_of
+            number += workers * 2
+            print(f"  {given:,} of {count:,} lines, {number * CHUNK:,} cases", file=sys.stderr, flush=True)
 
 
 def answers(count: int, seed: int, workers: int) -> Iterator[Answer]:

@@ -16,6 +16,8 @@ from tests.simulator.case import NAMESPACE, Case, Manifest
 BOUND = 12_000
 KEEPS = {"none": True, "argo": True, "kubeflow": True, "airflow": False}
 """Whether pods that succeeded stay. GpuPodOperator deletes them before the task ends; Argo without podGC does not."""
+OBJECTS = {engine: {"count/workflows.argoproj.io": 1} for engine in ("argo", "kubeflow")}
+"""What an engine creates once for a run, before its first pod."""
 KEEPS_PARALLEL = {"none": True, "argo": True, "airflow": True, "kubeflow": False}
 LISTS = {
     "Namespace": "namespaces",
@@ -55,6 +57,7 @@ def questions(case: Case) -> list[dict[str, Any]]:
             **_objects(objects),
             **_run(case, many, case.selector if number == len(worlds) - 1 else {}),
             "keeps": keeps,
+            "objects": OBJECTS.get(case.engine, {}),
             "bound": BOUND,
         }
         for number, (objects, many, keeps) in enumerate(zip(worlds, runs, kept, strict=True))

@@ -25,7 +25,10 @@ import (
 	"sigs.k8s.io/kueue/pkg/workload"
 )
 
-const queueLabel = "kueue.x-k8s.io/queue-name"
+const (
+	queueLabel    = "kueue.x-k8s.io/queue-name"
+	priorityLabel = "kueue.x-k8s.io/priority-class"
+)
 
 var midnight = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -84,7 +87,7 @@ func (w *world) workloadOf(pod *corev1.Pod, name string) *kueue.Workload {
 		},
 	}
 	priority := int32(0)
-	if class := pod.Labels["kueue.x-k8s.io/priority-class"]; class != "" {
+	if class := pod.Labels[priorityLabel]; class != "" {
 		priority = w.Priorities[class]
 	} else if pod.Spec.Priority != nil {
 		priority = *pod.Spec.Priority

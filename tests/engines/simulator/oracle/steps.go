@@ -89,14 +89,14 @@ func (s *scene) control(st state) (steps []step, err error) {
 			then.phase[number] = phaseOpen
 			if s.units[number].wl != nil {
 				then.phase[number] = phaseGated
-				if !s.countsWorkload {
+				if !s.countsWorkload && !s.units[number].nameless {
 					s.queue(&then, number)
 				}
 			}
 			s.tidy(&then)
 			steps = append(steps, step{what: "create " + s.units[number].name, then: then})
 		}
-		if st.phase[number] == phaseGated && s.counts(st, countedWorkloads, s.workloads(st), 1) {
+		if st.phase[number] == phaseGated && !s.units[number].nameless && s.counts(st, countedWorkloads, s.workloads(st), 1) {
 			then := st.clone()
 			s.queue(&then, number)
 			s.tidy(&then)

@@ -33,6 +33,8 @@ type unit struct {
 	class        int
 	tries        int
 	stays        bool
+	// nameless: its WorkloadPriorityClass does not exist, and Kueue makes no Workload for it.
+	nameless bool
 	// fatal is why the API server refuses the pod even in an empty namespace.
 	fatal *refusal
 }
@@ -189,6 +191,9 @@ func (s *scene) addOwn(in unitInput) error {
 	made.internal = asInternal(stored)
 	if stored.Labels[queueLabel] != "" {
 		made.wl = s.world.workloadOf(stored, in.Name)
+		class := stored.Labels[priorityLabel]
+		_, known := s.world.Priorities[class]
+		made.nameless = class != "" && !known
 	}
 	ended := made.internal.DeepCopy()
 	ended.Status.Phase = api.PodSucceeded
