@@ -33,8 +33,8 @@ class Case:
     """What the checker is told about runs side by side."""
     world_runs: tuple[int, ...] = ()
     """How many runs meet, for each world; none: what the checker is told."""
-    kept: tuple[bool, ...] = ()
-    """Whether finished pods stay, for each world; none: as the engine does."""
+    kept: tuple[str, ...] = ()
+    """What becomes of pods that succeeded, for each world: kept, collected, deleted; none: as the engine does."""
     selector: Manifest = field(default_factory=dict)
     """What an admission plug-in of the namespace adds to the nodeSelector of every pod, in the last of the worlds."""
     hidden: tuple[str, ...] = ()

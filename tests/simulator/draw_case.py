@@ -30,7 +30,7 @@ class Scene:
     worlds: list[list[Manifest]] = field(default_factory=list)
     runs: int = 1
     world_runs: tuple[int, ...] = ()
-    kept: tuple[bool, ...] = ()
+    kept: tuple[str, ...] = ()
     selector: Manifest = field(default_factory=dict)
     has_queues: bool = False
     flavor_labels: dict[str, Manifest] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def case(seed: str, family: str | None = None) -> Case:
     if scene.engine == "none" and any("count/pods" in each["spec"]["hard"] for each in scene.of("ResourceQuota")):
         # Who runs the pods is open, and with it whether they stay.
         both = scene.worlds or [scene.everything()]
-        scene.worlds, scene.kept = [*both, *both], (True,) * len(both) + (False,) * len(both)
+        scene.worlds, scene.kept = [*both, *both], ("kept",) * len(both) + ("deleted",) * len(both)
         scene.world_runs *= 2
     shown = [each for each in scene.everything() if each["kind"] not in scene.hidden]
     worlds = tuple(map(tuple, scene.worlds)) or ((tuple(scene.everything()),) if scene.hidden else ())

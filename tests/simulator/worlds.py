@@ -14,8 +14,6 @@ from gpuflow.site import Site
 from tests.simulator.case import NAMESPACE, Case, Manifest
 
 BOUND = 12_000
-KEEPS = {"none": True, "argo": True, "kubeflow": True, "airflow": False}
-"""Whether pods that succeeded stay. GpuPodOperator deletes them before the task ends; Argo without podGC does not."""
 OBJECTS = {engine: {"count/workflows.argoproj.io": 1} for engine in ("argo", "kubeflow")}
 """What an engine creates once for a run, before its first pod."""
 KEEPS_PARALLEL = {"none": True, "argo": True, "airflow": True, "kubeflow": False}
@@ -32,6 +30,21 @@ LISTS = {
 HERE = {"ResourceQuota", "LimitRange", "LocalQueue"}
 """Of these only the namespace's own count."""
 SITE = Site.load("nvidia")
+COLLECTED = ("OnPodSuccess", "OnPodCompletion")
+
+
+def keeps(engine: str) -> str:
+    """What becomes of pods that succeeded.
+
+    GpuPodOperator deletes them before the task ends. Argo keeps them, unless the site's podGC collects them some time
+    later; Kubeflow's Argo is not ours to set up.
+    """
+    if engine == "airflow":
+        return "deleted"
+    policy = getattr(SITE.engine("argo"), "pod_gc", None) if engine == "argo" else None
+    return "collected" if policy is not None and policy.strategy in COLLECTED else "kept"
+
+
 _DECIDES = (
     "activeDeadlineSeconds", "affinity", "nodeName", "nodeSelector", "overhead", "priorityClassName", "resourceClaims",
     "resources", "runtimeClassName", "schedulingGates", "tolerations", "topologySpreadConstraints",
@@ -51,16 +64,16 @@ def questions(case: Case) -> list[dict[str, Any]]:
     """One question for each world."""
     worlds = case.worlds or (case.shown,)
     runs = case.world_runs or (case.runs,) * len(worlds)
-    kept = case.kept or (KEEPS[case.engine],) * len(worlds)
+    kept = case.kept or (keeps(case.engine),) * len(worlds)
     return [
         {
             **_objects(objects),
             **_run(case, many, case.selector if number == len(worlds) - 1 else {}),
-            "keeps": keeps,
+            "keeps": stay,
             "objects": OBJECTS.get(case.engine, {}),
             "bound": BOUND,
         }
-        for number, (objects, many, keeps) in enumerate(zip(worlds, runs, kept, strict=True))
+        for number, (objects, many, stay) in enumerate(zip(worlds, runs, kept, strict=True))
     ]
 
 

@@ -147,7 +147,7 @@ func (s *scene) search(out *verdict, forEnd bool) (result, error) {
 
 func (s *scene) ended(st state) bool {
 	for number := range s.world.Units {
-		if st.phase[number] != phaseEnded {
+		if st.phase[number] < phaseEnded {
 			return false
 		}
 	}

@@ -16,7 +16,8 @@ const (
 	phaseQueued               // its Workload waits for quota
 	phaseOpen                 // nothing but a node is missing
 	phaseRunning              // on a node
-	phaseEnded                // it has ended
+	phaseEnded                // it has ended, its pod is stored
+	phaseGone                 // it has ended, its pod is deleted
 )
 
 // state is a moment of a world. It is never changed: a step makes a new one.
@@ -100,7 +101,7 @@ func (s *scene) quotasIn(st state) []corev1.ResourceQuota {
 			u := &s.units[number]
 			if p := st.phase[number]; p > phaseNone && p < phaseEnded {
 				used = quota.Add(used, u.live[i])
-			} else if p == phaseEnded && s.world.Keeps {
+			} else if p == phaseEnded {
 				used = quota.Add(used, u.stored[i])
 			}
 			for range st.fails[number] {
@@ -138,7 +139,7 @@ func (s *scene) workloads(st state) (count int64) {
 		if u.wl == nil {
 			continue
 		}
-		if p := st.phase[number]; p == phaseQueued || p == phaseOpen || p == phaseRunning || (p == phaseEnded && s.world.Keeps) {
+		if p := st.phase[number]; p == phaseQueued || p == phaseOpen || p == phaseRunning || p == phaseEnded {
 			count++
 		}
 		count += int64(st.fails[number])

@@ -24,7 +24,7 @@ func (s *scene) ready(st state, number int) bool {
 	}
 	u := &s.units[number]
 	for _, before := range u.after {
-		if st.phase[before] != phaseEnded {
+		if st.phase[before] < phaseEnded {
 			return false
 		}
 	}
@@ -47,7 +47,7 @@ func (s state) underWay(group []int) bool {
 	begun, ended := false, true
 	for _, member := range group {
 		begun = begun || s.phase[member] > phaseNone || s.fails[member] > 0
-		ended = ended && s.phase[member] == phaseEnded
+		ended = ended && s.phase[member] >= phaseEnded
 	}
 	return begun && !ended
 }
@@ -290,6 +290,11 @@ func flavorsOf(given *kueue.Admission) string {
 func (s *scene) endings(st state) (own, others []step) {
 	for number := range s.units {
 		u := &s.units[number]
+		if u.own && st.phase[number] == phaseEnded && s.world.Keeps == "collected" && s.counted {
+			then := st.clone()
+			then.phase[number] = phaseGone
+			own = append(own, step{what: "collect " + u.name, then: then})
+		}
 		// Who holds something may give it back, placed or not; who waits goes only by being served.
 		holds := st.phase[number] == phaseRunning || !u.own && st.phase[number] == phaseOpen && st.holds[number] != 0
 		if !holds || u.stays {
@@ -298,6 +303,9 @@ func (s *scene) endings(st state) (own, others []step) {
 		then := st.clone()
 		then.left(number)
 		then.phase[number] = phaseEnded
+		if u.own && s.world.Keeps == "deleted" {
+			then.phase[number] = phaseGone
+		}
 		s.tidy(&then)
 		if !u.own {
 			others = append(others, step{what: "end " + u.name, then: then})

@@ -54,6 +54,7 @@ type scene struct {
 
 	preempts       bool
 	countsWorkload bool
+	counted        bool // some quota counts objects that are stored
 	given          []*kueue.Admission
 	givenBy        map[string]uint8
 	opened         map[[2]int]*corev1.Pod
@@ -93,6 +94,9 @@ func newScene(w *world, server *apiServer, b *bench) (*scene, error) {
 	for _, each := range s.quotas {
 		if _, counted := each.Status.Hard[countedWorkloads]; counted {
 			s.countsWorkload = true
+		}
+		for key := range each.Status.Hard {
+			s.counted = s.counted || strings.HasPrefix(string(key), "count/")
 		}
 	}
 	s.alikeNodes()

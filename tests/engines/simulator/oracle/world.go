@@ -30,8 +30,8 @@ type world struct {
 	Others     []otherInput     `json:"others"`
 	Units      []unitInput      `json:"units"`
 	Caps       []capInput       `json:"caps"`
-	// Keeps tells whether the engine keeps the pods that succeeded.
-	Keeps bool `json:"keeps"`
+	// Keeps is what becomes of pods that succeeded: kept for good, collected at some time, or deleted at once.
+	Keeps string `json:"keeps"`
 	// Objects are what the engine creates once for the run before its first pod, by quota key.
 	Objects map[string]int64 `json:"objects"`
 	// Bound is how many states are looked at before the world is called too large.
