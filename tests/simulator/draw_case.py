@@ -587,11 +587,7 @@ def d2_decidable(scene: Scene) -> None:
             "conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound", "message": message}]
         }
     elif kind == "stopped":
-        # Who stopped it may start it again.
-        running = scene.everything()
-        stopped = {**queue, "spec": {**queue["spec"], "stopPolicy": "Hold"}}
-        scene.objects = [stopped if each is queue else each for each in scene.objects]
-        scene.worlds = [scene.everything(), running]
+        queue["spec"]["stopPolicy"] = "Hold"
 
 
 def e2_pod_slots(scene: Scene) -> None:
