@@ -62,7 +62,8 @@ def case(seed: str, family: str | None = None) -> Case:
     scene.objects += [m.namespace(), m.namespace(OTHERS), _account()]
     TWISTS[twist](scene)
     scene.families.add(twist)
-    if scene.engine == "none" and any("count/pods" in each["spec"]["hard"] for each in scene.of("ResourceQuota")):
+    counted = [key for each in scene.of("ResourceQuota") for key in each["spec"]["hard"] if key.startswith("count/")]
+    if scene.engine == "none" and counted:
         # Who runs the pods is open, and with it whether they stay.
         both = scene.worlds or [scene.everything()]
         scene.worlds, scene.kept = [*both, *both], ("kept",) * len(both) + ("deleted",) * len(both)
