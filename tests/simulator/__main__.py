@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from tests.simulator.comparing import checked, fault
 from tests.simulator.draw_case import TWISTS
 from tests.simulator.draw_case import case as drawn_case
 from tests.simulator.judge import Judge
+from tests.simulator.live import live
 from tests.simulator.proving import HOME, Answer, advice, answers
 from tests.simulator.recorded import record
 from tests.simulator.shrinking import shrunk
@@ -34,11 +36,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fault", choices=WORST, help="shrink and print only cases with this fault")
     parser.add_argument("--record", action="store_true", help="write the truths anew that make test is held against")
     parser.add_argument("--advice", action="store_true", help="follow the advice: --count lines of it, judged again")
+    parser.add_argument("--live", type=int, metavar="N", help="repeat N cases on the cluster of KUBECONFIG")
+    parser.add_argument("--threads", type=int, default=12, help="with --live: how many side by side (%(default)s)")
     given = parser.parse_args(arguments)
     try:
         if given.record:
             print(record())
             return 0
+        if given.live:
+            return live(Path(os.environ["KUBECONFIG"]), given.live, given.seed, given.threads)
         if given.advice:
             return _advice(given.count, given.seed, given.workers)
         if given.case:
