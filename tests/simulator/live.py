@@ -7,8 +7,8 @@
 Each case gets namespaces, nodes and queues of its own, so that many go on side by side. The program plays the engine
 and the kubelet: it creates pods when their turn has come, and lets them end. What the judge found is walked again:
 for *may queue* the way to the end and the way to the first wait, for *never* the way to the wait and then on with
-everybody ending at once, for *always* an order of ends drawn at random. The scheduler chooses nodes by its scores: a way
-that needs another node than it chose is told apart, and is no difference.
+everybody ending at once, for *always* an order of ends drawn at random. The scheduler chooses nodes by its scores: a
+way that needs another node than it chose is told apart, and is no difference.
 """
 
 from __future__ import annotations
