@@ -39,6 +39,8 @@ class Case:
     """What an admission plug-in of the namespace adds to the nodeSelector of every pod, in the last of the worlds."""
     hidden: tuple[str, ...] = ()
     """Kinds that nobody listed."""
+    more_worlds: bool = False
+    """Whether there are worlds beside those that are looked at."""
 
     @classmethod
     def read(cls, text: str) -> Case:
@@ -51,7 +53,7 @@ class Case:
 
     def written(self, indent: int | None = None) -> str:
         """The case as a file or a line."""
-        plain = {name: value for name, value in asdict(self).items() if value not in ((), {}, [])}
+        plain = {name: value for name, value in asdict(self).items() if value not in ((), {}, [], False)}
         return json.dumps(plain, indent=indent)
 
     @property
@@ -66,8 +68,8 @@ class Case:
 
     @property
     def is_open(self) -> bool:
-        """Whether what is shown leaves several worlds open."""
-        return len(self.worlds) > 1 or bool(self.hidden)
+        """Whether what is shown leaves worlds open that nobody looks at."""
+        return self.more_worlds or bool(self.hidden)
 
     def with_shown(self, shown: Iterable[Manifest]) -> Case:
         """The same with other objects, where one world is shown whole."""

@@ -33,6 +33,7 @@ class Scene:
     kept: tuple[str, ...] = ()
     selector: Manifest = field(default_factory=dict)
     has_queues: bool = False
+    more_worlds: bool = False
     flavor_labels: dict[str, Manifest] = field(default_factory=dict)
 
     def everything(self) -> list[Manifest]:
@@ -82,6 +83,7 @@ def case(seed: str, family: str | None = None) -> Case:
         scene.kept,
         scene.selector,
         scene.hidden,
+        scene.more_worlds,
     )
 
 
@@ -375,6 +377,7 @@ def a5_runs_overlap(scene: Scene) -> None:
     else:
         run.more["schedule"] = {"cron": "*/5 * * * *", "concurrency": "allow"}
         scene.worlds, scene.world_runs = [scene.everything()] * 2, (1, 2)
+        scene.more_worlds = True
 
 
 def a6_admission_plugins(scene: Scene) -> None:
