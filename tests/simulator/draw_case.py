@@ -92,6 +92,8 @@ def _engine(draw: Draw, twist: str) -> str:
         "E5": {"argo": 2.0, "kubeflow": 1.0},
         "A3": {"argo": 1.0, "kubeflow": 1.0, "airflow": 1.0},
         "A4": {"kubeflow": 1.0},
+        "D1": {"argo": 1.0, "airflow": 1.0},
+        "E6": {"airflow": 1.0},
     }
     return draw.weighted(only.get(twist, ENGINE_WEIGHTS))
 
@@ -428,6 +430,81 @@ def a9_not_ready(scene: Scene) -> None:
     scene.worlds = [scene.everything(), tainted]
 
 
+def b1_devices(scene: Scene) -> None:
+    """GPUs that a DRA driver offers under the name of the extended resource; no device plug-in counts them."""
+    nodes(scene)
+    scene.run.parallel = None
+    real = scene.everything()
+    scene.objects.append(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "gpu.nvidia.com"},
+            "spec": {
+                "extendedResourceName": "nvidia.com/gpu",
+                "selectors": [{"cel": {"expression": 'device.driver == "gpu.nvidia.com"'}}],
+            },
+        }
+    )
+    bare = []
+    for node in scene.nodes:
+        offers = dict(node["status"]["allocatable"])
+        count = int(offers.pop("nvidia.com/gpu", 0))
+        bare.append({**node, "status": {**node["status"], "allocatable": offers, "capacity": offers}})
+        if count:
+            name = node["metadata"]["name"]
+            spec = {
+                "driver": "gpu.nvidia.com",
+                "nodeName": name,
+                "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": f"gpu-{number}"} for number in range(count)],
+            }
+            slices = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": f"{name}-gpus"}}
+            scene.objects.append({**slices, "spec": spec})
+    scene.nodes = bare
+    # Devices that are alike are as good as so many of a resource, which is how the judge counts them.
+    scene.worlds = [real]
+
+
+def d1_claims(scene: Scene) -> None:
+    """Volumes that are claimed for each run, of a class that binds wherever the pod goes."""
+    nodes(scene, most=3)
+    access = "ReadWriteMany" if len(scene.nodes) > 1 or scene.draw.chance(0.5) else "ReadWriteOnce"
+    scene.run.more["claims"] = {"work": {"size": "10Gi", "storage_class": "fast", "access": access}}
+    for step in scene.run.steps:
+        if not step.is_exit and scene.draw.chance(0.7):
+            step.more["volumes"] = {"/work": {"new_claim": "work"}}
+    scene.objects.append(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": "fast"},
+            "provisioner": "csi.example.com",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+    )
+    driver = {"attachRequired": False, "storageCapacity": False}
+    scene.objects.append(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "CSIDriver",
+            "metadata": {"name": "csi.example.com"},
+            "spec": driver,
+        }
+    )
+    if scene.draw.chance(0.4):
+        quotas(scene)
+
+
+def e6_queue_timeout(scene: Scene) -> None:
+    """Steps that wait in a queue for a limited time."""
+    nodes(scene, roomy=True)
+    queues(scene)
+    for step in scene.run.steps:
+        if step.queue:
+            step.more["queue_timeout"] = "1m"
+
+
 def b2_objects_elsewhere(scene: Scene) -> None:
     """Queues and namespaces live in two repositories."""
     nodes(scene, roomy=scene.draw.chance(0.7))
@@ -596,7 +673,8 @@ def d2_decidable(scene: Scene) -> None:
 
 
 def e2_pod_slots(scene: Scene) -> None:
-    """Nodes whose number of pods is what is short."""
+    """Nodes whose number of pods is what is short: no other line of the report is."""
+    scene.families |= {"E3", "E4"}
     nodes(scene, roomy=True)
     for node in scene.nodes:
         slots = str(scene.draw.number(1, 3))
@@ -689,17 +767,20 @@ TWISTS: dict[str, Twist] = {
     "A7": a7_admitted_not_placed,
     "A8": a8_fan_out_over_parameter,
     "A9": a9_not_ready,
+    "B1": b1_devices,
     "B2": b2_objects_elsewhere,
     "B3": b3_quota_changes,
     "C1": c1_stored_pods,
     "C2": c2_daemon_sets,
     "C3-flavor": c3_flavor_without_nodes,
     "C3-giant": c3_behind_a_giant,
+    "D1": d1_claims,
     "D2": d2_decidable,
     "D3": d3_other_kinds,
     "E1": e1_other_gpus,
     "E2": e2_pod_slots,
     "E5": e5_counted_runs,
+    "E6": e6_queue_timeout,
     "E9": e9_defaults,
     "F": f_irregular,
     "G1": g1_lending_limit,

@@ -130,6 +130,22 @@ def _decisive(pod: Mapping[str, Any]) -> dict[str, Any]:
     return {"labels": queued, "spec": kept}
 
 
+def _without_claims(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The pod without the volumes of the run: they are drawn so that they bind wherever the pod goes."""
+    names = {each["name"] for each in spec.get("volumes", ()) if "persistentVolumeClaim" in each}
+    if not names:
+        return spec
+    kept = [each for each in spec["volumes"] if each["name"] not in names]
+    made = {**spec, "volumes": kept}
+    for field in ("initContainers", "containers"):
+        if field in spec:
+            made[field] = [
+                {**each, "volumeMounts": [one for one in each.get("volumeMounts", ()) if one["name"] not in names]}
+                for each in spec[field]
+            ]
+    return made
+
+
 class _Units:
     """The pods of a run as they are created one after the other."""
 
@@ -144,7 +160,7 @@ class _Units:
         return self._classes
 
     def add(self, name: str, pod: Mapping[str, Any], after: Sequence[int], kind: int, tries: int = 1) -> int:
-        spec = pod["spec"]
+        spec = _without_claims(pod["spec"])
         if self._selector:
             spec = {**spec, "nodeSelector": {**spec.get("nodeSelector", {}), **self._selector}}
         metadata = {**pod["metadata"], "name": f"{name}-{len(self.units)}", "namespace": NAMESPACE}
