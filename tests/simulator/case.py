@@ -41,6 +41,8 @@ class Case:
     """Kinds that nobody listed."""
     more_worlds: bool = False
     """Whether there are worlds beside those that are looked at."""
+    beside: Manifest = field(default_factory=dict)
+    """Another pipeline that runs at the same time."""
 
     @classmethod
     def read(cls, text: str) -> Case:
@@ -65,6 +67,12 @@ class Case:
     def spec(self) -> Pipeline:
         """The pipeline, read by gpuflow."""
         return gpuflow.loads(json.dumps(self.pipeline), "p.yaml")
+
+    @cached_property
+    def specs(self) -> tuple[Pipeline, ...]:
+        """All the pipelines that run at the same time."""
+        second = (gpuflow.loads(json.dumps(self.beside), "q.yaml"),) if self.beside else ()
+        return (self.spec, *second)
 
     @property
     def is_open(self) -> bool:

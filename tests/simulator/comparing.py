@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Sequence
 from typing import Any
 
 import gpuflow
 from gpuflow.checker.report import Report
+from gpuflow.checker.run import check
+from gpuflow.checker.snapshot.prepared import prepared
+from gpuflow.cluster import cluster_of
 from gpuflow.cluster.sources import SOURCES
-from tests.simulator.case import NAMESPACE, Case
+from tests.simulator.case import NAMESPACE, Case, Manifest
 from tests.simulator.judge import Truth
 
 
@@ -20,7 +25,20 @@ def checked(case: Case) -> Report:
     }  # fmt: skip
     # Said only where there is more than one: otherwise the pipeline's own schedule says it.
     runs: dict[str, Any] = {} if case.runs == 1 else {"runs": case.runs}
+    if case.beside:
+        return _together(case, (*case.shown, record))
     return gpuflow.check(case.spec, (*case.shown, record), namespace=NAMESPACE, engine=case.engine, **runs)
+
+
+def _together(case: Case, shown: Sequence[Manifest]) -> Report:
+    """What the checker says to pipelines side by side: `gpuflow check a.yaml b.yaml --together`."""
+    check_together = importlib.import_module("gpuflow.checker.side_by_side").check_together
+
+    demands = [gpuflow.demand(spec, engine=case.engine) for spec in case.specs]
+    cluster = prepared(cluster_of(shown), NAMESPACE)
+    alone = [check(demand, cluster, NAMESPACE) for demand in demands]
+    whole: Report = check_together(demands, alone, cluster, NAMESPACE, None)
+    return whole
 
 
 def fault(verdict: str, truth: Truth, is_open: bool = False) -> str | None:

@@ -34,6 +34,7 @@ class Scene:
     selector: Manifest = field(default_factory=dict)
     has_queues: bool = False
     more_worlds: bool = False
+    beside: Manifest = field(default_factory=dict)
     flavor_labels: dict[str, Manifest] = field(default_factory=dict)
 
     def everything(self) -> list[Manifest]:
@@ -84,6 +85,7 @@ def case(seed: str, family: str | None = None) -> Case:
         scene.selector,
         scene.hidden,
         scene.more_worlds,
+        scene.beside,
     )
 
 
@@ -682,6 +684,27 @@ def e2_pod_slots(scene: Scene) -> None:
             node["status"][field_name]["pods"] = slots
 
 
+def e8_together(scene: Scene) -> None:
+    """Two pipelines at the same time, checked together."""
+    draw = scene.draw
+    few = 1 if scene.engine == "kubeflow" else 2
+    runs = [scene.run, drawn(draw, scene.engine)]
+    for run in runs:
+        run.steps = [step for step in run.steps if not step.is_exit][:few]
+        names = {step.name for step in run.steps}
+        for step in run.steps:
+            step.copies, step.needs = 1, tuple(need for need in step.needs if need in names)
+    both = Run([step for run in runs for step in run.steps])
+    scene.run = both
+    nodes(scene, most=2)
+    if draw.chance(0.5):
+        quotas(scene, draw.pick(((GPU_KEY,), ("pods",), ("requests.cpu",))))
+    if draw.chance(0.3):
+        queues(scene)
+    scene.run = runs[0]
+    scene.beside = {**runs[1].written(), "name": "q"}
+
+
 def e9_defaults(scene: Scene) -> None:
     """LimitRanges that give, bound and refuse."""
     nodes(scene, roomy=scene.draw.chance(0.7))
@@ -781,6 +804,7 @@ TWISTS: dict[str, Twist] = {
     "E2": e2_pod_slots,
     "E5": e5_counted_runs,
     "E6": e6_queue_timeout,
+    "E8": e8_together,
     "E9": e9_defaults,
     "F": f_irregular,
     "G1": g1_lending_limit,

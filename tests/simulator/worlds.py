@@ -56,7 +56,7 @@ def refusals(case: Case) -> list[str]:
     """Why the engine does not take the pipeline at all: the compiler's own answer."""
     if case.engine == NO_ENGINE:
         return []
-    found = load_engine(case.engine).refusals(plan_of(case.spec, SITE))
+    found = [each for spec in case.specs for each in load_engine(case.engine).refusals(plan_of(spec, SITE))]
     return [each.message for each in found if each.severity == "error"]
 
 
@@ -174,12 +174,13 @@ class _Units:
 
 
 def _run(case: Case, runs: int, selector: Mapping[str, str]) -> dict[str, Any]:
-    plan = plan_of(case.spec, SITE)
-    demand = demand_of_plan(plan, case.engine)
     made = _Units(selector)
-    pods = {step.name: step for step in demand.steps}
-    for _ in range(runs):
-        _one_run(made, plan, pods, demand.driver, case.engine)
+    for spec in case.specs:
+        plan = plan_of(spec, SITE)
+        demand = demand_of_plan(plan, case.engine)
+        pods = {step.name: step for step in demand.steps}
+        for _ in range(runs):
+            _one_run(made, plan, pods, demand.driver, case.engine)
     return {"units": made.units, "caps": made.caps}
 
 
