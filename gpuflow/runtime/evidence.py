@@ -123,6 +123,9 @@ def _found(pattern: str | None, texts: Iterable[str | None]) -> bool:
 _NONE = (None,)
 """No exit code: the words are the engine's or Kubernetes', and cannot be the program's own."""
 
+_NOT_WELL = (None, *range(1, 256))
+"""Any end but 0."""
+
 TABLE: tuple[Row, ...] = (
     # The supervisor's own codes say more than anything around them, except about who told it to stop.
     Row(FINAL, "the supervisor says: do not start it again", exit_codes=(EXIT_FINAL,)),
@@ -191,7 +194,8 @@ TABLE: tuple[Row, ...] = (
     Row(INTERRUPTED, "its node cannot be reached", reason="^NodeLost$"),
     Row(INTERRUPTED, "its node cannot be reached", phase="^Unknown$"),
     # The program's memory. Below the disruptions: a node that runs out of memory also kills with OOMKilled.
-    Row(OUT_OF_MEMORY, "it was over its memory limit", container="^OOMKilled$"),
+    # A runtime says OOMKilled also where only a child was killed: a program that then ends with 0 has coped.
+    Row(OUT_OF_MEMORY, "it was over its memory limit", container="^OOMKilled$", exit_codes=_NOT_WELL),
     # Of the containers that Argo names, the other one of its own is `wait`.
     Row(OUT_OF_MEMORY, "it was over its memory limit", message=r"^(?!wait: )[-a-z0-9]+: OOMKilled \(exit code \d+\)$"),
     # The program could not be started at all: another attempt will not help.

@@ -60,7 +60,10 @@ class Ground:
     def see(self, kind: str, pod: dict[str, Any]) -> None:
         """One event of the API server's watch."""
         uid = pod["metadata"]["uid"]
-        self.pods[uid] = pod
+        before = self.pods.get(uid)
+        if before is None or not _is_over(before) or not pod["metadata"].get("deletionTimestamp"):
+            # A pod that is deleted after its end shows nothing new about it.
+            self.pods[uid] = pod
         if kind == "DELETED":
             self.gone.add(uid)
 
@@ -87,6 +90,10 @@ class Ground:
                 if record["attempt"] != won:
                     found.append(_word(book, path.stem, record["id"]))
         return found
+
+
+def _is_over(pod: dict[str, Any]) -> bool:
+    return pod["status"].get("phase") in ("Succeeded", "Failed") and not pod["metadata"].get("deletionTimestamp")
 
 
 def _word(book: Path, stem: str, owner: str) -> str:

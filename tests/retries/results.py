@@ -87,8 +87,10 @@ def summary(results: list[dict[str, Any]], outcomes: int) -> Iterator[str]:
 
 
 def _row(item: dict[str, Any]) -> str:
-    because = sorted({row["because"] for row in item["rows"]})
-    outcomes = sorted({row["outcome"] for row in item["rows"] if row["outcome"] != "succeeded"} or {"succeeded"})
+    named = [row for row in item["rows"] if row["outcome"] == item["outcome"]]
+    shown = named or [row for row in item["rows"] if row["outcome"] not in ("succeeded", "never started")]
+    because = sorted({row["because"] for row in shown})
+    outcomes = sorted({row["outcome"] for row in shown})
     seen = item["seen"]
     counted = f"{seen.get('failures', '–')} / {seen.get('interruptions', '–')}"
     cause = item["name"].removeprefix(f"row-{item['engine']}-")

@@ -171,6 +171,7 @@ def judged(ground: Ground, play: Play, told: dict[str, Any]) -> Result:
         "promised": asdict(end),
         "seen": seen,
         "book": words,
+        "outcome": case.outcome,
         "rows": rows,
         "told": told,
         "seconds": round(time.monotonic() - play.begun),

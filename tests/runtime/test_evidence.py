@@ -344,3 +344,10 @@ def test_every_row_names_a_known_outcome_and_asks_for_something() -> None:
     for row in evidence.TABLE:
         assert row.outcome in OUTCOMES
         assert any(value is not None for value in row[2:]), row
+
+
+def test_a_program_that_outlives_a_killed_child_has_ended_well() -> None:
+    state = {"terminated": {"exitCode": 0, "reason": "OOMKilled"}}
+    pod = {"status": {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": state}]}}
+    verdict = evidence.judge(evidence.from_pod(pod))
+    assert verdict is not None and verdict.outcome == evidence.SUCCEEDED
