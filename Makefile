@@ -189,7 +189,8 @@ cluster-down: .venvs/core/.ready
 test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster tests/targets/airflow/test_airflow_cluster.py \
 	  tests/targets/airflow/test_airflow_cluster_faults.py \
-	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/gitops/test_argo_cluster.py tests/retries -m "control_plane or cluster" -rs
+	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/targets/argo/test_argo_cluster_token.py \
+	  tests/gitops/test_argo_cluster.py tests/retries -m "control_plane or cluster" -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.cluster
 
 SITE = "apiVersion: gpuflow/v1\nkind: Site\nname: tokens\nextends: nvidia\n"
 EXECUTOR = "engines: {argo: {executor: {service_account: executor, token_secret: executor.service-account-token}}}\n"
+NOTE = "GF317"
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 SAYS = f"if [ -e {TOKEN} ]; then echo true; else echo false; fi > $GPUFLOW_OUTPUTS/holds"
 
@@ -67,21 +68,31 @@ def outputs(place: Stage, site: str, name: str) -> tuple[str, dict[str, str]]:
     return done["status"]["phase"], said
 
 
-def test_without_an_account_for_argo_user_code_holds_a_token(place: Stage) -> None:
+def gpuflow(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(ENVIRONMENT / "bin" / "python"), "-m", "gpuflow.cli.main", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+
+
+def notes(place: Stage, site: str, name: str) -> str:
+    """What `gpuflow compile` says about the pipeline."""
+    files = {"site.yaml": site, f"{name}.yaml": pipeline(name, place.cluster.image("gpuflow"))}
+    for file, text in files.items():
+        (place.folder / file).write_text(text)
+    source, given = str(place.folder / f"{name}.yaml"), str(place.folder / "site.yaml")
+    return gpuflow("compile", source, "--target", "argo", "--namespace", "n", "--site", given).stderr
+
+
+def test_without_an_account_for_argo_user_code_holds_a_token_and_the_note_says_so(place: Stage) -> None:
+    assert NOTE in notes(place, SITE, "with-token")
     phase, said = outputs(place, SITE, "with-token")
     assert phase == "Succeeded"
     assert (said["holds"], said["before"].strip()) == ("true", "token")
 
 
 def test_with_an_account_for_argo_user_code_holds_no_token_and_the_step_still_reports(place: Stage) -> None:
-    site = place.folder / "site-executor.yaml"
-    site.write_text(SITE + EXECUTOR)
-    printed = subprocess.run(
-        [ENVIRONMENT / "bin" / "python", "-m", "gpuflow.cli.main", "site", "executor", str(site),
-         "--namespace", place.kube.namespace],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        text=True, capture_output=True, check=True,
-    ).stdout  # fmt: skip
+    assert NOTE not in notes(place, SITE + EXECUTOR, "without-token")
+    printed = gpuflow("site", "executor", str(place.folder / "site.yaml"), "--namespace", place.kube.namespace).stdout
     place.kube("apply", "-f", "-", given=printed)
     # Only the account that the site names may report: the namespace's own loses the right.
     place.kube("delete", "rolebinding", "argo-executor")
