@@ -99,3 +99,10 @@ def test_c16_what_is_too_much_before_and_after_is_never() -> None:
     wide = A100.replace("a100-80gb", "a100-80gb x 8")
     assert shown(wide, HOME, NODE, raised("2", "4")).verdict == "never"
     assert shown(wide, HOME, NODE, raised("8", "4")).verdict == "unknown"  # still admitted now
+
+
+@pytest.mark.parametrize(("enforced", "wanted"), [("4", "8"), ("8", "4")])
+def test_c16_a_change_that_decides_nothing_is_a_note(enforced: str, wanted: str) -> None:
+    report = shown(A100, HOME, NODE, raised(enforced, wanted))
+    assert (report.verdict, codes(report)) == ("always", [])
+    assert "is being changed" in text_of(report, "GF576")
