@@ -9,18 +9,20 @@ from typing import Any
 from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.placement import placement_outcome
+from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
 from gpuflow.checker.quota.findings import quota_findings
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
-from gpuflow.checker.quota.lines import limit_lines
+from gpuflow.checker.quota.lines import QuotaLine, limit_lines
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import LimitLine, Report, Verdict, safe_parallelism, worst
+from gpuflow.checker.report import Report, Verdict, safe_parallelism, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
+from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
 from gpuflow.checker.snapshot.changing_quotas import changing_quotas, with_changes
 from gpuflow.checker.snapshot.hidden_labels import hidden_labels
 from gpuflow.checker.snapshot.namespace_rules import (
@@ -49,7 +51,7 @@ from gpuflow.checker.snapshot.unknowns import assumptions, related_queues, unkno
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demands import Bound, Demand
+from gpuflow.demands import Demand
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
@@ -57,13 +59,16 @@ SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
 
 
-def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int = 1) -> Report:
+def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int | None = None) -> Report:
     """What the cluster will say to the pipeline, against this snapshot.
 
-    For many pipelines and one cluster, pass the same `PreparedCluster`: it is validated and read once.
+    `runs`: how many are active at the same time; `None`: as many as the engine lets overlap. For many pipelines and one
+    cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
     ready = prepared(cluster, namespace)
-    whole = _before_and_after(demand, ready, runs)
+    counted = runs_counted(demand, runs)
+    first = _before_and_after(demand, ready, counted)
+    whole = merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.name,
@@ -123,8 +128,9 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     placed = placement_outcome(demand, ready, policy, admissions, runs)
-    quota_lines = list(limit_lines(demand, policy, admissions, runs))
-    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
+    default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
+    quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
+    lines = [*(line.scope for line in quota_lines), *placed.scopes]
     needed = needed_kinds(cluster, namespace, demand)
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
     return merge(
@@ -183,18 +189,13 @@ def _claims(
 def _quotas(
     demand: Demand,
     admissions: Sequence[StepAdmission],
-    lines: Sequence[tuple[LimitLine, Bound, Manifest]],
+    lines: Sequence[QuotaLine],
     safe: int | None,
 ) -> Outcome:
     """The lines of the quotas, with why each of them is not *always*."""
-    findings = [
-        finding
-        for scope, bound, item in lines
-        for finding in quota_findings(demand, scope, bound, item, admissions, safe)
-    ]
-    return Outcome(
-        worst(scope.verdict for scope, _, _ in lines), tuple(scope for scope, _, _ in lines), tuple(findings)
-    )
+    findings = [finding for line in lines for finding in quota_findings(demand, line, admissions, safe)]
+    scopes = tuple(line.scope for line in lines)
+    return Outcome(worst(scope.verdict for scope in scopes), scopes, tuple(findings))
 
 
 def _unmodeled(

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuflow.checker.contention.concurrency import Concurrency
-from gpuflow.checker.outcome import Outcome, merge
+from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
-from gpuflow.checker.pipeline.queues.oversubscribed import oversubscribed_pods
 from gpuflow.checker.pipeline.queues.requests import UNQUEUED
+from gpuflow.checker.pipeline.queues.sent_pods import SentPods, sent_pods
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
+from gpuflow.checker.pipeline.stuck_on_flavor import stuck_on_flavor
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.quota.volume_claims import claims_for_any_node
 from gpuflow.checker.rules.later_attempts import nodes_avoided
@@ -52,9 +53,21 @@ def placement_outcome(
         ]
         share = None if queue_verdicts is None else queue_verdicts.share
         claims, avoided = claims_for_any_node(cluster, namespace), nodes_avoided(demand)
+        others = SentPods([], {})
         if queue_verdicts is not None:
-            pending_pods += oversubscribed_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools)
-        node_verdicts = NodeVerdicts(node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided)
+            others = sent_pods(
+                queue_verdicts.kueue,
+                queue_verdicts.pending.workloads,
+                queue_verdicts.setup.admitted,
+                node_pools,
+                pending_pods,
+            )
+        pending_pods += others.pods
+        node_verdicts = NodeVerdicts(
+            node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most
+        )
         parts.append(node_outcome(demand, node_verdicts, sent, makers))
+        if queue_verdicts is not None and not makers and parts[-1].verdict != "never":
+            parts.append(outcome_of(stuck_on_flavor(demand, queue_verdicts, node_verdicts), "never"))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)
