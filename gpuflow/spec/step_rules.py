@@ -86,7 +86,7 @@ def _keeps_state(step: Step) -> bool:
     """Whether attempts of the step, or of a step inside it, are found again by the item they run for."""
     inside = (each for _, each in every_step(step.pipeline)) if step.pipeline is not None else ()
     return any(
-        each.checkpoint is not None or (each.retry is not None and each.retry.interruptions > 0)
+        each.checkpoint is not None or (each.retry is not None and each.retry.after_interruptions > 0)
         for each in (step, *inside)
     )
 

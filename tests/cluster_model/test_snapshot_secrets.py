@@ -23,6 +23,7 @@ from gpuflow.cluster.tidy import SHAPES, tidied
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.checker.whole_scenes import manifest, node
 from tests.cluster_model.test_live import CORE, Played
 
 MARK = "MARKED"
@@ -387,7 +388,9 @@ steps:
 
 @pytest.mark.parametrize(("key", "labels", "said"), [("team", {"app"}, 1), ("app", {"app"}, 0), ("team", None, 0)])
 def test_labels_that_a_pipeline_asks_for_and_a_snapshot_lacks_are_said(key: str, labels: Any, said: int) -> None:
-    cluster = Cluster("c", (), frozenset(source.kind for source in SOURCES), namespace="ns")
+    home = manifest({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+    kinds = frozenset(source.kind for source in SOURCES)
+    cluster = Cluster("c", (home, manifest(node("n", labels={"zone": "a"}))), kinds, namespace="ns")
     cluster = replace(cluster, labels=None if labels is None else frozenset(labels))
     demand = demand_of(loads(APART.replace("KEY", key), "p.yaml"), Site.load("nvidia"), "none")
     report = check(demand, cluster, "ns")

@@ -15,7 +15,9 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
+from gpuflow.targets.argo.defaults import keeps_token
 from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.last_attempt import with_last_attempt
 from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
@@ -67,6 +69,7 @@ def step_template(
         "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
+        "automountServiceAccountToken": True if keeps_token(step, site) else None,
         "initContainers": [_with_brace(container, texts) for container in init if "restartPolicy" not in container],
         "sidecars": [
             _with_brace({key: value for key, value in container.items() if key != "restartPolicy"}, texts)
@@ -80,6 +83,8 @@ def step_template(
     }
     if step.cache:
         template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+    if template["retryStrategy"] is not None and keeps_state(step, site):
+        template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 

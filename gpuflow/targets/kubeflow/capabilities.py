@@ -102,6 +102,13 @@ _CANNOT = {
 }
 
 _WEAKER = {
+    "checkpoint.scratch": Weaker(
+        "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
+    ),
+    "retry.any": Weaker(
+        "its retry covers a pod that failed and never one that was deleted: preemption and drain end the step, unless "
+        "an administrator sets retryPolicy: Always in Argo's workflowDefaults"
+    ),
     "params.range": Weaker(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
     ),

@@ -19,7 +19,7 @@ def retry_policy(step: Step) -> Any | None:
     passed is never retried, and a retry is killed when it ends. So it is always written, long enough for every attempt.
     """
     retry = step.retry
-    if retry is None or not retry.failures:
+    if retry is None or not retry.after_failures:
         return None
     from google.protobuf import duration_pb2
 
@@ -27,9 +27,9 @@ def retry_policy(step: Step) -> Any | None:
 
     start, factor = _first_wait(retry)
     longest = step.timeout.seconds if step.timeout else LONGEST_ATTEMPT
-    total = (retry.failures + 1) * longest + sum(waits(retry))
+    total = (retry.after_failures + 1) * longest + sum(waits(retry))
     return ir.PipelineTaskSpec.RetryPolicy(
-        max_retry_count=retry.failures,
+        max_retry_count=retry.after_failures,
         backoff_duration=duration_pb2.Duration(seconds=start),
         backoff_factor=factor,
         backoff_max_duration=duration_pb2.Duration(seconds=total),
@@ -44,4 +44,4 @@ def _first_wait(retry: Retry) -> tuple[int, int]:
 def waits(retry: Retry) -> list[int]:
     """The seconds KFP waits before each retry; it knows no longest wait."""
     start, factor = _first_wait(retry)
-    return [start * factor**attempt for attempt in range(retry.failures)]
+    return [start * factor**attempt for attempt in range(retry.after_failures)]

@@ -1,1 +1,1 @@
-"""The findings about the checker, each with the test that holds it."""
+"""The findings on the checker, by their letters; each test is called after its scene."""

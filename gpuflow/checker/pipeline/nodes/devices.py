@@ -74,6 +74,7 @@ def read_devices(
         return value == 1 and runs == 1
 
     waiting = [each.name for each in pending_pods if any("resource claim" in text for text in each.pod.unknown)]
+    waiting += _queued(cluster)
     pods = {number: (group.pod, read_pending(group.pod)) for number, group in enumerate(pod_groups)}
     plan = DevicePlan(Inventory(cluster, namespace), node_pools, pods, is_alone, waiting)
     for number, group in plan.groups.items():
@@ -95,3 +96,15 @@ def _renamed(cluster: Cluster, group: Group) -> list[str]:
         for resource, each in group.ask.extended.items()
         if each.name in mapped
     ]
+
+
+def _queued(cluster: Cluster) -> list[str]:
+    """Workloads that wait in a queue and whose pods will claim devices."""
+    found = []
+    for item in cluster.of("Workload"):
+        status = read_map(item.body.get("status"), "status")
+        pod_sets = read_maps(read_map(item.body.get("spec"), "spec").get("podSets"), "spec.podSets")
+        specs = (read_map(read_map(each.get("template"), "template").get("spec"), "spec") for each in pod_sets)
+        if status.get("admission") is None and any(each.get("resourceClaims") for each in specs):
+            found.append(f"workload {item.namespace}/{item.name}")
+    return found
