@@ -124,7 +124,7 @@ def nodes(scene: Scene, *, roomy: bool | None = None, most: int = 3) -> None:
         for _ in range(count - 1):
             amounts.append((draw.number(0, max(gpus, 1)), draw.number(1, cpus)))
     for index, (gpus, cpus) in enumerate(amounts):
-        more = {}
+        more: Manifest = {}
         if draw.chance(0.05):
             more["taints"] = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
         scene.nodes.append(m.node(f"n{index}", gpus, cpus, **more))
