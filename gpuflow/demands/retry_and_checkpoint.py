@@ -91,7 +91,7 @@ def _lifetime(placed: PlannedStep, site: Site) -> Iterator[Finding]:
 
 def _budgets(steps: list[PlannedStep], site: Site) -> Iterator[Finding]:
     """Steps that can be interrupted by no fault of their own, and that nothing starts again."""
-    bare = [each for each in steps if not (each.step.retry and each.step.retry.interruptions)]
+    bare = [each for each in steps if not (each.step.retry and each.step.retry.after_interruptions)]
     spot = [each for each in bare if _on_spot(each.step)]
     if spot:
         yield Finding(

@@ -129,7 +129,7 @@ def off_spot(pipeline: Pipeline, name: str) -> Pipeline:
 
 def attempts(retry: Retry | None) -> int:
     """How often a step may be tried again."""
-    return retry.failures + retry.interruptions if retry is not None else 0
+    return retry.attempts if retry is not None else 0
 
 
 def falls_back(step: Step) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
+from gpuflow.quantity import Quantity
 from gpuflow.runtime import bundle
 from gpuflow.runtime.wrapping import wrap
 from gpuflow.site import Site
@@ -21,6 +22,12 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, RunRef
 
 OUTPUTS = "/gpuflow/outputs"
+DEFAULT_GRACE = 30
+"""What Kubernetes and the supervisor give a program that says nothing, in seconds."""
+GRACE_MARGIN = 10
+"""What the kubelet waits longer than the supervisor, whose last words must still reach the disk."""
+START_UP_ROOM = 3600
+"""What image pull, init containers and the restoring of a checkpoint may take before the kubelet ends the pod."""
 KEY = "/gpuflow/key"
 """Where the key that signs the state is mounted."""
 
@@ -46,9 +53,42 @@ def counts_budgets(step: Step, site: Site) -> bool:
     return has_place and step.retry is not None and step.retry.interruptions > 0
 
 
+def active_deadline(step: Step, site: Site) -> int | None:
+    """How long the kubelet lets the pod be active.
+
+    Kubernetes counts image pull and init containers, and `timeout` is the program's own time. The supervisor keeps
+    that; the kubelet's deadline stands behind it, for the case that the supervisor hangs as well. Without a supervisor
+    it is all there is.
+    """
+    if step.timeout is None:
+        return None
+    if not is_supervised(step, site):
+        return step.timeout.seconds
+    return step.timeout.seconds + START_UP_ROOM + (termination_grace(step) or DEFAULT_GRACE)
+
+
+def termination_grace(step: Step) -> int | None:
+    """How long the kubelet waits from SIGTERM to SIGKILL: a little longer than the supervisor takes for itself."""
+    if step.termination_grace is not None:
+        return step.termination_grace.seconds
+    if step.checkpoint is None or step.checkpoint.grace is None:
+        return None
+    return step.checkpoint.grace.seconds + GRACE_MARGIN
+
+
 def keeps_state(step: Step, site: Site) -> bool:
     """Whether attempts leave something behind that later attempts of the same step, and nobody else, must find."""
     return step.checkpoint is not None or counts_budgets(step, site)
+
+
+def saves_to_scratch(step: Step) -> bool:
+    """Whether the program's checkpoints lie on the node's disk until they are kept elsewhere."""
+    return step.checkpoint is not None and not _mounted(step.checkpoint.path, step)
+
+
+def scratch_size(step: Step) -> Quantity | None:
+    """How much of the node's disk the checkpoints may take, where the step says so."""
+    return step.checkpoint.scratch if step.checkpoint is not None and saves_to_scratch(step) else None
 
 
 def supervised(
@@ -70,8 +110,8 @@ def supervised(
     if step.checkpoint is not None:
         options |= _checkpoint(step.checkpoint, site, spelling)
         options["own-folder"] = (bool(step.for_each) or bool(engine.within)) and _shared(step.checkpoint.path, step)
-        if not _mounted(step.checkpoint.path, step):
-            mounts.append(volumes.scratch(step.checkpoint.path))
+        if saves_to_scratch(step):
+            mounts.append(volumes.scratch(step.checkpoint.path, size=step.checkpoint.scratch))
     if counts_budgets(step, site):
         assert step.retry is not None
         options |= _budgets(step.retry)

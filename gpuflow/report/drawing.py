@@ -40,7 +40,9 @@ def facts(step: Step) -> list[str]:
         words.append(f"for each {name} {_source(source)}")
     if step.parallel is not None:
         words.append(f"{step.parallel} at once")
-    if step.retry is not None and (step.retry.failures or step.retry.interruptions):
+    if step.retry is not None and step.retry.any:
+        words.append(f"retry {step.retry.any}")
+    elif step.retry is not None and step.retry.attempts:
         words.append(f"retry {step.retry.failures} failures, {step.retry.interruptions} interruptions")
     if step.checkpoint is not None:
         words.append(f"checkpoint every {step.checkpoint.every}")

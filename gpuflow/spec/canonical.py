@@ -23,7 +23,7 @@ _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type"
 """Fields that are written even when they have their default."""
 _SINGLE: dict[type[Model], str] = {
     Spot: "mode",
-    Retry: "failures",
+    Retry: "any",
     Backoff: "start",
     Priority: "pod",
     SharedGpu: "model",

@@ -66,10 +66,16 @@ class MoreMemory(Model):
 
 
 class Retry(Model):
-    """Two budgets: a failure is the program's fault, an interruption (spot, preemption, eviction, node loss) is not."""
+    """How often a step is started again: one count for everything, or two budgets.
+
+    A failure is the program's fault, an interruption (spot, preemption, eviction, node loss) is not. `retry: 2` is
+    short for `any: 2`: what Argo, Airflow and Kubeflow mean by a number of retries.
+    """
 
     SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "integer", "minimum": 0}
 
+    any: Natural | None = None
+    """How often the step is started again, whatever ended it. Instead of failures and interruptions."""
     failures: Natural = 0
     """How often a failed step is retried."""
     interruptions: Natural = 0
@@ -88,10 +94,32 @@ class Retry(Model):
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
-        return {"failures": value} if isinstance(value, int) and not isinstance(value, bool) else value
+        return {"any": value} if isinstance(value, int) and not isinstance(value, bool) else value
+
+    @property
+    def after_failures(self) -> int:
+        """How often the step may be started again after it failed, if nothing else ends it."""
+        return self.failures if self.any is None else self.any
+
+    @property
+    def after_interruptions(self) -> int:
+        """How often the step may be started again after it was interrupted, if nothing else ends it."""
+        return self.interruptions if self.any is None else self.any
+
+    @property
+    def attempts(self) -> int:
+        """How often the step may be started again at most."""
+        return self.failures + self.interruptions if self.any is None else self.any
 
     @model_validator(mode="after")
     def _consistent(self) -> Retry:
+        if self.any is not None and (self.failures or self.interruptions):
+            raise problem(
+                "GF128",
+                "retry takes either any, or failures and interruptions",
+                "any counts both together; failures and interruptions count each apart",
+                at=("any",),
+            )
         for name in ("final_exit_codes", "retryable_exit_codes"):
             for index, code in enumerate(getattr(self, name) or ()):
                 at = (name, index)
@@ -122,6 +150,9 @@ class Checkpoint(Model):
     """Time the program needs to save after SIGTERM."""
     resume_env: EnvName | None = None
     """An extra environment variable with the checkpoint to resume from, for programs that expect their own."""
+    scratch: QuantityField | None = None
+    """The most that `path` may hold on the node's disk, if no volume is mounted there. It is requested as ephemeral
+    storage."""
 
     @model_validator(mode="after")
     def _interval(self) -> Checkpoint:

@@ -55,7 +55,7 @@ class Settings(Model):
     topology: Topology | None = None
     """How pods are placed relative to each other."""
     retry: Retry | None = None
-    """How often to retry: a number of failures, or {failures, interruptions, …}."""
+    """How often to retry: a number, whatever ended the step, or {failures, interruptions, …}."""
     timeout: TimeLimit | None = None
     """Longest time one attempt may run."""
     cache: Bool | None = None

@@ -53,7 +53,7 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "priority.pod": ("Settings.priority", "Step.priority"),
     "spot": ("Spot.mode",),
     "topology.same": ("Settings.topology", "Step.topology"),
-    "retry.failures": ("Settings.retry", "Step.retry"),
+    "retry.any": ("Settings.retry", "Step.retry"),
     "retry.backoff": ("Backoff.start", "Backoff.factor", "Backoff.max"),
     "retry.more_memory": ("MoreMemory.factor", "MoreMemory.max"),
     "kubernetes.resources": ("Settings.kubernetes", "Step.kubernetes"),
@@ -81,6 +81,7 @@ PART_OF: dict[str, tuple[str, ...]] = {
         "Checkpoint.path", "Checkpoint.store", "Checkpoint.every", "Checkpoint.keep", "Checkpoint.grace",
         "Checkpoint.resume_env",
     ),
+    "checkpoint.scratch": ("Checkpoint.scratch",),
 }  # fmt: skip
 """Fields that are parts of a construct: whoever carries it carries them, or refuses the part by name."""
 

@@ -95,8 +95,8 @@ HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: x\n"
     [
         ("cpu", "4", "{request: 4, limit: 4000m}"),
         ("memory", "16Gi", "{request: 16384Mi, limit: 16Gi}"),
-        ("retry", "3", "{failures: 3}"),
-        ("retry", "0", "{}"),
+        ("retry", "3", "{any: 3}"),
+        ("retry", "0", "{any: 0}"),
         ("spot", "prefer", "{mode: prefer}"),
         ("spot", "never", "{}"),
         ("priority", "high", "{pod: high}"),

@@ -102,6 +102,7 @@ def test_nothing_is_made_up_about_a_sub_pipeline_with_an_error_of_shape() -> Non
     [
         ("{image: i, comand: [x]}", 'did you mean "command"?'),
         ("{image: i, command: [x], retry: {failure: 3}}", 'did you mean "failures"?'),
+        ("{image: i, command: [x], retry: {any: 2, failures: 1}}", "any counts both together"),
         ("{image: i, command: [x], needs: [prepar]}", 'did you mean "prepare"?'),
         ("{image: i, command: [{output: prepare.shard}]}", 'did you mean "shards"?'),
         ("{image: i, command: [{param: lrr}]}", 'did you mean "lr"?'),

@@ -34,11 +34,12 @@ _CANNOT = {
 }
 
 _CARRIED = (
-    "approval", "approval.timeout", "checkpoint", "claims", "deadline", "exit.always", "exit.failure", "exit.outputs",
+    "approval", "approval.timeout", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always",
+    "exit.failure", "exit.outputs",
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "on_data", "outputs.artifact",
     "outputs.default", "outputs.value", "parallel", "params", "params.enum", "params.range", "pipeline",
-    "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.backoff", "retry.failures",
+    "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.any", "retry.backoff", "retry.failures",
     "retry.final_exit_codes", "retry.interruptions", "retry.more_memory", "retry.other_node",
     "retry.retryable_exit_codes", "schedule", "schedule.suspended", "schedule.timezone", "script",
     "spot.fallback_after", "text.braces", "timeout", "volumes.new_claim", "when", "when.item",

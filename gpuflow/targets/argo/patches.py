@@ -69,7 +69,7 @@ def growing_memory(resources: Mapping[str, Any], retry: Retry | None) -> dict[st
     grown = {}
     for part in ("limits", "requests"):
         if "memory" in resources.get(part, {}):
-            amounts = memory_by_attempt(Quantity(resources[part]["memory"]), policy, retry.failures)
+            amounts = memory_by_attempt(Quantity(resources[part]["memory"]), policy, retry.after_failures)
             if len(amounts) > 1:
                 grown[part] = {"memory": _by_attempt(amounts)}
     return {"containers": _json([{"name": "main", "resources": grown}])} if grown else {}
