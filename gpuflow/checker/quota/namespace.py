@@ -126,4 +126,6 @@ def driver_admission(demand: Demand, policy: NamespacePolicy) -> Admission | Non
     if demand.driver is None or not demand.steps:
         return None
     pod = demand.driver.pod
-    return policy.admit_alone({"metadata": {"name": f"{demand.name}-driver"}, "spec": pod["spec"]})
+    # Several pipelines side by side have no name that an object could have.
+    owner = demand.name.replace(" + ", "-")[:200]
+    return policy.admit_alone({"metadata": {"name": f"{owner}-driver"}, "spec": pod["spec"]})
