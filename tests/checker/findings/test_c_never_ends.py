@@ -174,3 +174,15 @@ def test_c2_a_daemon_for_other_nodes_takes_nothing() -> None:
     group = node("group", 8, cpu="8", group=3)
     assert checked(text, group, daemon("100m", nodeSelector={"pool": "cpu"})).verdict == "may-queue"
     assert checked(text, node("group", 8, cpu="8", group=3, taints=[TAINT]), daemon("100m")).verdict == "may-queue"
+
+
+def test_c3_one_of_two_steps_surely_gets_the_flavor_without_nodes() -> None:
+    """Each flavor has quota for one of them. Whichever comes first gets the first flavor, and stays Pending."""
+    flavors = [flavor("empty", nodeLabels={"x": "y"}), flavor("full", nodeLabels=A100)]
+    scene = [*queues({"empty": quota(2), "full": quota(2)}, flavors=flavors), node("n", 4)]
+    each = "{command: [x], gpu: {count: 2, memory: 70Gi}, queue: lq, retry: {interruptions: 1}}"
+    report = checked(f"steps: {{a: {each}, b: {each}}}", *scene)
+    assert report.verdict == "never"
+    assert "whichever of steps a, b is admitted first gets quota of flavor empty" in text_of(report, "GF511")
+    waits = workload(pod_set(gpu="2"), name="waits")
+    assert checked(f"steps: {{a: {each}, b: {each}}}", *scene, waits).verdict == "may-queue"
