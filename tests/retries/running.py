@@ -142,7 +142,7 @@ def judged(ground: Ground, play: Play, told: dict[str, Any]) -> Result:
     names = sorted(path.name for path in folder.iterdir())
     words = ground.book(name)
     end = promised(case)
-    counted, ledger = _counted(case, end, words), told.get("ledger")
+    counted, ledger = _counted(case, end, words, len(told["nodes"])), told.get("ledger")
     if case.engine == "airflow":
         counts = {key: int((ledger or {}).get(key, 0)) for key in ("failures", "interruptions")}
     elif case.supervised and not case.has("closed"):
@@ -179,17 +179,18 @@ def judged(ground: Ground, play: Play, told: dict[str, Any]) -> Result:
     }
 
 
-def _counted(case: Case, end: End, words: list[str]) -> dict[str, int]:
+def _counted(case: Case, end: End, words: list[str], nodes: int) -> dict[str, int]:
     """What the supervisor's book adds up to.
 
     After the last attempt that the engine allows nobody comes who could be told why it ended: of that one, and of that
     one alone, the book may keep a word that costs another budget. Nothing depends on it any more. Argo allows as many
-    as both budgets together; the operator on Airflow knows by itself that a budget is spent.
+    as both budgets together, and counts among them pods that never got to their supervisor, when it saw them fail; the
+    operator on Airflow knows by itself that a budget is spent.
     """
     told = [COSTS.get(word, "?") for word in words]
-    most = end.starts if case.engine == "airflow" else case.failures + case.interruptions + 1
+    is_last = len(told) == end.starts if case.engine == "airflow" else nodes > case.failures + case.interruptions
     due = [budget for act, budget in zip(case.acts, costs(case), strict=True) if starts_program(act)]
-    if end.state == FAILED and 0 < len(told) == most <= len(due):
+    if end.state == FAILED and is_last and 0 < len(told) <= len(due):
         told[-1] = due[len(told) - 1]
     return {"failures": told.count(FAILURE), "interruptions": told.count(INTERRUPTION)}
 
