@@ -38,7 +38,7 @@ def placement_outcome(
     node_pools, setup = prepared.node_pools, read_setup(cluster, namespace)
     if node_pools is None and setup is None:
         return Outcome()
-    pending_pods = [] if node_pools is None else read_pending_pods(cluster)
+    pending_pods = [] if node_pools is None else read_pending_pods(cluster, node_pools)
     repelling = node_pools is not None and any(
         pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
     )
