@@ -17,9 +17,11 @@ from ..cluster.cluster import Cluster
 from ..cluster.faults import Faults
 from ..cluster.fixtures import OWNER
 from ..cluster.kube import Kube
+from ..cluster.layout import REAL_NODE
 from ..cluster.queues import VERSION
 from ..cluster.waiting import until
 from ..targets.argo.cluster.stage import CLAIM, LABEL, Stage, stage
+from .pipelines import TAINT
 
 QUEUE = "proof"
 PIPELINE = "gpuflow.dev/pipeline"
@@ -105,6 +107,14 @@ def _word(book: Path, stem: str, owner: str) -> str:
     return ""
 
 
+def _untaint(cluster: Cluster) -> None:
+    """Take away what a proof left on the node that was killed while it struck: no pod could start there."""
+    node = cluster.kube.get("node", REAL_NODE)
+    for taint in (node or {"spec": {}})["spec"].get("taints", ()):
+        if taint["key"].startswith(TAINT):
+            cluster.kube("taint", "node", REAL_NODE, f"{taint['key']}:{taint['effect']}-")
+
+
 class Watcher:
     """Every change of every pod, as the API server tells it: what a poll misses may be all the evidence there is."""
 
@@ -167,6 +177,7 @@ def ground(cluster: Cluster) -> Iterator[Ground]:
             place.kube.apply(*_queue(place))
         place.kube("label", "namespace", place.kube.namespace, "pod-security.kubernetes.io/enforce=baseline")
         made = Ground(place, Faults(cluster, place.kube))
+        _untaint(cluster)
         watcher = Watcher(made)
         try:
             yield made
