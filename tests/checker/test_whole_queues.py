@@ -199,7 +199,10 @@ def test_a_workload_priority_class_decides_whom_a_step_may_evict() -> None:
     assert codes(checked(text, *queues({"f": quota(8)}, **preempts), held, high)) == ["GF518"]
     assert codes(checked(text, *queues({"f": quota(8)}, **preempts), held, {**high, "value": 5})) == ["GF517"]
     missing = checked(text, *queues({"f": quota(8)}), {**high, "metadata": {"name": "other"}})
-    assert "WorkloadPriorityClass high is not in the snapshot" in text_of(missing, "GF535")
+    assert (missing.verdict, "WorkloadPriorityClass high does not exist" in text_of(missing, "GF507")) == (
+        "never",
+        True,
+    )
 
 
 def test_a_pending_workload_holds_up_a_strict_queue_and_no_other() -> None:

@@ -14,6 +14,7 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.errors import Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.assumed import ASSUMED
 from tests.checker.kueue import scenes as kueue
 
 Body = dict[str, Any]
@@ -33,7 +34,7 @@ def manifest(body: Body) -> Manifest:
 
 def checked(text: str, *objects: Body, site: str = "nvidia", engine: str = "none", runs: int = 1) -> Report:
     """The report on a pipeline of one run, or of several, in the namespace of the scenes."""
-    cluster = Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))))
+    cluster = Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))), assumed=ASSUMED)
     pipeline = loads(HEAD + text, "p.yaml")
     demand = demand_of(pipeline, Site.load(site), engine)
     report = check(demand, cluster, NAMESPACE, runs=runs)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from gpuflow.checker.kueue.amounts import amount_text, clamp
+from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp
 from gpuflow.checker.kueue.answer import Assignment, AssignmentStatus
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.cycles import MOST_CYCLES, Cycle, Head, run_cycles
@@ -95,7 +95,9 @@ class Kueue:
         admission_checks: Iterable[Body] | None = None,
         topologies: Iterable[Body] | None = None,
         configuration: Body | None = None,
+        reserved: Mapping[str, Mapping[FlavorResource, int]] | None = None,
     ) -> None:
+        self.reserved = reserved
         self.configuration = read_configuration(configuration)
         self.flavors = {flavor.name: flavor for flavor in map(read_flavor, flavors)}
         self.queues = by_name(map(read_cluster_queue, cluster_queues), "ClusterQueue")
@@ -193,7 +195,7 @@ class Kueue:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, self.holders.values())
+        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, self.holders.values(), self.reserved)
 
     @cached_property
     def empty(self) -> Snapshot:

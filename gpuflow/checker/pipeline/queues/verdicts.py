@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
@@ -28,8 +28,27 @@ from gpuflow.checker.pipeline.queues.requests import (
     queue_request,
     root_of,
 )
-from gpuflow.checker.pipeline.queues.setup import Setup
+from gpuflow.checker.pipeline.queues.setup import Inactive, Setup
 from gpuflow.checker.report import Verdict, worst
+from gpuflow.errors import did_you_mean
+
+SEEN_IN_QUEUES: Final = (
+    "Stopped",
+    "FlavorNotFound",
+    "Terminating",
+    "ClusterQueueDoesNotExist",
+    "ClusterQueueIsInactive",
+)
+"""Reasons for being inactive that the queues and flavors of a snapshot would show as well."""
+SEEN_IN_CHECKS: Final = ("AdmissionCheckNotFound", "AdmissionCheckInactive")
+
+
+class Shut(NamedTuple):
+    """Why Kueue takes no pod of a request: in our words, in its own, and what to do."""
+
+    text: str
+    kueue: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,10 @@ class QueueVerdict:
     """Who keeps it from being looked at."""
     assignments: tuple[FlavorAssignment, ...] = ()
     """Where it may be sent when it is admitted."""
+    shut: Shut | None = None
+    """Why it is never admitted, for another reason than quota."""
+    lags: str | None = None
+    """What a queue says against itself that its objects no longer confirm."""
 
 
 class QueueVerdicts:
@@ -128,6 +151,9 @@ class QueueVerdicts:
     def _decide(self, request: QueueRequest) -> QueueVerdict:
         if request.is_hopeless:
             return QueueVerdict(request, "never")
+        shut = self._shut(request)
+        if shut is not None:
+            return QueueVerdict(request, "never", shut=shut)
         unknown = tuple(self._unknown(request))
         decisions = [self._decide_with_pending(request, group, self.concurrency) for group in request.groups]
         assignments = flavor_assignments(self.kueue, [flavors for _, flavors in decisions])
@@ -135,10 +161,11 @@ class QueueVerdicts:
             unknown += (f"{len(request.groups)} resource groups have too many combinations of flavors to follow",)
         ahead = self._ahead(request)
         decision = _summed([answer for answer, _ in decisions]) if request.found.verdict == "fit" else None
-        verdict: Verdict = "may-queue" if decision is None or ahead else decision.verdict
+        lags = next((own.words for _, own in self._own_words(request)), None)
+        verdict: Verdict = "may-queue" if decision is None or ahead or lags else decision.verdict
         if unknown:
             verdict = "unknown"
-        return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()))
+        return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()), lags=lags)
 
     def _decide_with_pending(
         self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency
@@ -193,17 +220,39 @@ class QueueVerdicts:
         yield from request.found.unmodeled
         queue = request.cluster_queue
         assert queue is not None
-        for kind, name in (("LocalQueue", request.queue), ("ClusterQueue", queue.name)):
-            if (kind, name) in self.setup.inactive:
-                yield f"why {kind} {name} says that it is not active: {self.setup.inactive[kind, name]}"
         possible = {name for group in request.groups for name in group.flavors}
         for check in queue.checks:
             words = check_decides(check.name)
             if check.flavors & possible and words not in request.found.unmodeled:
                 yield words
-        named = self.setup.workload_class(request.pod_group)
-        if named is not None and self.setup.priorities is not None and named not in self.setup.priorities:
-            yield f"WorkloadPriorityClass {named} is not in the snapshot"
+
+    def _shut(self, request: QueueRequest) -> Shut | None:
+        """Why Kueue takes none of these pods, though its quota could hold them."""
+        named, known = self.setup.workload_class(request.pod_group), self.setup.priorities
+        if named is not None and known is not None and named not in known:
+            # Kueue makes no Workload then, and says so in its log only.
+            missing = f'workloadpriorityclasses.kueue.x-k8s.io "{named}" not found'
+            hint = did_you_mean(named, known) or "name a WorkloadPriorityClass that exists"
+            return Shut(f"WorkloadPriorityClass {named} does not exist", missing, hint)
+        for (kind, name), own in self._own_words(request):
+            if not self._is_refuted(own.reason):
+                text = f"{kind} {name} says that it is not active"
+                return Shut(text, own.words, "ask the owner of the queue; take a new snapshot when it is active again")
+        return None
+
+    def _own_words(self, request: QueueRequest) -> Iterator[tuple[tuple[str, str], Inactive]]:
+        assert request.cluster_queue is not None
+        for key in (("LocalQueue", request.queue), ("ClusterQueue", request.cluster_queue.name)):
+            if key in self.setup.inactive:
+                yield key, self.setup.inactive[key]
+
+    def _is_refuted(self, reason: str) -> bool:
+        """Whether the objects themselves contradict a queue that says why it is not active: it will see that soon."""
+        known = self.kueue.known
+        return reason in SEEN_IN_QUEUES or (
+            (reason in SEEN_IN_CHECKS and known.admission_checks is not None)
+            or (reason == "TopologyNotFound" and known.topologies is not None)
+        )
 
     def _pending_by_queue(self) -> dict[str, list[Mapping[str, Any]]]:
         found: dict[str, list[Mapping[str, Any]]] = {}
