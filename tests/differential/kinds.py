@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import gpuflow.checker
-from tests.differential import nodes, pipelines, quantities, queues, sides, surroundings
+from tests.differential import claims, nodes, pipelines, quantities, queues, sides, surroundings
 from tests.differential.draw import Draw
 from tests.differential.oracle import Answer, Case
 
@@ -88,6 +88,15 @@ KINDS = {
             "kubernetes",
             "nodefit",
             nodes.case,
+            sides.nodefit_ours,
+            sides.nodefit_theirs,
+            function="fit_nodes",
+        ),
+        Kind(
+            "claims",
+            "kubernetes",
+            "nodefit",
+            claims.case,
             sides.nodefit_ours,
             sides.nodefit_theirs,
             function="fit_nodes",

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from gpuflow.checker.nodes.storage import read_storage
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
 from tests.differential.expansion import environment, expanded
@@ -141,7 +142,8 @@ def _resources(holder: Case) -> Answer:
 def nodefit_ours(case: Case) -> Answer:
     fit_nodes = _ours("fit_nodes")
     namespaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in case["namespaces"].items()]
-    fit = fit_nodes(case["pod"], case["nodes"], case["pods"], namespaces, gates=case.get("gates", ()))
+    storage = read_storage(**case["storage"]) if "storage" in case else None
+    fit = fit_nodes(case["pod"], case["nodes"], case["pods"], namespaces, gates=case.get("gates", ()), storage=storage)
     return {
         "feasible": list(fit.feasible),
         "reasons": {node: sorted(reasons) for node, reasons in fit.reasons.items() if reasons},
