@@ -14,7 +14,7 @@ ENGINES = ROOT / "tests" / "engines"
 OWN = {
     "kubernetes/admission": {"__init__", "answer", "decision", "recall", "security_view"},
     "checker/kueue": {"__init__", "amounts", "answer", "configuration", "queues", "snapshot"},
-    "checker/nodes": {"__init__", "capacity", "features", "fit", "flags", "node_pools", "subjects"},
+    "checker/nodes": {"__init__", "capacity", "features", "fit", "flags", "node_pools", "storage", "subjects"},
 }
 """Files that read manifests, hold values or put the parts together, and mirror no single function."""
 FILES = [

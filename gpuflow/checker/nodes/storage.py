@@ -123,7 +123,7 @@ class Storage:
     drivers: Mapping[str, Driver] | None = field(default_factory=dict)
     capacities: tuple[Capacity, ...] | None = ()
     node_drivers: Mapping[str, Mapping[str, NodeDriver]] | None = field(default_factory=dict)
-    kept: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+    kept: dict[object, object] = field(default_factory=dict, compare=False, repr=False)
     """Answers for pods that mount the same claims."""
 
 
@@ -157,7 +157,8 @@ def read_claim(body: Body) -> Claim:
         _name(body),
         _class_of(metadata, spec),
         volume,
-        bool(volume) and (phase == "Bound" or BOUND_MARK in annotations),
+        # A manifest without a status is one that nobody has read from a cluster: what it says will be so.
+        bool(volume) and (phase == "Bound" or BOUND_MARK in annotations or "status" not in body),
         phase == "Lost",
         metadata.get("deletionTimestamp") is not None,
         frozenset(read_texts(spec.get("accessModes"), "spec.accessModes")),

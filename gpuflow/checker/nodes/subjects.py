@@ -132,7 +132,7 @@ def read_bound(manifest: object) -> BoundPod | None:
         read_host_ports(spec),
         read_affinity(spec, namespace),
         read_disks(spec),
-        read_claim_names(spec),
+        (*read_claim_names(spec), *_ephemeral_claims(spec, str(metadata.get("name")))),
     )
 
 
@@ -173,6 +173,13 @@ def read_unbound_pod(
         tuple(_unknown(spec, storage)),
         None if storage is None or not (names := read_claim_names(spec)) else pod_volumes(storage, namespace, names),
     )
+
+
+def _ephemeral_claims(spec: Body, name: str) -> Iterator[str]:
+    """The claims that are made for volumes of the pod itself."""
+    for volume in read_maps(spec.get("volumes"), "spec.volumes") if spec.get("volumes") else ():
+        if volume.get("ephemeral") is not None:
+            yield f"{name}-{volume.get('name')}"
 
 
 def _unknown(spec: Body, storage: Storage | None) -> Iterator[str]:

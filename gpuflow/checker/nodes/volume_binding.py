@@ -26,9 +26,10 @@ UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 def pod_volumes(storage: Storage, namespace: str, names: Sequence[str]) -> PodVolumes:
     """The claims of a pod, the same object for the same claims."""
     key = namespace, frozenset(names)
-    if key not in storage.kept:
-        storage.kept[key] = PodVolumes(storage, namespace, names)
-    return storage.kept[key]
+    found = storage.kept.get(key)
+    if not isinstance(found, PodVolumes):
+        storage.kept[key] = found = PodVolumes(storage, namespace, names)
+    return found
 
 
 class PodVolumes:
@@ -44,6 +45,10 @@ class PodVolumes:
         waiting = [claim for claim in self.claims if not claim.is_bound]
         self._delayed = [claim for claim in waiting if self._is_delayed(claim)]
         self._immediate = [claim for claim in waiting if not self._is_delayed(claim)]
+        self._ready = {
+            claim.name: [volume for volume in self._volumes.values() if may_bind(claim, volume)]
+            for claim in self._delayed
+        }
 
     @cached_property
     def refusal(self) -> str | None:
@@ -78,9 +83,7 @@ class PodVolumes:
         """The labels of nodes that it looks at."""
         volumes = [self._volumes[claim.volume] for claim in self._bound if claim.volume in self._volumes]
         found = {key for volume in volumes for key in ZONE_KEYS} | set[str]()
-        if self._delayed:
-            volumes += self._volumes.values()
-        for volume in volumes:
+        for volume in (*volumes, *(each for ready in self._ready.values() for each in ready)):
             found |= {each.key for term in volume.terms or () for each in term.expressions}
         for claim in self._delayed:
             made = self._classes[claim.storage_class]
@@ -99,7 +102,7 @@ class PodVolumes:
         provisioned = [claim for claim in self._delayed if claim.selected_node is not None]
         chosen: set[str] = set()
         for claim in sorted((claim for claim in self._delayed if claim.selected_node is None), key=_size):
-            volume = find_volume(claim, self._volumes.values(), labels, chosen)
+            volume = find_volume(claim, self._ready[claim.name], labels, chosen)
             if volume is None:
                 provisioned.append(claim)
             else:
@@ -131,41 +134,33 @@ class PodVolumes:
         return made is not None and made.is_on_demand and not claim.volume
 
 
-def find_volume(
-    claim: Claim, volumes: Iterable[Volume], labels: Labels | None, chosen: Iterable[str] = ()
-) -> Volume | None:
-    """The volume that a claim gets on a node with these labels, or on any node (`None`), when one is there for it."""
+def find_volume(claim: Claim, ready: Iterable[Volume], labels: Labels, chosen: Iterable[str] = ()) -> Volume | None:
+    """The volume that a claim gets on a node with these labels, of those that it may get: its own, or the smallest."""
     smallest = None
-    for volume in volumes:
-        own = volume.claim == (claim.namespace, claim.name)
-        if (
-            volume.name in chosen
-            or (volume.claim is not None and not own)
-            or volume.storage_class != claim.storage_class
-        ):
+    for volume in ready:
+        if volume.name in chosen:
             continue
-        if not _suits(claim, volume):
-            continue
-        reached = labels is None or volume.reaches(labels)
-        if own:
-            return volume if reached else None
-        if not volume.is_available or not (claim.selector is None or claim.selector.matches(volume.labels)):
-            continue
-        if not reached or not claim.modes <= volume.modes:
-            continue
-        if smallest is None or volume.size < smallest.size:
+        if volume.claim is not None:
+            return volume if volume.reaches(labels) else None
+        if volume.reaches(labels) and (smallest is None or volume.size < smallest.size):
             smallest = volume
     return smallest
 
 
-def _suits(claim: Claim, volume: Volume) -> bool:
-    return (
-        volume.storage_class == claim.storage_class
-        and volume.size >= claim.size
-        and volume.block == claim.block
-        and volume.attributes_class == claim.attributes_class
-        and not volume.is_leaving
-    )
+def may_bind(claim: Claim, volume: Volume) -> bool:
+    """Whether a claim may get a volume, on some node. One that is set aside for the claim is taken as it is."""
+    if (
+        volume.storage_class != claim.storage_class
+        or volume.size < claim.size
+        or volume.block != claim.block
+        or volume.attributes_class != claim.attributes_class
+        or volume.is_leaving
+    ):
+        return False
+    if volume.claim is not None:
+        return volume.claim == (claim.namespace, claim.name)
+    selected = claim.selector is None or claim.selector.matches(volume.labels)
+    return volume.is_available and selected and claim.modes <= volume.modes
 
 
 def _size(claim: Claim) -> int:

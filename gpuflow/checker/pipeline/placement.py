@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.outcome import Outcome, merge
 from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
+from gpuflow.checker.pipeline.nodes.claims import claim_outcome
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
+from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import pod_groups
@@ -17,7 +19,6 @@ from gpuflow.checker.pipeline.queues.requests import UNQUEUED
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
-from gpuflow.checker.quota.volume_claims import claims_for_any_node
 from gpuflow.checker.rules.later_attempts import nodes_avoided
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
@@ -30,6 +31,7 @@ def placement_outcome(
     policy: NamespacePolicy,
     admissions: Sequence[StepAdmission],
     runs: int,
+    claims: MountedClaims | None = None,
 ) -> Outcome:
     """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither."""
     cluster, namespace = prepared.cluster, prepared.namespace
@@ -51,10 +53,12 @@ def placement_outcome(
             for pod_group in groups
         ]
         share = None if queue_verdicts is None else queue_verdicts.share
-        claims, avoided = claims_for_any_node(cluster, namespace), nodes_avoided(demand)
+        avoided = nodes_avoided(demand)
         if queue_verdicts is not None:
             pending_pods += oversubscribed_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools)
         node_verdicts = NodeVerdicts(node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided)
         parts.append(node_outcome(demand, node_verdicts, sent, makers))
+        if claims is not None:
+            parts.append(claim_outcome(demand, claims, node_verdicts, cluster))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)

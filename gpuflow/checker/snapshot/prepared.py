@@ -7,9 +7,11 @@ from functools import cached_property
 from gpuflow.checker.nodes.capacity import read_node_pools
 from gpuflow.checker.nodes.conditions import with_condition_taints
 from gpuflow.checker.nodes.node_pools import NodePools
+from gpuflow.checker.nodes.storage import Storage, read_storage
+from gpuflow.checker.snapshot.not_shown import VOLUMES as VOLUME_KINDS
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.errors import Finding, GpuflowError, Where
 
 
 class PreparedCluster:
@@ -19,6 +21,19 @@ class PreparedCluster:
         validate(cluster)
         self.cluster = cluster.with_default_namespace(namespace)
         self.namespace = namespace
+
+    @cached_property
+    def storage(self) -> Storage:
+        """What the namespace's claims depend on."""
+        bodies, claims = self.cluster.bodies, self.cluster.of("PersistentVolumeClaim", self.namespace)
+        try:
+            return read_storage(
+                [item.body for item in claims],
+                *map(bodies, ("PersistentVolume", "StorageClass", "CSIDriver", "CSIStorageCapacity", "CSINode")),
+            )
+        except ValueError as refusal:
+            where = next((item.where for kind in VOLUME_KINDS for item in self.cluster.of(kind)), Where())
+            raise GpuflowError(Finding("GF403", str(refusal), where, "fix the manifest")) from None
 
     @cached_property
     def node_pools(self) -> NodePools | None:
