@@ -119,6 +119,7 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m tests.differential --kind quantity --cases 50000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind admission --cases 20000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind nodefit --cases 5000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind claims --cases 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
 	@.venvs/argo/bin/python -m tests.differential --kind argo --cases 2000 --seed 2026
 	@echo "== what is compiled for Argo, asked of Argo's own code"

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitor, Competitors
+from gpuflow.checker.nodes.node_list import NodeInfo
 from gpuflow.checker.nodes.node_pools import most_per_node, offer
 from gpuflow.checker.nodes.volume_binding import UNBOUND
 from gpuflow.checker.nodes.volumes import CLAIM_TAKEN
@@ -164,12 +165,15 @@ class _Judge:
                 yield self._unknown(f"node {name} does not run its driver {driver}")
                 return
             most = there[name][driver].most
-            used = {(pod.namespace, claim) for pod in hosts[index].pods for claim in pod.claims}
-            if most is not None and len(used) + new > most:
-                yield self._unknown(
-                    f"node {name} takes {most} volumes of {driver}, and its pods mount up to {len(used)}"
-                )
+            if most is not None and (used := self._mounted_on(hosts[index])) + new > most:
+                yield self._unknown(f"node {name} takes {most} volumes of {driver}, and its pods mount up to {used}")
                 return
+
+    def _mounted_on(self, host: NodeInfo) -> int:
+        """How many volumes pods have on a node, or more: claims of other namespaces are not told apart by name."""
+        own = {claim for pod in host.pods for claim in pod.claims if pod.namespace == self.claims.namespace}
+        others = sum(len(pod.claims) for pod in host.pods if pod.namespace != self.claims.namespace)
+        return len(own) + others
 
     def _tied(self, tie: Tie) -> Iterator[Outcome]:
         if self.holders:
