@@ -25,11 +25,14 @@ from gpuflow.checker.wording import listed, where_of
 from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, Where
+from gpuflow.graph import Dag, Leaf
 from gpuflow.resources import read_map, read_maps
 
 USES: Final = "uses"
-MOST_SEGMENTS: Final = 200
-"""So many kinds of places are tried; beyond, nothing is said of all of them."""
+MOST_TRIED: Final = 2000
+"""So many pairs of a kind of pod and a kind of place are tried; beyond, nothing is said of all of them."""
+MOST_COMPARED: Final = 1_000_000
+"""So many pairs of a kind of pod and a node are compared to find out which places are alike."""
 MULTI_ATTACH: Final = "Multi-Attach error for volume: Volume is already used by pod(s) on another node"
 WAITS: Final = "the pod is there and waits; nothing has to be started again"
 
@@ -93,6 +96,8 @@ class _Judge:
         runs = 1 if mounted.is_own else nodes.runs
         self.alive = None if value is None else value * runs
         self.gang = self._gang()
+        first = _first_users(demand, {step for each in self.members for step in each.pod_group.steps})
+        self.firsts = [each for each in self.members if not first.isdisjoint(each.pod_group.steps)]
 
     def _gang(self) -> str | None:
         """A step of which several pods mount the claim, and none gets anywhere without the others."""
@@ -180,6 +185,11 @@ class _Judge:
             tie = tie._replace(follows_pod=False)  # it may come to where another pod is
         if tie.follows_pod and self._is_used_once:
             return
+        if len(self.members) * len(self.nodes.node_pools.node_list.hosts) > MOST_COMPARED:
+            yield self._unknown(
+                "its volume may be tied to nodes, and there are too many steps and nodes to try them all"
+            )
+            return
         if self._always_on_each(tie):
             return
         stuck = self._is_stuck(tie)
@@ -200,10 +210,10 @@ class _Judge:
 
     def _always_on_each(self, tie: Tie) -> bool:
         """Whether all pods always find room, wherever the volume comes to be."""
-        places, is_one = self._segments(tie, self.hosts if tie.follows_pod else self._allowed(tie))
-        if is_one and (tie.follows_pod or self.hosts <= places[0]):
+        places, is_one = self._segments(tie, self._first_hosts() if tie.follows_pod else self._allowed(tie))
+        if is_one and self.hosts <= places[0]:
             return True
-        if len(places) > MOST_SEGMENTS or self._meets_others(tie):
+        if len(places) * len(self.members) > MOST_TRIED or self._meets_others(tie):
             return False
         return all(
             each.pool.hosts & place and self.nodes.among(each, self.nodes.concurrency, place).verdict == "always"
@@ -211,9 +221,12 @@ class _Judge:
             for place in places
         )
 
+    def _first_hosts(self) -> frozenset[int]:
+        return frozenset[int]().union(*(each.pool.hosts for each in self.firsts))
+
     def _is_stuck(self, tie: Tie) -> str | None:
         """A step that could never run where the volume may come to be, or none."""
-        ever = frozenset(index for each in self.members for index in each.pool.ever)
+        ever = frozenset(index for each in self.firsts for index in each.pool.ever)
         places, is_one = self._segments(tie, ever if tie.follows_pod else self._allowed(tie))
         if self._meets_others(tie) and not is_one:
             return self.members[0].pod_group.steps[0]
@@ -224,7 +237,7 @@ class _Judge:
             for place in places:
                 if sum(pools.empty[index].holds(each.pod.requests, most) for index in here & place) < pods:
                     return step
-            for node in {node for other in self.members for node in other.pool.templates}:
+            for node in {node for other in self.firsts for node in other.pool.templates}:
                 if node not in each.pool.templates or offer(node).holds(each.pod.requests, most) < pods:
                     return step
         return None
@@ -317,6 +330,32 @@ class _Judge:
     @property
     def _who(self) -> str:
         return _who(self.demand, self.claims, self.mounted)
+
+
+def _first_users(demand: Demand, users: set[str]) -> set[str]:
+    """The steps that may be the first to mount a claim: none of the others has certainly run before them."""
+    graph = demand.graph
+    if not isinstance(graph, Dag):
+        return users
+    mounting = {key for key, node in graph.nodes.items() if isinstance(node, Leaf) and node.name in users}
+    unsure = {key for key, node in graph.nodes.items() if isinstance(node, Leaf) and node.name in demand.conditional}
+    unsure |= {key for key, node in graph.nodes.items() if not isinstance(node, Leaf)}
+    unsure |= _reached(graph, unsure)  # what follows a step that is skipped may be skipped too
+    later = mounting & _reached(graph, mounting - unsure)
+    after_all = {step.name for step in demand.steps if step.is_exit}
+    return users - ({node.name for key in later if isinstance(node := graph.nodes[key], Leaf)} - after_all)
+
+
+def _reached(graph: Dag, sources: set[str]) -> set[str]:
+    """All that comes after some nodes of a graph."""
+    found: set[str] = set()
+    waiting = list(sources)
+    while waiting:
+        for target in graph.edges.get(waiting.pop(), ()):
+            if target not in found:
+                found.add(target)
+                waiting.append(target)
+    return found
 
 
 def _is_said(mounted: MountedClaim, cluster: Cluster) -> bool:
