@@ -97,6 +97,7 @@ class _Judge:
         self.alive = None if value is None else value * runs
         self.gang = self._gang()
         first = _first_users(demand, {step for each in self.members for step in each.pod_group.steps})
+        self.only_first = next(iter(first)) if len(first) == 1 else ""
         self.firsts = [each for each in self.members if not first.isdisjoint(each.pod_group.steps)]
 
     def _gang(self) -> str | None:
@@ -119,13 +120,21 @@ class _Judge:
             yield self._waits("has no volume yet, and pods wait until it has one", UNBOUND)
         if mounted.claim is not None and mounted.claim.is_for_one_pod:
             yield from self._one_pod()
-        elif mounted.one_node is not False and len(self.hosts) > 1:
+        elif mounted.one_node is not False and self._may_part():
             yield from self._one_node()
         yield from self._without_driver()
         if mounted.tie is not None:
             yield from self._tied(mounted.tie)
         if mounted.grants:
             yield outcome_of([self._finding("GF559", f"taken for granted: {'; '.join(mounted.grants)}", None, "note")])
+
+    def _may_part(self) -> bool:
+        """Whether two pods that have the volume may be on different nodes."""
+        tie, hosts = self.mounted.tie, self.nodes.node_pools.node_list.hosts
+        if tie is None or tie.keys is None:
+            return len(self.hosts) > 1
+        places = [tuple(hosts[index].node.labels.get(key) for key in tie.keys) for index in self.hosts]
+        return len(set(places)) < len(places)
 
     def _one_pod(self) -> Iterator[Outcome]:
         if self.gang is not None:
@@ -219,6 +228,9 @@ class _Judge:
             each.pool.hosts & place and self.nodes.among(each, self.nodes.concurrency, place).verdict == "always"
             for each in self.members
             for place in places
+            if not (
+                tie.follows_pod and each.pod_group.steps == (self.only_first,) and self._has_one_pod(self.only_first)
+            )
         )
 
     def _first_hosts(self) -> frozenset[int]:
@@ -305,9 +317,13 @@ class _Judge:
     def _is_used_once(self) -> bool:
         """Whether one pod mounts it and none comes after it."""
         steps = {step for each in self.members for step in each.pod_group.steps}
-        found = [step for step in self.demand.steps if step.name in steps]
+        return len(steps) == 1 and self._has_one_pod(next(iter(steps)))
+
+    def _has_one_pod(self, name: str) -> bool:
+        """Whether a step has one pod, ever: it is then where the volume comes to."""
+        step = next(step for step in self.demand.steps if step.name == name)
         runs = 1 if self.mounted.is_own else self.nodes.runs
-        return len(found) == 1 and found[0].copies == found[0].pods == found[0].tries == runs == 1
+        return step.copies == step.pods == step.tries == runs == 1
 
     def _waits(self, because: str, kubernetes: str | None) -> Outcome:
         message = f"{self._who} may wait for {self.mounted.words}: {because}"
