@@ -30,7 +30,9 @@ def case(draw: Draw) -> dict[str, Any]:
     volumes = [_volume(draw, name, 100 + index, claim) for index, (name, claim) in enumerate(bound.items())]
     volumes = [volume for volume in volumes if not draw.chance(0.04)]
     # Sizes differ, so that one volume is the smallest.
-    volumes += [_spare(draw, f"s{index}", 5 + 3 * index, names) for index in range(draw.number(0, 5))]
+    # One volume at most is set aside for a claim: of two the scheduler takes whichever it comes upon first.
+    takers = [*names, "else"]
+    volumes += [_spare(draw, f"s{index}", 5 + 3 * index, takers) for index in range(draw.number(0, 5))]
     return {
         "pod": _pod("p", names, {}),
         "nodes": nodes,
@@ -121,11 +123,13 @@ def _volume(draw: Draw, name: str, size: int, claim: Manifest | None) -> Manifes
     }
 
 
-def _spare(draw: Draw, name: str, size: int, claims: list[str]) -> Manifest:
+def _spare(draw: Draw, name: str, size: int, takers: list[str]) -> Manifest:
     """A volume that nobody has yet; some are set aside for one claim, or not to be had."""
     volume = _volume(draw, name, size, None)
-    if draw.chance(0.12):
-        volume["spec"]["claimRef"] = {"namespace": NAMESPACE, "name": draw.pick((*claims, "else"))}
+    if takers and draw.chance(0.12):
+        taker = draw.pick(takers)
+        takers.remove(taker)
+        volume["spec"]["claimRef"] = {"namespace": NAMESPACE, "name": taker}
     if draw.chance(0.08):
         volume["status"]["phase"] = "Released"
     return volume

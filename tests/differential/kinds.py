@@ -99,6 +99,7 @@ KINDS = {
             claims.case,
             sides.nodefit_ours,
             sides.nodefit_theirs,
+            keep=NAMED | {"storage", "persistentVolumeClaim", "claimName"},
             function="fit_nodes",
         ),
         Kind("kueue", "kueue", "kueue", queues.case, sides.kueue_ours, sides.kueue_theirs, function="assign_flavors"),
