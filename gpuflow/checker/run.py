@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuflow.checker.hints.refusals import refusal_hint
@@ -10,18 +11,21 @@ from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.nodes.claims import unusable_claims
 from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.placement import placement_outcome
+from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
 from gpuflow.checker.quota.findings import quota_findings
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
-from gpuflow.checker.quota.lines import limit_lines
+from gpuflow.checker.quota.lines import QuotaLine, limit_lines
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import LimitLine, Report, Verdict, safe_parallelism, worst
+from gpuflow.checker.report import Report, Verdict, safe_parallelism, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
+from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
+from gpuflow.checker.snapshot.changing_quotas import changing_quotas, with_changes
 from gpuflow.checker.snapshot.hidden_labels import hidden_labels
 from gpuflow.checker.snapshot.namespace_rules import (
     OPENSHIFT,
@@ -31,6 +35,7 @@ from gpuflow.checker.snapshot.namespace_rules import (
     namespace_refusals,
     node_selector,
     optional_selector,
+    optional_whitelist,
     selector_conflicts,
     with_node_selector,
 )
@@ -48,7 +53,7 @@ from gpuflow.checker.snapshot.unknowns import assumptions, related_queues, unkno
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demands import Bound, Demand
+from gpuflow.demands import Demand
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
@@ -56,13 +61,16 @@ SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
 
 
-def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int = 1) -> Report:
+def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int | None = None) -> Report:
     """What the cluster will say to the pipeline, against this snapshot.
 
-    For many pipelines and one cluster, pass the same `PreparedCluster`: it is validated and read once.
+    `runs`: how many are active at the same time; `None`: as many as the engine lets overlap. For many pipelines and one
+    cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
     ready = prepared(cluster, namespace)
-    whole = _with_node_selectors(demand, ready, runs)
+    counted = runs_counted(demand, runs)
+    first = _before_and_after(demand, ready, counted)
+    whole = merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.name,
@@ -75,6 +83,20 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         demand.file,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
     )
+
+
+def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+    """What the cluster says; while quotas change, only what it says both before and after."""
+    changes = list(changing_quotas(ready.cluster, ready.namespace))
+    now = _with_node_selectors(demand, ready, runs)
+    if not changes:
+        return now
+    changed = ready.with_cluster(with_changes(ready.cluster, ready.namespace))
+    then = _with_node_selectors(demand, changed, runs)
+    if then.verdict == now.verdict:
+        return merge([now, outcome_of(replace(each, severity="note") for each in changes)])
+    milder = now if worst([now.verdict, then.verdict]) == then.verdict else then
+    return merge([milder, outcome_of(changes, "unknown")])
 
 
 def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
@@ -109,8 +131,9 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     mounted = _mounted(demand, ready, policy)
     placed = placement_outcome(demand, ready, policy, admissions, runs, mounted)
-    quota_lines = list(limit_lines(demand, policy, admissions, runs))
-    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
+    default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
+    quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
+    lines = [*(line.scope for line in quota_lines), *placed.scopes]
     needed = needed_kinds(cluster, namespace, demand)
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
     return merge(
@@ -119,6 +142,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
             outcome_of(namespace_refusals(cluster, namespace, demand), "never"),
             outcome_of(missing_accounts(cluster, namespace, demand), "never"),
+            outcome_of(optional_whitelist(cluster, namespace, demand), "unknown"),
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
@@ -183,18 +207,13 @@ def _claims(
 def _quotas(
     demand: Demand,
     admissions: Sequence[StepAdmission],
-    lines: Sequence[tuple[LimitLine, Bound, Manifest]],
+    lines: Sequence[QuotaLine],
     safe: int | None,
 ) -> Outcome:
     """The lines of the quotas, with why each of them is not *always*."""
-    findings = [
-        finding
-        for scope, bound, item in lines
-        for finding in quota_findings(demand, scope, bound, item, admissions, safe)
-    ]
-    return Outcome(
-        worst(scope.verdict for scope, _, _ in lines), tuple(scope for scope, _, _ in lines), tuple(findings)
-    )
+    findings = [finding for line in lines for finding in quota_findings(demand, line, admissions, safe)]
+    scopes = tuple(line.scope for line in lines)
+    return Outcome(worst(scope.verdict for scope in scopes), scopes, tuple(findings))
 
 
 def _unmodeled(
@@ -203,7 +222,8 @@ def _unmodeled(
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
     if demand.driver is not None:
         pods.append({})  # its drivers
-    kinds = unmodeled_kinds(cluster, namespace, pods, _asked(admissions))
+    # Where nodes are shown, devices that stand for extended resources are judged.
+    kinds = unmodeled_kinds(cluster, namespace, pods, () if cluster.of("Node") else _asked(admissions))
     if kinds:
         yield Finding(
             "GF531",

@@ -209,8 +209,8 @@ def test_a_pending_workload_holds_up_a_strict_queue_and_no_other() -> None:
     waits = workload(pod_set(gpu="9", cpu="1", memory="1Gi"), name="huge")
     strict = queues({"f": quota(8)}, queueingStrategy="StrictFIFO")
     report = checked(copies(1), *strict, waits)
-    assert (report.verdict, codes(report)) == ("may-queue", ["GF519"])
-    assert "team-a/huge" in text_of(report, "GF519")
+    assert (report.verdict, codes(report)) == ("never", ["GF510"])
+    assert "team-a/huge" in text_of(report, "GF510")
     assert checked(copies(1), *queues({"f": quota(8)}), waits).verdict == "always"
     fits = workload(pod_set(gpu="1", cpu="1", memory="1Gi"), name="small")
     assert checked(copies(1), *strict, fits).verdict == "always"

@@ -32,6 +32,7 @@ from gpuflow.resources import read_map, read_maps
 
 MOST_BYTES = 32 * 1024
 """Kueue cuts condition messages here."""
+FAIR_SHARING = "fair sharing decides who is preempted"
 REPLACED_SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
@@ -225,7 +226,7 @@ class Kueue:
         """What Kueue would look at besides, and gpuflow does not."""
         yield from self.configuration.unmodeled
         if self.configuration.fair_sharing and cycle.lacked_quota:
-            yield "fair sharing decides who is preempted"
+            yield FAIR_SHARING
         if REPLACED_SLICE in workload.annotations:
             yield "a workload slice that replaces another is charged for the difference only"
         for pod_set in workload.pod_sets:

@@ -10,6 +10,7 @@ from gpuflow.checker.kueue.amounts import UNLIMITED
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.outcome import Outcome, foremost
 from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.pipeline.queues.own_steps import held_up, own_evictors
 from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
 from gpuflow.checker.report import LimitLine, Verdict, worst
@@ -26,6 +27,8 @@ def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts) -> Outcome:
     for each in queue_verdicts.all:
         findings += _findings(demand, queue_verdicts, each, safe)
     findings += _own_blockers(demand, queue_verdicts)
+    findings += own_evictors(demand, queue_verdicts)
+    findings += held_up(demand, queue_verdicts)
     findings += _unshown(queue_verdicts)
     return Outcome(
         worst(each.verdict for each in queue_verdicts.all), tuple(_lines(queue_verdicts, safe)), tuple(findings)
@@ -51,8 +54,18 @@ def _findings(
         text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever: {each.shut.text}"
         yield Finding("GF507", text, where, each.shut.hint, kubernetes=each.shut.kueue)
         return
-    if each.verdict == "never":
+    if request.is_hopeless:
         yield _never(demand, queue_verdicts, request)
+        return
+    if each.ahead and each.ahead.is_forever:
+        yield Finding(
+            "GF510",
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until workload {each.ahead.namespace}/"
+            f"{each.ahead.name} is removed: it can never be admitted, and holds up a StrictFIFO queue",
+            where,
+            "have that workload removed or corrected, or use another queue; waiting does not help",
+            kubernetes=each.ahead.assignment.message,
+        )
         return
     if each.unknown:
         yield Finding(
@@ -253,8 +266,10 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
 def _verdict(each: QueueVerdict, resource: str) -> Verdict:
     """The verdict of one line."""
     found = each.request.found
-    if each.verdict == "never":
+    if each.request.is_hopeless:
         return "never" if found.names(resource) else "always"
+    if each.verdict == "never":
+        return "never"
     if each.unknown or each.ahead:
         return each.verdict
     if each.decision is None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
-from gpuflow.checker.contention.proof import Contention, Decision, blocked_by, decide
+from gpuflow.checker.contention.proof import Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
-from gpuflow.checker.kueue.decision import check_decides
+from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.decision import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.cohort_limits import cohort_headroom
+from gpuflow.checker.pipeline.queues.cohort_limits import Level, cohort_headroom
 from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
 from gpuflow.checker.pipeline.queues.requests import (
     UNQUEUED,
@@ -84,6 +85,7 @@ class QueueVerdicts:
                 self.requests.append(queue_request(self.kueue, pod_group, queue, setup.workload(pod_group, queue)))
         self._request_of = {request.pod_group: request for request in self.requests}
         self._competitors: dict[tuple[QuotaNode, tuple[str, ...]], Competitors] = {}
+        self._charged: dict[tuple[QuotaNode, FlavorResource, QuotaNode, int | None], int | None] = {}
         self._pending_workloads = self._pending_by_queue()
         self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
         self.all = [self._decide(request) for request in self.requests]
@@ -116,6 +118,26 @@ class QueueVerdicts:
         if key not in self._competitors:
             self._competitors[key] = competitors_of(self.kueue, top, flavors, self.requests)
         return self._competitors[key]
+
+    def _most_charged(
+        self, top: QuotaNode, key: FlavorResource, own: QuotaNode, concurrency: Concurrency
+    ) -> int | None:
+        """The most that the pipeline's steps are charged at a node above their queues; `None` when it is not known.
+
+        What a lending limit keeps for another queue is used up first, and that is never charged to the cohort.
+        """
+        known = top, key, own, concurrency.cap
+        if known not in self._charged:
+            total: int | None = 0
+            for name in {each.cluster_queue.name for each in self.requests if each.cluster_queue}:
+                node = self.kueue.snapshot.nodes.get(name)
+                if node is None or top not in node.path():
+                    continue
+                peak = self.below(node, key[:1]).peak_load(key[1], concurrency).value
+                kept = 0 if node is own else node.local_available(key)
+                total = None if total is None or peak is None else total + max(peak * self.runs - kept, 0)
+            self._charged[known] = total
+        return self._charged[known]
 
     def share(
         self, pod_group: PodGroup, assignment: FlavorAssignment, asked: Mapping[str, int]
@@ -165,6 +187,8 @@ class QueueVerdicts:
         verdict: Verdict = "may-queue" if decision is None or ahead or lags else decision.verdict
         if unknown:
             verdict = "unknown"
+        if ahead is not None and ahead.is_forever:
+            verdict = "never"  # whatever else is to be said of it: nobody looks at it
         return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()), lags=lags)
 
     def _decide_with_pending(
@@ -191,6 +215,9 @@ class QueueVerdicts:
             )
             if first.verdict == "always":
                 return first, group.flavors[:1]
+            alone = replace(group, flavors=group.flavors[:1])
+            if group.stops_when_borrowing and self._has_headroom(request, alone, concurrency, pending_below):
+                return Decision("always"), group.flavors[:1]
         answer = decide(
             contention_of(self.kueue, request, group, self.competitors, pending_below), concurrency, self.runs
         )
@@ -203,12 +230,15 @@ class QueueVerdicts:
     ) -> bool:
         """Whether some flavor always has room because limits keep the steps of other queues away from it."""
 
-        def holds(contention: Contention) -> bool:
-            return decide(contention, concurrency, self.runs).verdict == "always"
+        def most_charged(top: QuotaNode, key: FlavorResource) -> int | None:
+            return self._most_charged(top, key, self._node(request), concurrency)
+
+        def holds(level: Level) -> bool:
+            return level.is_enough or decide(level.contention, concurrency, self.runs).verdict == "always"
 
         return any(
             all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in cohort_headroom(self.kueue, request, group, self.below, pending_below)
+            for resources in cohort_headroom(self.kueue, request, group, self.below, most_charged, pending_below)
         )
 
     def _is_always(self, request: QueueRequest, concurrency: Concurrency) -> bool:
@@ -217,7 +247,9 @@ class QueueVerdicts:
         )
 
     def _unknown(self, request: QueueRequest) -> Iterator[str]:
-        yield from request.found.unmodeled
+        # Whoever is preempted for it: it has no quota now, and would have some if others gave theirs back.
+        is_short = request.found.verdict in ("wait", "preempt")
+        yield from (words for words in request.found.unmodeled if words != FAIR_SHARING or not is_short)
         queue = request.cluster_queue
         assert queue is not None
         possible = {name for group in request.groups for name in group.flavors}
