@@ -8,6 +8,8 @@ from typing import Any
 
 from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
+from gpuflow.checker.pipeline.nodes.claims import unusable_claims
+from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.placement import placement_outcome
 from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
@@ -127,7 +129,8 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
-    placed = placement_outcome(demand, ready, policy, admissions, runs)
+    mounted = _mounted(demand, ready, policy)
+    placed = placement_outcome(demand, ready, policy, admissions, runs, mounted)
     default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
     quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]
@@ -143,6 +146,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
+            outcome_of(unusable_claims(demand, mounted), "never"),
             outcome_of(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), admissions)),
             outcome_of(ineffective_keys(policy.quotas, cluster, _asked(admissions))),
             _quotas(demand, admissions, quota_lines, safe_parallelism(lines)),
@@ -168,6 +172,20 @@ def _open(ready: PreparedCluster, admissions: Sequence[StepAdmission]) -> Iterat
     queues = named_queues(cluster, namespace, [one.step.pod for one in admissions])
     own = [item.name for item in cluster_queues(cluster, namespace, queues)]
     return unknowns(cluster, namespace, related_queues(cluster, own))
+
+
+def _mounted(demand: Demand, ready: PreparedCluster, policy: NamespacePolicy) -> MountedClaims:
+    """The claims that the pods mount, with what the snapshot says of them."""
+    cluster, namespace = ready.cluster, ready.namespace
+    return MountedClaims(
+        demand,
+        [each.pod for step in demand.steps for each in step.pod_sets],
+        run_claims(demand, policy.storage_classes),
+        ready.storage,
+        namespace,
+        knows_claims=cluster.bodies("PersistentVolumeClaim", namespace) is not None,
+        assumed=cluster.assumed,
+    )
 
 
 def _claims(

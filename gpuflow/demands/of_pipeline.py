@@ -122,7 +122,8 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Tree:
 
 def _claims(pipeline: Pipeline) -> Iterator[ClaimDemand]:
     for name, claim in pipeline.claims.items():
-        spec: dict[str, Any] = {"resources": {"requests": {"storage": str(claim.size)}}}
+        requests = {"storage": str(claim.size)}
+        spec: dict[str, Any] = {"accessModes": [claim.access], "resources": {"requests": requests}}
         if claim.storage_class is not None:
             spec["storageClassName"] = claim.storage_class
         yield ClaimDemand(

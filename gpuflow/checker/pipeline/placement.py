@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
+from gpuflow.checker.pipeline.nodes.claims import claim_outcome
 from gpuflow.checker.pipeline.nodes.devices import read_devices
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
+from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import pod_groups
@@ -19,7 +21,6 @@ from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.pipeline.stuck_on_flavor import stuck_on_flavor
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
-from gpuflow.checker.quota.volume_claims import claims_for_any_node
 from gpuflow.checker.rules.later_attempts import nodes_avoided
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.checker.snapshot.unmodeled_kinds import makers_of_nodes
@@ -32,6 +33,7 @@ def placement_outcome(
     policy: NamespacePolicy,
     admissions: Sequence[StepAdmission],
     runs: int,
+    claims: MountedClaims | None = None,
 ) -> Outcome:
     """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither."""
     cluster, namespace = prepared.cluster, prepared.namespace
@@ -57,7 +59,7 @@ def placement_outcome(
             for pod_group in groups
         ]
         share = None if queue_verdicts is None else queue_verdicts.share
-        claims, avoided = claims_for_any_node(cluster, namespace), nodes_avoided(demand)
+        avoided = nodes_avoided(demand)
         others = SentPods([], {})
         if queue_verdicts is not None:
             others = sent_pods(
@@ -74,5 +76,7 @@ def placement_outcome(
         parts.append(node_outcome(demand, node_verdicts, sent, makers))
         if queue_verdicts is not None and not makers and parts[-1].verdict != "never":
             parts.append(outcome_of(stuck_on_flavor(demand, queue_verdicts, node_verdicts), "never"))
+        if claims is not None:
+            parts.append(claim_outcome(demand, claims, node_verdicts, cluster))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)

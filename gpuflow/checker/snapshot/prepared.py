@@ -9,9 +9,11 @@ from gpuflow.checker.nodes.conditions import with_condition_taints
 from gpuflow.checker.nodes.daemons import with_daemons
 from gpuflow.checker.nodes.node_list import read_node_list
 from gpuflow.checker.nodes.node_pools import NodePools
+from gpuflow.checker.nodes.storage import Storage, read_storage
+from gpuflow.checker.snapshot.not_shown import VOLUMES as VOLUME_KINDS
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.errors import Finding, GpuflowError, Where
 
 
 class PreparedCluster:
@@ -27,6 +29,19 @@ class PreparedCluster:
         other = copy(self)
         other.cluster = cluster
         return other
+
+    @cached_property
+    def storage(self) -> Storage:
+        """What the namespace's claims depend on."""
+        bodies, claims = self.cluster.bodies, self.cluster.of("PersistentVolumeClaim", self.namespace)
+        try:
+            return read_storage(
+                [item.body for item in claims],
+                *map(bodies, ("PersistentVolume", "StorageClass", "CSIDriver", "CSIStorageCapacity", "CSINode")),
+            )
+        except ValueError as refusal:
+            where = next((item.where for kind in VOLUME_KINDS for item in self.cluster.of(kind)), Where())
+            raise GpuflowError(Finding("GF403", str(refusal), where, "fix the manifest")) from None
 
     @cached_property
     def node_pools(self) -> NodePools | None:

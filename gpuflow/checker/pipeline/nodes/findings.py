@@ -12,12 +12,13 @@ from gpuflow.checker.dra.extended import CLAIM
 from gpuflow.checker.dra.plan import ANY, Group
 from gpuflow.checker.hints.other_gpus import OtherGpus
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, way_out
+from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, room, way_out
 from gpuflow.checker.nodes.fit import fit
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import GROUP_MAX
 from gpuflow.checker.outcome import Outcome, foremost
 from gpuflow.checker.pipeline.nodes.devices import is_reported
+from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
@@ -95,6 +96,10 @@ def _unplaceable(
             "ask the owner of the queue",
         )
     pod = own[0].request.pod
+    if pod.volumes is not None and room(node_pools, pod._replace(volumes=None), pod_group.pods).verdict != "never":
+        names = ", ".join(name.removeprefix(OWN) for name in pod.volumes.names)
+        hint = f"nodes that could hold it cannot mount {names}: see the volume's node affinity and its storage class"
+        return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
     short = [
         f"{name}: asked {offer.asked}, the largest eligible node has {offer.largest}"
         for name, offer in way_out(node_pools, pod).shortfalls.items()
