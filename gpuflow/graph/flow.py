@@ -25,24 +25,39 @@ class Flow:
         for node, targets in enumerate(after):
             for target in targets:
                 self.before[target].append(node)
+        self.weights = weights
         self.offered = list(weights)
         self.asked = list(weights)
         self.through = [0] * len(weights)
         self.inflow: list[dict[int, int]] = [{} for _ in weights]
 
+    def times_in(self, weights: Sequence[int]) -> int:
+        """How many times this flow fits into the same graph with other weights."""
+        if any(own and not weight for own, weight in zip(self.weights, weights, strict=True)):
+            return 0
+        return min((weight // own for own, weight in zip(self.weights, weights, strict=True) if own), default=0)
+
+    def begin_with(self, flow: "Flow", times: int) -> None:
+        """Take over what was found for smaller weights, so many times. What is left over is small, and soon found."""
+        for node, weight in enumerate(flow.weights):
+            self.offered[node] -= times * (weight - flow.offered[node])
+            self.asked[node] -= times * (weight - flow.asked[node])
+        self.through = [times * amount for amount in flow.through]
+        self.inflow = [{source: times * amount for source, amount in flows.items()} for flows in flow.inflow]
+
     def maximise(self) -> list[int]:
         """Push all that can be; the sides that an open offer still reaches then have a distance above 0."""
         self._serve_from_nearest()
-        least = 1 << max(0, min(max(self.offered), max(self.asked)).bit_length() - 1)
+        least = 1 << max(self.weights).bit_length()
         while True:
-            distance = self._distances(least)
-            if self._serve(distance, least):
-                continue
-            if least > 1:
-                distance = self._distances(1)
-                least //= 2
-            if not self._reached_asks(distance, 1):
+            distance = self._distances(1)
+            asks = self._reached_asks(distance, 1)
+            if not asks:
                 return distance
+            # Nothing fatter than the largest ask that is still reached: smaller steps would find nothing more.
+            least = min(max(1, least // 2), 1 << (max(self.asked[ask] for ask in asks).bit_length() - 1))
+            while self._serve(self._distances(least), least):
+                pass
 
     def _serve_from_nearest(self) -> None:
         """A first flow without detours: each node, in order, is served by the nearest ancestors that still offer.
