@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 
+from gpuflow.graph.work import FLOW
+
 # A search that passes more than this part of the graph shows that its distances have aged: they are measured anew.
 STALE = 16
 
@@ -30,6 +32,10 @@ class Flow:
         self.asked = list(weights)
         self.through = [0] * len(weights)
         self.inflow: list[dict[int, int]] = [{} for _ in weights]
+        self.arcs = sum(map(len, after))
+        self.work = 0
+        """The arcs looked at so far."""
+        self.most_work = FLOW
 
     def times_in(self, weights: Sequence[int]) -> int:
         """How many times this flow fits into the same graph with other weights."""
@@ -45,8 +51,15 @@ class Flow:
         self.through = [times * amount for amount in flow.through]
         self.inflow = [{source: times * amount for source, amount in flows.items()} for flows in flow.inflow]
 
-    def maximise(self) -> list[int]:
-        """Push all that can be; the sides that an open offer still reaches then have a distance above 0."""
+    @property
+    def open(self) -> int:
+        """What is not served. Of a flow, the largest or not, no antichain weighs more."""
+        return sum(self.asked)
+
+    def maximise(self, most_work: int = FLOW) -> list[int]:
+        """Push all that can be, or what `most_work` allows; the sides that an open offer still reaches then have a
+        distance above 0."""
+        self.most_work = most_work
         self._serve_from_nearest()
         least = 1 << max(self.weights).bit_length()
         while True:
@@ -54,10 +67,22 @@ class Flow:
             asks = self._reached_asks(distance, 1)
             if not asks:
                 return distance
+            if self.work > most_work:
+                return self._heaviest_reach(distance)
             # Nothing fatter than the largest ask that is still reached: smaller steps would find nothing more.
             least = min(max(1, least // 2), 1 << (max(self.asked[ask] for ask in asks).bit_length() - 1))
             while self._serve(self._distances(least), least):
                 pass
+
+    def _heaviest_reach(self, distance: list[int]) -> list[int]:
+        """Of what offers reach along the flow found so far, fat arcs only or all, that with the heaviest antichain.
+
+        All that is reached leads on to what waits for it, so each of these shows an antichain.
+        """
+        found = [distance]
+        for bits in range(2, max(self.weights).bit_length(), 2):
+            found.append(self._distances(1 << bits))
+        return max(found, key=lambda each: sum(self.weights[node] for node in members(each)))
 
     def _serve_from_nearest(self) -> None:
         """A first flow without detours: each node, in order, is served by the nearest ancestors that still offer.
@@ -95,6 +120,7 @@ class Flow:
         Arcs and offers below `least` do not count.
         """
         after, through, inflow = self.after, self.through, self.inflow
+        self.work += len(after) + self.arcs
         distance = [0] * (2 * len(after))
         queue = [2 * node for node, amount in enumerate(self.offered) if amount >= least]
         for side in queue:
@@ -130,8 +156,8 @@ class Flow:
                     break
                 self._push(path)
                 served = True
-                if passed * STALE > len(distance):
-                    return True
+                if passed * STALE > len(distance) or self.work > self.most_work:
+                    return self.work <= self.most_work
         return served
 
     def _search(self, ask: int, distance: list[int], dead: set[int], least: int) -> tuple[list[int], int]:
@@ -160,6 +186,7 @@ class Flow:
                 inflow = self.inflow
                 sources = [2 * target + 1 for target in self.after[node] if inflow[target].get(node, 0) >= least]
                 sources.append(side + 1)
+            self.work += len(sources)
             for source in sources:
                 if distance[source] and source not in next_of and source not in dead:
                     next_of[source] = side
@@ -194,6 +221,11 @@ class Flow:
                     del self.inflow[node][other]
             else:
                 self.inflow[other][node] = self.inflow[other].get(node, 0) + amount
+
+
+def members(reached: Sequence[int]) -> list[int]:
+    """The antichain at the border of what is reached: nodes whose leaving side is, and whose entering side is not."""
+    return [node for node in range(len(reached) // 2) if reached[2 * node] and not reached[2 * node + 1]]
 
 
 def _sides(path: list[int]) -> list[int]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
 from gpuflow.demands import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, ancestors, descendants, peak
+from gpuflow.graph.peak import CUT_SHORT
 
 QUESTION = "weight"
 BODY = "body"
@@ -27,11 +28,16 @@ MOST_PODS = 2**20
 
 
 class PeakLoad(NamedTuple):
-    """The heaviest moment: its weight, or why that is not known, and the steps that reach it."""
+    """The heaviest moment: its weight, or why that is not known, and the steps that reach it.
+
+    Where the value is a bound because more would take too long to work out, `because` says so, and the steps weigh
+    `reached`.
+    """
 
     value: int | None
     because: str | None
     witness: tuple[str, ...]
+    reached: int | None = None
 
 
 class Branch(NamedTuple):
@@ -99,14 +105,16 @@ class Concurrency:
         if self.cap is None:
             moment = heaviest_moment(self.tree, weights)
             if moment is not None:
-                return PeakLoad(moment.weight, None, moment.steps)
+                because = CUT_SHORT if moment.weight > moment.reached else None
+                return PeakLoad(moment.weight, because, moment.steps, moment.reached)
         elif len(self.pods) > MANY_STEPS:
             bound = bounded_moment(self._uncapped, weights, self.pods, self.cap)
             if bound is not None:
                 return PeakLoad(bound, None, ())
         tree = self._weighted(self.tree if self.cap is None else self._uncapped, weights)
         found = peak(tree if self.cap is None else Dag({"all": tree}, parallel=self.cap), QUESTION)
-        return PeakLoad(found.value, found.because if found.value is None else None, found.witness)
+        told = found.value is None or found.is_cut_short
+        return PeakLoad(found.value, found.because if told else None, found.witness, found.reached)
 
     def _weighted(self, node: Tree, weights: Mapping[str, int]) -> Tree:
         """The tree with what steps weigh written into it."""
