@@ -17,6 +17,7 @@ from gpuflow.cli.inputs import (
     read_site,
     with_params,
 )
+from gpuflow.cli.progress import progress
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, put, say, show_json
@@ -84,15 +85,17 @@ def run(args: argparse.Namespace) -> int:
 def _checked(
     args: argparse.Namespace, pipeline: Pipeline, site: Site, cluster: PreparedCluster, namespace: str
 ) -> Report:
-    demand = demand_of(pipeline, site, args.engine)
-    if args.allow_lossy:
-        demand = replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
-    return check(demand, cluster, namespace, runs=args.runs)
+    with progress(f"checking {pipeline.name}"):
+        demand = demand_of(pipeline, site, args.engine)
+        if args.allow_lossy:
+            demand = replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
+        return check(demand, cluster, namespace, runs=args.runs)
 
 
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     if args.cluster != "live":
-        return read_cluster(args.cluster)
+        with progress(f"reading {args.cluster}"):
+            return read_cluster(args.cluster)
     return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
 
 

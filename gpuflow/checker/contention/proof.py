@@ -141,8 +141,9 @@ def _moments(
     found = {key: competitors.peak_load(key, concurrency) for key in keys}
     reasons = dict.fromkeys(each.because for each in found.values() if each.because)
     values = {key: each.value for key, each in found.items()}
-    bounded = bool(reasons) and None not in values.values()
-    reached = {key: each.reached if each.because else each.value for key, each in found.items()} if bounded else None
+    if not reasons or None in values.values():
+        return values, list(reasons), None
+    reached: dict[str, int | None] = {key: competitors.reached(key, concurrency) for key in keys}
     return values, list(reasons), reached
 
 
