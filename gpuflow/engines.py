@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Literal, Protocol
 
 from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.quantity import Quantity
 
 WaitsFor = Literal["quota", "queue", "nodes", "objects"]
 """What a pod may wait for: quota, a Kueue queue, a node with room, or finished objects to be deleted."""
@@ -48,6 +49,10 @@ class EngineFacts:
     """Whether its pods get what is left of the pipeline's deadline as `activeDeadlineSeconds`."""
     objects_per_run: tuple[RunObject, ...] = ()
     """What it creates beside pods."""
+    most_runs: int | None = None
+    """The most runs of one pipeline that it has active at once, where they may overlap; None: no bound."""
+    keeps_pods: Literal["all", "failed", "unknown"] = "all"
+    """Which finished pods stay until the run is deleted: all, or those that failed; unknown: maybe all."""
     runs_drivers: bool = False
     """Whether it runs a pod of its own before a step's; what that asks for, the site says."""
     avoids_nodes_of: Literal["failures", "attempts"] = "failures"
@@ -56,8 +61,23 @@ class EngineFacts:
     """Where the people who run it say what its own containers may use."""
     outputs_dir: str = "/gpuflow/outputs"
     """The directory in the container in which it looks for a step's outputs."""
+    launcher_memory: str | None = None
+    """What the engine's own program needs in each container that it starts; None: it starts none."""
     supervisor: str = NO_ENGINE
     """How the supervisor hands outputs over: a word that `gpuflow-run --engine` knows. none: as files."""
+
+
+def starved_containers(pod: Mapping[str, Any], facts: EngineFacts) -> list[tuple[str, Quantity]]:
+    """The containers that the engine starts through a program of its own which does not fit into their memory limit.
+
+    Init containers that end are started by the kubelet alone; those that keep running are sidecars.
+    """
+    if facts.launcher_memory is None:
+        return []
+    least, spec = Quantity(facts.launcher_memory), pod["spec"]
+    started = [*spec["containers"], *(each for each in spec.get("initContainers", ()) if "restartPolicy" in each)]
+    limits = [(each["name"], ((each.get("resources") or {}).get("limits") or {}).get("memory")) for each in started]
+    return [(name, Quantity(limit)) for name, limit in limits if limit is not None and Quantity(limit) < least]
 
 
 class Engine(Protocol):
@@ -76,6 +96,7 @@ NONE = EngineFacts(
         "nodes": "The pod stays Pending until a node has room; how long an engine lets it: --engine says.",
         "objects": "Finished pods count until they are deleted.",
     },
+    keeps_pods="unknown",
 )
 
 

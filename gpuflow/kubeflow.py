@@ -122,7 +122,7 @@ def _applied(task: dsl.PipelineTask, made: Alone) -> dsl.PipelineTask:
     for variable in made.container.env:
         task.set_env_variable(variable.name, variable.value)
     _resources(task, made.container.resources)
-    policy = retry_policy(step)
+    policy = retry_policy(step, made.config.active_deadline_seconds)
     if policy is not None:
         task.set_retry(
             num_retries=policy.max_retry_count,

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuflow.airflow.alone import task
+    from gpuflow.airflow.budgets import LOST_WORKERS
     from gpuflow.airflow.dags import to_dag
     from gpuflow.airflow.deadlines import deadline
     from gpuflow.airflow.limits import at_most
-    from gpuflow.airflow.operator import LOST_WORKERS, GpuPodOperator
+    from gpuflow.airflow.operator import GpuPodOperator
     from gpuflow.airflow.pods import Pod
     from gpuflow.airflow.references import (
         began,
@@ -39,7 +40,7 @@ _HOMES = {
     "Approve": "tasks",
     "DeleteClaim": "tasks",
     "GpuPodOperator": "operator",
-    "LOST_WORKERS": "operator",
+    "LOST_WORKERS": "budgets",
     "ListItems": "tasks",
     "MakeClaim": "tasks",
     "Mark": "tasks",

@@ -73,7 +73,9 @@ def task(
     node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
     items = _items(node, scope.bound, site) if step.for_each else None
     if step.retry is not None:
-        more.setdefault("failures", step.retry.failures)  # the step has spoken, whatever default_args say
+        # The step has spoken, whatever default_args say.
+        count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
+        more.setdefault(*count)
     done = made(_with_arguments(operator_call(node, request, items), more), {})
     for value in scope.bound.values():
         for before, _ in value.iter_references() if isinstance(value, given) else ():

@@ -6,6 +6,7 @@ Airflow, or a person with kubectl, can read. Clearing a task starts a new count:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -14,6 +15,7 @@ PREFIX = "gpuflow.dev/"
 KEY = "gpuflow_ledger"
 COUNTS = ("epoch", "failures", "interruptions", "out_of_memory", "pods", "judged", "queued_for", "queued_at")
 NODES = f"{PREFIX}failed-nodes"
+LAST = f"{PREFIX}last-pod"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,18 @@ class Ledger:
     queued_at: int = 0
     failed_nodes: tuple[str, ...] = ()
     """Nodes on which it failed, for a step whose next try goes elsewhere."""
+    last: Mapping[str, Any] | None = None
+    """What was seen of the last pod that was judged, for the supervisor in the next one."""
+
+    @property
+    def ends(self) -> int:
+        """How often a pod has ended, other than well."""
+        return self.failures + self.interruptions
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing has happened yet: the task is at its beginning, or was cleared."""
+        return not self.ends and self.judged == self.pods
 
     def document(self) -> dict[str, Any]:
         """As a trigger carries it."""
@@ -42,29 +56,24 @@ class Ledger:
     def annotations(self) -> dict[str, str]:
         """As a pod carries it."""
         counts = {f"{PREFIX}{key.replace('_', '-')}": str(getattr(self, key)) for key in COUNTS}
-        return {**counts, NODES: ",".join(self.failed_nodes)} if self.failed_nodes else counts
+        if self.failed_nodes:
+            counts[NODES] = ",".join(self.failed_nodes)
+        if self.last is not None:
+            counts[LAST] = json.dumps(self.last, sort_keys=True)
+        return counts
 
     def plus(self, **more: int) -> Ledger:
         """With these counts raised."""
         raised: dict[str, Any] = {key: getattr(self, key) + count for key, count in more.items()}
         return replace(self, **raised)
 
-    def judging(self, **more: int) -> Ledger:
-        """With the end of the last pod counted, once."""
-        return self if self.judged == self.pods else replace(self.plus(**more), judged=self.pods)
+    def judging(self, last: Mapping[str, Any] | None = None, **more: int) -> Ledger:
+        """With the end of the last pod counted, once, and what was seen of it."""
+        return self if self.judged == self.pods else replace(self.plus(**more), judged=self.pods, last=last)
 
     def queueing(self, now: float) -> Ledger:
         """With the wait for the next pod begun, if it has not."""
         return self if self.queued_for > self.pods else replace(self, queued_for=self.pods + 1, queued_at=int(now))
-
-    def spent(self, failures: int, interruptions: int) -> str:
-        """What is used of these budgets, as the end of a sentence."""
-        counts = []
-        if self.failures:
-            counts.append(f"{self.failures} of {failures} failures")
-        if self.interruptions:
-            counts.append(f"{self.interruptions} of {interruptions} interruptions")
-        return f" after {' and '.join(counts)}" if counts else ""
 
     def without(self, node: str | None) -> Ledger:
         """With a node that is not to be used again."""
@@ -81,12 +90,16 @@ def load(
     for kept in (carried, None if store is None else store.get(KEY)):
         if isinstance(kept, Mapping):
             counted = {key: int(kept.get(key, 0)) for key in COUNTS}
-            known.append(Ledger(**counted, failed_nodes=tuple(kept.get("failed_nodes", ()))))
+            known.append(Ledger(**counted, failed_nodes=tuple(kept.get("failed_nodes", ())), last=kept.get("last")))
     same = [ledger for ledger in known if ledger is not None and ledger.epoch == epoch]
     if not same:
-        return Ledger(epoch)
+        # The task was cleared. Its pods go on being numbered: by that number a supervisor knows which one is meant.
+        made = max((ledger.pods for ledger in known if ledger is not None), default=0)
+        return Ledger(epoch, pods=made, judged=made)
     counts = {key: max(getattr(ledger, key) for ledger in same) for key in COUNTS}
-    return Ledger(**counts, failed_nodes=tuple(sorted({node for ledger in same for node in ledger.failed_nodes})))
+    nodes = tuple(sorted({node for ledger in same for node in ledger.failed_nodes}))
+    newest = max(same, key=lambda ledger: (ledger.judged, ledger.last is not None))
+    return Ledger(**counts, failed_nodes=nodes, last=newest.last)
 
 
 def save(context: Mapping[str, Any], ledger: Ledger) -> None:
@@ -102,4 +115,14 @@ def _from_annotations(pod: Mapping[str, Any]) -> Ledger | None:
     if not values["epoch"].isdecimal():
         return None
     nodes = tuple(filter(None, found.get(NODES, "").split(",")))
-    return Ledger(**{key: int(value) if value.isdecimal() else 0 for key, value in values.items()}, failed_nodes=nodes)
+    counts = {key: int(value) if value.isdecimal() else 0 for key, value in values.items()}
+    return Ledger(**counts, failed_nodes=nodes, last=_read(found.get(LAST)))
+
+
+def _read(text: str | None) -> Mapping[str, Any] | None:
+    """What a pod's annotation says of the pod before; nothing when somebody spoiled it."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -16,14 +16,16 @@ from typing import Any, NoReturn
 from airflow.providers.common.compat.sdk import (
     AirflowException,
     AirflowFailException,
+    AirflowTaskTimeout,
     TaskDeferred,
 )
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
 from gpuflow.airflow import deadlines as times
+from gpuflow.airflow import last_pod, watching
 from gpuflow.airflow import ledger as books
-from gpuflow.airflow import watching
+from gpuflow.airflow.budgets import Budgets
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.limits import at_most
 from gpuflow.airflow.links import SourceLink
@@ -32,9 +34,6 @@ from gpuflow.airflow.references import Context, Value, as_text
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal, way_out
 from gpuflow.airflow.step_pods import CHECKED, StepPods
 
-LOST_WORKERS = 2
-"""Airflow tries kept in reserve for workers that die. They are nobody's failure, so they cost none of the budget."""
-
 
 class GpuPodOperator(StepPods):
     """Runs one step as a pod.
@@ -42,8 +41,9 @@ class GpuPodOperator(StepPods):
     :param template: the pod, as data; references in it are filled in when the task runs. Nothing in it is a template.
     :param outputs: names and types of the values the step writes to `/airflow/xcom/return.json`.
     :param supervised: the command runs under gpuflow-run, so only its success marker makes exit code 0 a success.
-    :param failures: how often a failed pod is followed by another Airflow try.
-    :param interruptions: how often an interrupted pod is replaced, within the same try.
+    :param retries: alone: how many more tries there are, whatever ended the pod. Each end costs one.
+    :param failures: instead: how often a failed pod is followed by another Airflow try.
+    :param interruptions: and how often an interrupted pod is replaced, within the same try.
     :param interruption_delay: the wait before the first of them; it grows by `retry_exponential_backoff`.
     :param when: a condition; the task is skipped when it is false.
     :param only_after_failure: for exit steps: skipped when nothing before it failed.
@@ -72,7 +72,7 @@ class GpuPodOperator(StepPods):
         outputs: Mapping[str, str] | None = None,
         supervised: bool = False,
         failures: int | None = None,
-        interruptions: int = 0,
+        interruptions: int | None = None,
         interruption_delay: timedelta | None = None,
         when: Value | bool | None = None,
         only_after_failure: bool = False,
@@ -96,15 +96,12 @@ class GpuPodOperator(StepPods):
         on_finish_action: str = "delete_succeeded_pod",
         **kwargs: Any,
     ) -> None:
-        if retries is None or failures is not None:
-            # `default_args` of a DAG may bring fewer retries than the step's own budget asks for.
-            failures = failures or 0
-            retries = max(retries or 0, failures + LOST_WORKERS)
+        budgets = Budgets.of(failures, interruptions, retries)
         super().__init__(
             base_container_name="main",
             do_xcom_push=bool(outputs),
             multiple_outputs=bool(outputs),
-            retries=retries,
+            retries=budgets.tries,
             poll_interval=poll_interval,
             logging_interval=logging_interval,
             startup_timeout_seconds=startup_timeout_seconds,
@@ -115,8 +112,7 @@ class GpuPodOperator(StepPods):
         self.template = template
         self.outputs = outputs or {}
         self.supervised = supervised
-        self.failures = retries if failures is None else failures
-        self.interruptions = interruptions
+        self.budgets = budgets
         self.interruption_delay = interruption_delay
         self.when = when
         self.only_after_failure = only_after_failure
@@ -202,7 +198,7 @@ class GpuPodOperator(StepPods):
             ledger = ledger.plus(queued_for=1)  # the next pod goes on with this one's wait
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
-        self.log.info("created pod %s%s", name, ledger.spent(self.failures, self.interruptions))
+        self.log.info("created pod %s%s", name, self.budgets.spent(ledger))
         return self._wait(context, ledger, name, "end")
 
     def _settle(
@@ -233,37 +229,42 @@ class GpuPodOperator(StepPods):
         if outcome == evidence.SUCCEEDED:
             self._clean_up(pod, ledger, succeeded=True)
             return values or None
-        if outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED):
-            ledger = ledger.judging(interruptions=1)
-            books.save(context, ledger)
-            self._clean_up(pod, ledger)
-            return self._again(context, ledger, because)
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
-        ledger = ledger.judging(failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
-        if self.other_node:
-            ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
+        told = last_pod.account(ledger.pods, seen, pod or last)
+        interrupted = outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED)
+        if interrupted:
+            ledger = ledger.judging(told, interruptions=1)
+        else:
+            ledger = ledger.judging(told, failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
+            if self.other_node:
+                ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
         books.save(context, ledger)
         self._clean_up(pod, ledger)
         sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
+        if interrupted:
+            sentence = f"interrupted: {because}"
         if outcome == evidence.FINAL:
             raise AirflowFailException(f"{sentence}; it is not retried")
-        if ledger.failures > self.failures:
-            raise AirflowFailException(f"{sentence}; all {self.failures} retries are used up")
+        if used_up := self.budgets.used_up(ledger, interrupted=interrupted):
+            raise AirflowFailException(f"{sentence}; {used_up}")
+        counted = self.budgets.counted(ledger, interrupted=interrupted)
         if was_counted:
             return self._start(context, ledger)
-        raise AirflowException(f"{sentence}; failure {ledger.failures} of {self.failures} that are retried")
+        if interrupted and self.budgets.any is None:
+            return self._again(context, ledger, counted)
+        if self.budgets.any is not None and self._is_last_try(context):
+            return self._start(context, ledger)
+        raise AirflowException(f"{sentence}; {counted}")
 
-    def _again(self, context: Context, ledger: books.Ledger, because: str) -> Any:
-        """After an interruption: another pod in the same try, while the budget lasts."""
-        if ledger.interruptions > self.interruptions:
-            raise AirflowFailException(
-                f"interrupted: {because}; all {self.interruptions} interruptions of the budget are used up"
-            )
+    @staticmethod
+    def _is_last_try(context: Context) -> bool:
+        """Whether Airflow has no try left. Where a worker died, the step may still have an attempt."""
+        return bool(context["ti"].try_number > context["ti"].max_tries)
+
+    def _again(self, context: Context, ledger: books.Ledger, counted: str) -> Any:
+        """After an interruption: another pod in the same try."""
         delay = self._delay(ledger.interruptions)
-        self.log.info(
-            "interruption %d of %d: creating another pod%s",
-            ledger.interruptions, self.interruptions, f" in {delay:.0f} s" if delay else "",
-        )  # fmt: skip
+        self.log.info("%s: creating another pod%s", counted, f" in {delay:.0f} s" if delay else "")
         if not delay:
             return self._start(context, ledger)
         return self._wait(context, ledger, "-", "time", not_before=time.time() + delay)
@@ -272,20 +273,30 @@ class GpuPodOperator(StepPods):
         self, context: Context, ledger: books.Ledger, event: Mapping[str, Any], pod: dict[str, Any] | None
     ) -> NoReturn:
         """It will not start or end in time: never admitted, waited too long, no container, or out of time."""
+        from gpuflow.runtime import evidence
+
+        what, counts = event["what"], event["what"] in ("stuck", "timeout")
+        if counts:
+            # Before the pod is deleted: whoever finds it on its way out must not take it for an interruption.
+            seen = evidence.from_pod(pod or event.get("pod"), "main", supervised=self.supervised)
+            if what == "timeout":
+                seen = seen._replace(phase="Failed", reason="DeadlineExceeded")
+            told = last_pod.account(ledger.pods, seen, None if what == "timeout" else pod)
+            is_waiting = ledger.judged == ledger.pods  # for room: there is no pod that could be judged again
+            ledger = ledger.plus(failures=1) if is_waiting else ledger.judging(told, failures=1)
+            books.save(context, ledger)
         self._clean_up(pod, ledger, delete=True)
-        if event["what"] == "timeout":
+        if what == "timeout":
             self._check_deadlines(context)
-        if event["what"] == "never":
+        if what == "never":
             self._refuse(event.get("because", ""), event.get("words", ""), event.get("code", "GF501"))
-        if event["what"] == "late":
+        if what == "late":
             raise AirflowFailException(f"waited longer than {self.queue_timeout}: {event.get('words', '')}")
-        ledger = ledger.plus(failures=1)
-        books.save(context, ledger)
         sentence = f"the container could not be started: {event.get('words', '')}"
-        if event["what"] == "timeout":
+        if what == "timeout":
             sentence = f"the task took longer than its execution_timeout of {self.execution_timeout}"
-        if ledger.failures > self.failures:
-            raise AirflowFailException(sentence)
+        if used_up := self.budgets.used_up(ledger, interrupted=False):
+            raise AirflowFailException(f"{sentence}; {used_up}")
         raise AirflowException(sentence)
 
     def _refuse(self, because: str, words: str, code: str) -> NoReturn:
@@ -341,7 +352,12 @@ class GpuPodOperator(StepPods):
         )
         if self.deferrable:
             raise TaskDeferred(trigger=trigger, method_name="resume")
-        return self.resume(context, asyncio.run(_first_event(trigger)))
+        try:
+            event = asyncio.run(_first_event(trigger))
+        except AirflowTaskTimeout:
+            # Airflow's own alarm, a moment before the trigger's: the pod was not taken away, the task was too slow.
+            event = {"what": "timeout", "name": name, "ledger": ledger.document()}
+        return self.resume(context, event)
 
     def _own(self, name: str) -> None:
         """What `on_kill` of the stock operator deletes, from before the pod is made until its end is decided."""

@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
+from gpuflow.airflow import last_pod
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
@@ -33,6 +34,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     """Everything `GpuPodOperator` does with the API server."""
 
     template: Pod | Mapping[str, Any]
+    supervised: bool
     outputs: Mapping[str, str]
     limits: Sequence[at_most]
     more_memory: Mapping[str, Any] | None
@@ -58,13 +60,14 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         return _without_blanks(self.client.api_client.sanitize_for_serialization(body), adjusted)
 
     def _adjusted(self, manifest: Mapping[str, Any], ledger: books.Ledger) -> dict[str, Any]:
-        """The step's pod after spot losses, after running out of memory, and after failing on a node."""
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": dict(manifest["metadata"]),
-            "spec": dict(manifest["spec"]),
-        }
+        """The step's pod after spot losses, after running out of memory, and after failing on a node.
+
+        A supervisor in it is told what was seen of the pod before.
+        """
+        spec = dict(manifest["spec"])
+        if self.supervised:
+            spec = last_pod.told(spec, ledger)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": dict(manifest["metadata"]), "spec": spec}
         if not (ledger.interruptions or ledger.out_of_memory or ledger.failed_nodes):
             return pod
         from gpuflow.pod.later_attempts import Before, Changes, MoreMemory

@@ -16,8 +16,8 @@ from airflow.sdk import BaseOperator
 from kubernetes.client.exceptions import ApiException
 
 from gpuflow.airflow import deadlines as times
+from gpuflow.airflow.budgets import LOST_WORKERS
 from gpuflow.airflow.conditions import skip_unless_due
-from gpuflow.airflow.operator import LOST_WORKERS
 from gpuflow.airflow.references import Context, Value, as_text, combinations
 
 

@@ -1,4 +1,4 @@
-"""`gpuflow site show|presets|runtime`."""
+"""`gpuflow site show|presets|runtime|executor`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import argparse
 from gpuflow.cli.inputs import add_namespace, namespace_of
 from gpuflow.cli.terminal import put, say, show_json, table
 from gpuflow.emit import emit
+from gpuflow.errors import Where, fail
 from gpuflow.site import Site, presets
 from gpuflow.spec.canonical import to_document
 
 EXAMPLE = """gpuflow site presets
 gpuflow site show gke
 gpuflow site show site.yaml --format json
-gpuflow site runtime site.yaml | kubectl apply -f -"""
+gpuflow site runtime site.yaml | kubectl apply -f -
+gpuflow site executor site.yaml | kubectl apply -f -"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime|executor")
     show = actions.add_parser("show", help="print a site with everything it extends")
     show.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     show.add_argument("--format", choices=("yaml", "json"), default="yaml")
@@ -25,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runtime = actions.add_parser("runtime", help="print the ConfigMap that adds the supervisor to any image")
     runtime.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     add_namespace(runtime)
+    executor = actions.add_parser(
+        "executor", help="print the account of Argo's own containers, and the Secret of its token"
+    )
+    executor.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
+    add_namespace(executor)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,6 +43,19 @@ def run(args: argparse.Namespace) -> int:
         from gpuflow.runtime.bundle import config_map
 
         put(emit(config_map(site.runtime.config_map, namespace_of(args, site))))
+        return 0
+    if args.action == "executor":
+        from gpuflow.targets.argo.executor_account import account_manifests
+
+        named = site.engine("argo").executor
+        if named is None:
+            raise fail(
+                "GF318",
+                f'site "{site.name}" names no account for Argo\'s own containers',
+                where=Where(site.source.file),
+                hint="set engines.argo.executor: {service_account: NAME, token_secret: NAME.service-account-token}",
+            )
+        put("---\n".join(map(emit, account_manifests(named, namespace_of(args, site)))))
         return 0
     document = to_document(site)
     if args.format == "json":

@@ -21,12 +21,20 @@ from gpuflow.pod.containers import (
 from gpuflow.pod.nodes import scheduling
 from gpuflow.pod.placement import devices
 from gpuflow.pod.spelling import Readable, Spelling
-from gpuflow.pod.supervision import Engine, active_deadline, is_supervised, supervised, termination_grace
+from gpuflow.pod.supervision import (
+    Engine,
+    active_deadline,
+    is_supervised,
+    scratch_size,
+    supervised,
+    termination_grace,
+)
 from gpuflow.pod.volumes import Volumes
 from gpuflow.site import Site
 from gpuflow.spec.container import Security
 from gpuflow.spec.names import OURS
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.resources import Amount
 from gpuflow.spec.step import Step
 
 LABEL = OURS
@@ -110,7 +118,7 @@ def _main(
     if is_supervised(step, site):
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
         mounts += more
-    amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": step.ephemeral_storage}
+    amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": _disk(step)}
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
     for key in device_resources.keys() & extended.keys():
         raise fail(
@@ -136,6 +144,22 @@ def _main(
         "securityContext": container_security(step.security or Security()),
     }
     return {key: value for key, value in container.items() if value not in (None, [], {})}
+
+
+def _disk(step: Step) -> Amount | None:
+    """The node's disk: what the step asks for, and at least the scratch space of its checkpoints."""
+    own, scratch = step.ephemeral_storage, scratch_size(step)
+    if scratch is None:
+        return own
+    if own is None:
+        return Amount(request=scratch)
+    if own.limit is not None and own.limit < scratch:
+        raise fail(
+            "GF323",
+            f"checkpoint.scratch is {scratch}, and ephemeral_storage has a limit of {own.limit}",
+            hint=f"raise the limit of ephemeral_storage to {scratch} or more",
+        )
+    return Amount(request=max(own.request or scratch, scratch), limit=own.limit)
 
 
 def _claims(step: Step) -> list[dict[str, str]]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
+from gpuflow.quantity import Quantity
 from gpuflow.runtime import bundle
 from gpuflow.runtime.wrapping import wrap
 from gpuflow.site import Site
@@ -80,6 +81,16 @@ def keeps_state(step: Step, site: Site) -> bool:
     return step.checkpoint is not None or counts_budgets(step, site)
 
 
+def saves_to_scratch(step: Step) -> bool:
+    """Whether the program's checkpoints lie on the node's disk until they are kept elsewhere."""
+    return step.checkpoint is not None and not _mounted(step.checkpoint.path, step)
+
+
+def scratch_size(step: Step) -> Quantity | None:
+    """How much of the node's disk the checkpoints may take, where the step says so."""
+    return step.checkpoint.scratch if step.checkpoint is not None and saves_to_scratch(step) else None
+
+
 def supervised(
     pipeline: Pipeline,
     name: str,
@@ -99,8 +110,8 @@ def supervised(
     if step.checkpoint is not None:
         options |= _checkpoint(step.checkpoint, site, spelling)
         options["own-folder"] = (bool(step.for_each) or bool(engine.within)) and _shared(step.checkpoint.path, step)
-        if not _mounted(step.checkpoint.path, step):
-            mounts.append(volumes.scratch(step.checkpoint.path))
+        if saves_to_scratch(step):
+            mounts.append(volumes.scratch(step.checkpoint.path, size=step.checkpoint.scratch))
     if counts_budgets(step, site):
         assert step.retry is not None
         options |= _budgets(step.retry)

@@ -61,6 +61,9 @@ class Book:
     def judged_key(self, number: int, owner: str) -> str:
         return self.key("attempts", f"{number:06d}-{owner}.judged.json")
 
+    def memory_key(self, number: int, owner: str) -> str:
+        return self.key("attempts", f"{number:06d}-{owner}.memory.json")
+
     def success_key(self, since: int) -> str:
         """One marker for each time the run is begun anew: who removes an old one late never removes the next one."""
         return self.key(f"success-{since:06d}.json" if since else "success.json")
@@ -77,7 +80,7 @@ class Book:
         numbers = sorted(number for number in found.values() if number is not None)
         for name, number in found.items():
             if number is None and name[:-5].isdigit():
-                self._say_once(f"{self.key('attempts', name)[:300]} names no attempt; it is passed over")
+                self.say_once(f"{self.key('attempts', name)[:300]} names no attempt; it is passed over")
         newest = numbers[-1] if numbers else 0
         if newest < self.seen:
             raise self._gone()
@@ -131,7 +134,7 @@ class Book:
             return None
         record = records.unpack(kind, data, key, self.keys)
         if self.keys is None and record.signed:
-            self._say_once(
+            self.say_once(
                 "the records of this run are signed, and there is no --key-file: signatures are not checked, and what "
                 "is written now is not believed by attempts that have the key"
             )
@@ -149,7 +152,7 @@ class Book:
         try:
             marker = self.read(Success, self.success_key(since))
         except Corrupt as damage:
-            self._say_once(f"{damage}; the run does not count as done by it")
+            self.say_once(f"{damage}; the run does not count as done by it")
             return None
         assert marker is None or isinstance(marker, Success)
         if marker is None or marker.attempt < since:
@@ -164,7 +167,7 @@ class Book:
             claim = None
         if claim is not None and claim.id == marker.id and not claim.forget:
             return True
-        self._say_once(
+        self.say_once(
             f"{self.success_key(since)} is of attempt {marker.attempt} {marker.id}, "
             f"of which {self.attempt_key(marker.attempt)} knows nothing; it is not believed"
         )
@@ -179,7 +182,7 @@ class Book:
             )
         return number
 
-    def _say_once(self, sentence: str) -> None:
+    def say_once(self, sentence: str) -> None:
         if sentence not in self._said:
             self._said.add(sentence)
             self.say(sentence)

@@ -1,13 +1,14 @@
 """What the attempts so far add up to: which budget each has cost, how the last one ended, what it left.
 
 Each claim carries the sums so far, so that reading the book opens a few objects and not hundreds. An attempt that left
-no word was lost: that is an interruption, until it turns out to be something else. Budgets never go back.
+no word was lost: that is an interruption, until somebody who knows better has written a judgment, or it turns out to be
+something else. Budgets never go back.
 """
 
 from __future__ import annotations
 
 from gpuflow.runtime import records
-from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE
+from gpuflow.runtime.outcomes import DISK_LIMIT, FINAL, INTERRUPTED, OUT_OF_MEMORY, RETRYABLE, TIMED_OUT
 from gpuflow.runtime.records import Claim, Corrupt, End, Judgment, Previous
 from gpuflow.runtime.store import StorageError
 
@@ -22,11 +23,15 @@ COSTS = {
     RETRYABLE: "failures",
     OUT_OF_MEMORY: "failures",
     FINAL: "failures",
-    "timed out": "failures",
-    "disk limit": "failures",
+    TIMED_OUT: "failures",
+    DISK_LIMIT: "failures",
     INTERRUPTED: "interruptions",
 }
 """Which budget an outcome is counted against."""
+TOLD = "told to stop"
+"""The cause in the end of an attempt that got a stop signal."""
+WHY_TOLD = (TIMED_OUT, DISK_LIMIT)
+"""Why Kubernetes tells a pod to stop for what is the pod's own fault."""
 
 
 class Counts:
@@ -174,7 +179,10 @@ def newest_claim(book: Book, numbers: list[int]) -> tuple[Claim | None, list[int
 
 
 def outcome_of(book: Book, number: int, owner: str) -> tuple[str, End | None] | None:
-    """How an attempt ended by its own word, or by what was found out later; None when nobody knows."""
+    """How an attempt ended by its own word, or by what was found out later; None when nobody knows.
+
+    Its own word wins, but for one thing that it cannot know: why it was told to stop.
+    """
     try:
         end = book.read(End, book.end_key(number, owner))
     except Corrupt as damage:
@@ -184,15 +192,21 @@ def outcome_of(book: Book, number: int, owner: str) -> tuple[str, End | None] | 
         # Anybody may have written it; who removes an end achieves the same.
         book.say(f"{damage}; it is not believed")
         end = None
-    if end is not None:
-        assert isinstance(end, End)
+    if end is not None and not was_told(end):
         return end.outcome, end
     try:
         later = book.read(Judgment, book.judged_key(number, owner))
     except Corrupt as damage:
         book.say(f"{damage}; it is not believed")
-        return None
-    return None if later is None else (later.outcome, None)
+        later = None
+    if later is not None and (end is None or later.outcome in WHY_TOLD):
+        return later.outcome, end
+    return None if end is None else (end.outcome, end)
+
+
+def was_told(end: End) -> bool:
+    """Whether an attempt says that it was told to stop: by whom and why, only an engine can say."""
+    return bool(end.outcome == INTERRUPTED and end.cause == TOLD)
 
 
 def _add(book: Book, counts: Counts, number: int, owner: str) -> tuple[Counts, End | None, Previous, str | None]:
@@ -207,7 +221,7 @@ def _add(book: Book, counts: Counts, number: int, owner: str) -> tuple[Counts, E
     else:
         lived, seen = _last_seen(book, number)
         grown.seconds = min(_LONGEST, grown.seconds + lived)
-    return grown, end, Previous(attempt=number, id=owner, outcome=outcome, assumed=found is None), seen
+    return grown, end, Previous(attempt=number, id=owner, outcome=outcome, assumed=end is None), seen
 
 
 def _last_seen(book: Book, number: int) -> tuple[float, str | None]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _LONGEST = 120
 
@@ -24,3 +28,11 @@ def path(pipeline: str, run: str, step: str, item: str | None) -> str:
     """Where a run's state lives under the store. Items lie in a folder of their own, so none meets the step itself."""
     whole = f"{part(pipeline)}/{part(run)}/{part(step)}"
     return whole if item is None else f"{whole}/items/{part(item)}"
+
+
+def engine_attempt(text: str | None, say: Callable[[str], None]) -> int | None:
+    """The engine's own number of an attempt. What is no number, such as a variable it did not fill in, is left out."""
+    if text is None or (text.isascii() and text.isdigit() and len(text) < 10):
+        return None if text is None else int(text)
+    say(f"--engine-attempt is no number, and is left out: {text[:80]!r}")
+    return None

@@ -50,6 +50,8 @@ class Ledger(Book):
     ) -> None:
         super().__init__(store, base, checkpoints, say, keys)
         self.number, self.id = 0, ""
+        self.engine_attempt: int | None = None
+        """The engine's own number of this attempt: by that it speaks of it to the next one."""
         self.since = 0
         """Attempts before this one do not exist any more: nor do their checkpoints."""
         self.counts = Counts()
@@ -149,6 +151,7 @@ class Ledger(Book):
             seconds=0.0 if fresh else counts.seconds,
             checkpoint=None if fresh else history.kept,
             previous=None if zero else history.previous,
+            engine_attempt=self.engine_attempt,
         )
 
     def look_again(self, history: History) -> History:
@@ -173,7 +176,16 @@ class Ledger(Book):
         except StorageError as refusal:
             self.say(f"what killed uploads left could not be removed (in a bucket, a lifecycle rule can): {refusal}")
 
-    def end(self, outcome: str, *, final: bool, exit_code: int, because: str, checkpoint: str | None = None) -> None:
+    def end(
+        self,
+        outcome: str,
+        *,
+        final: bool,
+        exit_code: int,
+        because: str,
+        checkpoint: str | None = None,
+        cause: str | None = None,
+    ) -> None:
         """Write how the attempt ended."""
         end = End(
             outcome=outcome,
@@ -183,6 +195,7 @@ class Ledger(Book):
             seconds=round(time.monotonic() - self.began, 3),
             time=now(),
             checkpoint=checkpoint,
+            cause=cause,
         )
         key = self.end_key(self.number, self.id)
         self.store.write(key, self.pack(end, key))

@@ -19,6 +19,7 @@ that may be repeated are separated by newlines in their variable.
 | `--mtbf` | duration | 4h | mean time between interruptions, the first guess of `auto` |
 | `--bandwidth` | bytes a second | – | most an upload may use: 200M |
 | `--failures` `--interruptions` | number | not counted | the two retry budgets |
+| `--retries` | number | not counted | one budget instead of the two: starts after the first, whatever ended it |
 | `--final-exit-codes` `--retryable-exit-codes` | 2,3 | – | which exit codes end the step for good |
 | `--after-success` | skip, again | skip | a start after the success marker: end at once, or train again from nothing |
 | `--after-final` | stop, renew | stop | a start after 79: end at once with 79, or with fresh budgets |
@@ -27,14 +28,20 @@ that may be repeated are separated by newlines in their variable.
 | `--deliver` | NAME=PATH, repeated | – | one more place for an output's value (KFP's own path per output) |
 | `--engine` | argo, airflow, kubeflow, none | none | airflow: also `/airflow/xcom/return.json`, one JSON object |
 | `--outputs-dir` | directory | a temporary one | `$GPUFLOW_OUTPUTS`; Argo and KFP look there for NAME |
-| `--timeout` | duration | – | when the engine ends the attempt; told as `$GPUFLOW_DEADLINE` |
+| `--timeout` | duration | – | how long the command may run; then it is told to stop, and has failed: *timed out* |
+| `--engine-attempt` | number | – | the engine's own number of this attempt |
+| `--last` | JSON | – | what the engine knows of the attempt before: its number, and how its pod ended |
 | `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
 | `--termination-log` | file | /dev/termination-log | the last words, when the file is there |
 
 `gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run forget …` throws the run's state away.
 
+`--timeout` counts from the start of the command, without the pull of the image, init containers and the restore; it is
+told as `$GPUFLOW_DEADLINE`. `--last` and `--engine-attempt` never stop an attempt: what cannot be read is said and
+left out. `gpuflow.runtime.last_attempt` has the fields.
+
 Exit codes: the command's own; 75 interrupted; 79 final; 78 the runtime could not work. A command that ends with one of
-these three is reported as 1. 0 only with a success marker written.
+these three is reported as 1. 124 after `--timeout`. 0 only with a success marker written.
 """
 
 from __future__ import annotations

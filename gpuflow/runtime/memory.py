@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 def oom_kills() -> int:
     """How often the kernel has killed in this container's memory group; 0 when that cannot be read."""
@@ -14,7 +18,8 @@ def oom_kills() -> int:
         except (OSError, ValueError):
             continue
         if "oom_kill" in counts:
-            return int(counts["oom_kill"])
+            # A whole group that is killed (memory.oom.group) counts apart from its processes.
+            return int(counts["oom_kill"]) + int(counts.get("oom_group_kill", 0))
     return 0
 
 
@@ -54,10 +59,34 @@ def _free_here() -> int | None:
 
 def _free_in_group() -> int | None:
     """The limit less what is used, where file pages that can be dropped do not count as used."""
+    for most, now, counts, inherited in _groups():
+        return most - now + int(counts.get(f"{inherited}inactive_file", 0))
+    return None
+
+
+def working_set() -> tuple[int, int] | None:
+    """Bytes that the kernel cannot take back from this container's group, and its limit; None where there is none.
+
+    Not counted are file pages, active or not, and kernel memory that can be freed: a data loader that fills the page
+    cache is not short of memory. Files in memory (`/dev/shm`) do count.
+    """
+    for most, now, counts, inherited in _groups():
+        if 0 < most < _NO_LIMIT:
+            freed = (f"{inherited}active_file", f"{inherited}inactive_file", "slab_reclaimable")
+            return max(0, now - sum(int(counts.get(name, 0)) for name in freed)), most
+    return None
+
+
+_NO_LIMIT = 1 << 60
+"""cgroup v1 has a number of this size where there is no limit."""
+
+
+def _groups() -> Iterator[tuple[int, int, dict[str, str], str]]:
+    """Limit, usage, `memory.stat` and the prefix of its sums, of each place where the group may be seen."""
     for folder in (os.path.dirname(path) for path in _memory_files()):
-        for limit, used, cached in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        for limit, used, inherited in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
         ):
             try:
                 most, now = (int(_text(os.path.join(folder, name))) for name in (limit, used))
@@ -65,9 +94,7 @@ def _free_in_group() -> int | None:
             except (OSError, ValueError):
                 # Not there, or "max": no limit on this level.
                 continue
-            counts = dict(line.split(None, 1) for line in lines if " " in line)
-            return most - now + int(counts.get(cached, 0))
-    return None
+            yield most, now, dict(line.split(None, 1) for line in lines if " " in line), inherited
 
 
 def _text(path: str) -> str:

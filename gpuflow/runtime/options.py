@@ -56,6 +56,7 @@ TABLE = (
     Option("bandwidth", "size", "BYTES", None, "most bytes a second an upload may use, like 200M"),
     Option("failures", "natural", "N", None, "how often a failed attempt may be followed by another"),
     Option("interruptions", "natural", "N", None, "how often an interrupted attempt may be followed by another"),
+    Option("retries", "natural", "N", None, "how often it may be started again, whatever ended it; instead of the two"),
     Option("final-exit-codes", "codes", "2,3", (), "exit codes that end the step for good"),
     Option("retryable-exit-codes", "codes", "1,9", None, "when given, all other exit codes end the step for good"),
     Option("after-success", "choice:skip,again", "skip|again", "skip", "what a start after the success marker does"),
@@ -65,7 +66,9 @@ TABLE = (
     Option("deliver", "list", "NAME=PATH", (), "one more place where an output's value is put; may be repeated"),
     Option("engine", "choice:" + ",".join(ENGINES), "|".join(ENGINES), "none", "which engine looks for the outputs"),
     Option("outputs-dir", "text", "DIR", None, "where outputs are written; $GPUFLOW_OUTPUTS"),
-    Option("timeout", "span", "2h", None, "when the engine ends the attempt; only told, as $GPUFLOW_DEADLINE"),
+    Option("timeout", "span", "2h", None, "how long the command may run; then it is told to stop: a failure, 124"),
+    Option("engine-attempt", "text", "N", None, "the engine's own number of this attempt"),
+    Option("last", "text", "JSON", None, "what the engine knows of the attempt before, and of how it ended"),
     Option("storage-timeout", "span", "60s", 60.0, "how long storage may fail at the start and at the end"),
     Option("termination-log", "text", "FILE", DEFAULT_TERMINATION_LOG, "where Kubernetes looks for the last words"),
 )
@@ -110,8 +113,12 @@ def check(options: Options) -> None:
         raise BadOption("--store and --state need --run-id: without it two runs would resume each other")
     if options.store and not options.checkpoint_dir:
         raise BadOption("--store needs --checkpoint-dir, the directory the program saves to")
-    if not (keeps or options.checkpoint_dir) and ((options.failures or 0) > 0 or (options.interruptions or 0) > 0):
-        raise BadOption("--failures and --interruptions are counted in a store; give --store or --state")
+    budgets = {name: getattr(options, name) for name in ("failures", "interruptions", "retries")}
+    if options.retries is not None and (options.failures is not None or options.interruptions is not None):
+        raise BadOption("--retries is one budget for everything; give it, or --failures and --interruptions")
+    if not (keeps or options.checkpoint_dir) and any((most or 0) > 0 for most in budgets.values()):
+        names = " and ".join(f"--{name}" for name, most in budgets.items() if most)
+        raise BadOption(f"{names} are counted in a store; give --store or --state")
     both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())
     if both:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")

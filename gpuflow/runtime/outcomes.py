@@ -1,4 +1,4 @@
-"""The six outcomes and the supervisor's exit codes; apart from the table, which starting a command need not load."""
+"""The eight outcomes and the supervisor's exit codes; apart from the table, which starting a command need not load."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ RETRYABLE = "failed (retryable)"
 FINAL = "failed (final)"
 INTERRUPTED = "interrupted"
 OUT_OF_MEMORY = "out of memory"
+TIMED_OUT = "timed out"
+DISK_LIMIT = "disk limit"
 NEVER_STARTED = "never started"
-OUTCOMES = (SUCCEEDED, RETRYABLE, FINAL, INTERRUPTED, OUT_OF_MEMORY, NEVER_STARTED)
+OUTCOMES = (SUCCEEDED, RETRYABLE, FINAL, INTERRUPTED, OUT_OF_MEMORY, TIMED_OUT, DISK_LIMIT, NEVER_STARTED)
 
 EXIT_INTERRUPTED = 75
 EXIT_RUNTIME = 78
@@ -19,3 +21,5 @@ SUPERVISOR_EXIT_CODES = {
     EXIT_FINAL: "final: do not start it again",
 }
 """Exit codes that belong to gpuflow's supervisor. A command that ends with one of them is reported as 1."""
+EXIT_TIMED_OUT = 124
+"""After `--timeout`, whatever the command's own code was. A command may also end with it by itself."""

@@ -24,7 +24,7 @@ OUTCOMES = (
     "disk limit",
     "never started",
 )
-"""The words of the evidence table, and the two that it will have: a store may have been written by a newer gpuflow."""
+"""The words of the evidence table. Spelled out here: what a store may hold does not change with the table."""
 
 
 class Record:

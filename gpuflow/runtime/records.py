@@ -43,6 +43,7 @@ __all__ = [
     "Record",
     "Success",
     "UnknownFormat",
+    "Usage",
     "artifact_name",
     "attempt_of",
     "checkpoint_name",
@@ -58,7 +59,8 @@ __all__ = [
 class Previous(Record):
     """What was known of the attempt before when the next one was claimed.
 
-    `assumed` says that it had left no word: should one turn up later, it is counted instead of the interruption.
+    `assumed` says that it had left no word: should one turn up later, or a judgment, that is counted instead of
+    `outcome`.
     """
 
     attempt: int
@@ -87,6 +89,7 @@ class Claim(Record):
     checkpoint: str | None
     forget: bool
     previous: Previous | None
+    engine_attempt: int | None
     FIELDS = (
         ("attempt", may_be.count, REQUIRED),
         ("id", may_be.word, REQUIRED),
@@ -99,6 +102,7 @@ class Claim(Record):
         ("checkpoint", may_be.or_none(may_be.checkpoint), None),
         ("forget", may_be.flag, False),
         ("previous", may_be.or_none(may_be.inner(Previous)), None),
+        ("engine_attempt", may_be.or_none(may_be.count), None),
     )
 
     def check(self) -> None:
@@ -136,7 +140,7 @@ class End(Record):
 
 
 class Judgment(Record):
-    """`attempts/000007-<id>.judged.json`: what someone found out about an attempt that left no word."""
+    """`attempts/000007-<id>.judged.json`: what someone found out about an attempt that left no word, or not all."""
 
     outcome: str
     cause: Any
@@ -148,6 +152,27 @@ class Judgment(Record):
         ("evidence", may_be.anything, None),
         ("by", may_be.text, ""),
     )
+
+
+class Usage(Record):
+    """`attempts/000007-<id>.memory.json`: the last that was seen of an attempt's memory, in bytes."""
+
+    used: int
+    limit: int
+    time: str
+    FIELDS = (
+        ("used", may_be.natural, REQUIRED),
+        ("limit", may_be.natural, REQUIRED),
+        ("time", may_be.text, ""),
+    )
+
+    def check(self) -> None:
+        if self.limit == 0:
+            raise ValueError("no limit")
+
+    @property
+    def share(self) -> float:
+        return self.used / self.limit
 
 
 class File(Record):

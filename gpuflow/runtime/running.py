@@ -6,13 +6,14 @@ import os
 import signal
 import time
 
-from gpuflow.runtime import attempt_folder, files, interval, memory, processes
+from gpuflow.runtime import attempt_folder, budgets, files, interval, memory, processes, units
 from gpuflow.runtime import child as children
 from gpuflow.runtime import options as table
 from gpuflow.runtime.attempt_folder import AttemptFolder
 from gpuflow.runtime.child import say
 from gpuflow.runtime.ending import Ending
-from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, RETRYABLE, SUCCEEDED
+from gpuflow.runtime.outcomes import FINAL, INTERRUPTED, RETRYABLE, SUCCEEDED, TIMED_OUT
+from gpuflow.runtime.store import Memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.directory import Directory
     from gpuflow.runtime.keeper import Keeper
     from gpuflow.runtime.ledger import History, Ledger
+    from gpuflow.runtime.memory_watch import Watch
     from gpuflow.runtime.options import Options
     from gpuflow.runtime.restoring import Restored
     from gpuflow.runtime.store import Store
@@ -62,6 +64,9 @@ class Running:
         self.grace: tuple[float, float] = (max(0.1, whole - reserve), whole)
         """Seconds from a notice to the program's end, and to the end of everything."""
         self._program_deadline = 0.0
+        self._ends_at: float | None = None
+        """When `--timeout` is over."""
+        self._timed_out = False
 
     def run(self) -> Ending:
         """Start it, keep its checkpoints, and say how it ended."""
@@ -88,6 +93,7 @@ class Running:
         if self.folder is not None:
             self.folder.beat()
         kills = memory.oom_kills()
+        watch = self._watch_memory()
         try:
             child = children.Child(options.command, environ)
         except OSError as refusal:
@@ -95,12 +101,25 @@ class Running:
 
             self._finish_keeper()
             return diagnosis.cannot_start(options.command[0], refusal)
+        if options.timeout is not None:
+            self._ends_at = time.monotonic() + options.timeout
         try:
             return self._follow(child, kills)
         except BaseException:
             # Whatever went wrong: the program does not outlive it.
             child.end(0.0)
             raise
+        finally:
+            if watch is not None:
+                watch.end()
+
+    def _watch_memory(self) -> Watch | None:
+        """What the next attempt can go by, where this one is killed with its container."""
+        if isinstance(self.ledger.store, Memory):
+            return None  # nobody reads this book after us
+        from gpuflow.runtime import memory_watch
+
+        return memory_watch.start(self.ledger)
 
     def _follow(self, child: children.Child, kills: int) -> Ending:
         options = self.options
@@ -125,7 +144,11 @@ class Running:
             return Ending(INTERRUPTED, self.keeper.lost, child.code, until=self.deadline)
         if told:
             how = f"ended with {child.code}" if child.code is not None else "did not end in time, not even by SIGKILL"
-            return Ending(INTERRUPTED, f"told to stop; the command {how}", child.code, until=self.deadline)
+            if self._timed_out:
+                # Whatever the command makes of its notice. Nobody else ends us: there is time to write it down.
+                why = f"it ran longer than {units.spoken(options.timeout)}; told to stop, the command {how}"
+                return Ending(TIMED_OUT, why, child.code)
+            return Ending(INTERRUPTED, f"told to stop; the command {how}", child.code, until=self.deadline, told=True)
         assert child.code is not None
         if self.folder is not None and self.folder.said_stopped():
             why = f"the command was told to stop, but not by its supervisor; it left early with {child.code}"
@@ -138,7 +161,7 @@ class Running:
         verdict = diagnosis.diagnose(child.code, child.last_words, memory.oom_kills() - kills, final, retryable)
         # A guess from words may end a step for good only where the supervisor is the one who counts.
         guessed = verdict.outcome == FINAL and child.code not in final and retryable is None
-        outcome = RETRYABLE if guessed and options.failures is None else verdict.outcome
+        outcome = RETRYABLE if guessed and not budgets.are_counted(options) else verdict.outcome
         return Ending(outcome, f"exit code {child.code}: {verdict.because}", child.code, by_itself=True)
 
     def _supervise(self, child: children.Child) -> None:
@@ -149,6 +172,8 @@ class Running:
                 say(f"{self.keeper.lost}; ending the command")
                 self._tell(child)
             limit = 3600.0
+            if self.deadline is None and self._ends_at is not None:
+                limit = min(limit, max(0.0, self._ends_at - time.monotonic()))
             if self.deadline is not None:
                 limit = self._program_deadline - time.monotonic()
                 if limit <= 0 and killed is None:
@@ -169,9 +194,20 @@ class Running:
                 child.reap()
             if heard is not None and self.deadline is None:
                 self._tell(child)
+            elif self._is_late(child):
+                self._timed_out = True
+                say(f"the command has run for its {units.spoken(self.options.timeout)}; it is told to stop")
+                self._tell(child)
             elif heard == signal.SIGINT and killed is None:
                 child.send(signal.SIGKILL)
                 killed = time.monotonic()
+
+    def _is_late(self, child: children.Child) -> bool:
+        """Whether the time is over for a command that runs, and nobody else was first to tell it to stop."""
+        if self._ends_at is None or self.deadline is not None or time.monotonic() < self._ends_at:
+            return False
+        child.reap()
+        return child.code is None and not children.stop_is_pending()
 
     def _tell(self, child: children.Child) -> None:
         """Tell the program to stop, and the keeper that there is no more time than this."""

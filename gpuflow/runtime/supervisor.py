@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import time
 
+from gpuflow.runtime import budgets, identity, orphans, units
 from gpuflow.runtime import child as children
-from gpuflow.runtime import files, identity, orphans, records, units
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
-from gpuflow.runtime.directory import Directory, discard
+from gpuflow.runtime.directory import Directory
 from gpuflow.runtime.ending import Ending, exit_code
 from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.landing import NoRoom
+from gpuflow.runtime.history import TOLD
 from gpuflow.runtime.ledger import Counts, History, Ledger, Lost, TooLarge
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outcomes import (
@@ -25,7 +25,7 @@ from gpuflow.runtime.outcomes import (
     SUCCEEDED,
 )
 from gpuflow.runtime.owner import Occupancy, book_in
-from gpuflow.runtime.records import Corrupt, Success, UnknownFormat
+from gpuflow.runtime.records import Success, UnknownFormat
 from gpuflow.runtime.retrying import Limit, persist
 from gpuflow.runtime.running import Running, Stopped
 from gpuflow.runtime.signing import read_keys
@@ -33,13 +33,13 @@ from gpuflow.runtime.store import Memory, StorageError, Store, open_store
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
     from typing import Any
 
+    from gpuflow.runtime.delivery import Delivery
     from gpuflow.runtime.keeper import Keeper
+    from gpuflow.runtime.last_attempt import Last
     from gpuflow.runtime.options import Options
-    from gpuflow.runtime.outputs import Output
-    from gpuflow.runtime.records import Kept
     from gpuflow.runtime.restoring import Restored
 
 
@@ -73,39 +73,37 @@ class Attempt:
         self.store: Store | None = None
         self.ledger: Ledger | None = None
         self.keeper: Keeper | None = None
-        self.outputs_dir = options.outputs_dir or ""
+        self.delivery: Delivery | None = None
         self._lasting = True
-        self._own_outputs = False
-        """Whether the folder of the outputs is a temporary one, which nobody looks into afterwards."""
-        self._kept_in: list[tuple[Store, str]] = []
         self._own_code: int | None = None
         self._told_at: float | None = None
+        self._last: tuple[Last | None, ...] = ()
+        """What the engine said, once it was read."""
 
     def run(self) -> int:
-        from gpuflow.runtime import outputs
+        from gpuflow.runtime.delivery import Delivery
+        from gpuflow.runtime.outputs import BadOutput
 
         options = self.options
-        declared = outputs.parse(options.output)
-        artifacts = outputs.pairs(options.artifact, "artifact")
-        places = outputs.pairs(options.deliver, "deliver")
-        outputs.agree(declared, artifacts, places)
-        self._make_outputs_dir(declared)
+        delivery = Delivery(options, self.environ, say, self._stored, self._moves, _open_place)
+        self.delivery = delivery
         ledger = self._open()
+        # Artifacts without a URI of their own are kept beside the checkpoints.
+        store = self.store if self.store is not None else ledger.store
         begun = self._begin(ledger)
         if isinstance(begun, Success):
-            return self._give_again(begun, declared, places)
+            return delivery.give_again(begun, ledger, store)
         history = begun
         if history.final is not None and options.after_final == "stop":
             return self._still_final(ledger, history)
         self._best_effort(ledger.tidy)
-        spent = self._spent(ledger)
+        # Attempts that left no word are found out only now.
+        spent = budgets.spent(options, ledger.counts)
         if spent is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
         restored = self._restore(ledger, history)
-        before = outputs.before(declared, self.outputs_dir)
-        running = Running(
-            options, self.environ, self.outputs_dir, self.directory, self.store, ledger, history, restored
-        )
+        delivery.look()
+        running = Running(options, self.environ, delivery.folder, self.directory, self.store, ledger, history, restored)
         try:
             ending = running.run()
         finally:
@@ -117,15 +115,12 @@ class Attempt:
             # The notice came during the last upload: the grace has begun, and does not begin again.
             self._told_at = running.deadline - running.grace[1]
         try:
-            kept = outputs.collect(declared, self.outputs_dir, before)
-            for output in declared:
-                if output.kind in outputs.ARTIFACTS:
-                    kept[output.name] = self._keep_artifact(ledger, output, artifacts.get(output.name))
+            kept = delivery.collect(ledger, store, lasting=self._lasting)
             marker: Success = self._stored(lambda: ledger.succeed(kept))
-            self._deliver(marker, declared, places)
-            if marker.id == ledger.id and self._kept_in:
-                self._best_effort(lambda: self._remove_earlier(ledger))
-        except (outputs.BadOutput, TooLarge) as refusal:
+            delivery.deliver(marker, ledger, store)
+            if marker.id == ledger.id and delivery.kept_in:
+                self._best_effort(lambda: delivery.remove_earlier(ledger))
+        except (BadOutput, TooLarge) as refusal:
             return self.close(self._unless_lost(ledger, Ending(RETRYABLE, str(refusal), 0)))
         except Lost as loss:
             return self.close(Ending(INTERRUPTED, str(loss), 0))
@@ -142,24 +137,8 @@ class Attempt:
 
     def clean_up(self) -> None:
         """Leave nothing in temporary places that nobody looks for."""
-        if self._own_outputs:
-            discard(self.outputs_dir)
-
-    def _make_outputs_dir(self, declared: Sequence[Output]) -> None:
-        """The given folder, or a private one. Where none can be had, a step without outputs runs all the same."""
-        if self.options.outputs_dir:
-            os.makedirs(self.options.outputs_dir, exist_ok=True)
-            return
-        needed = any(output.path is None for output in declared)
-        places = [self.environ.get("TMPDIR") or "/tmp"]
-        if not needed:
-            places.append("/dev/shm")
-        try:
-            self.outputs_dir, self._own_outputs = files.private_folder(places, "gpuflow"), True
-        except OSError as refusal:
-            if needed:
-                raise BadOption(f"no folder for the outputs can be made: {refusal}; give --outputs-dir") from None
-            say(f"no temporary folder can be made: {refusal}; the command has no $GPUFLOW_OUTPUTS")
+        if self.delivery is not None:
+            self.delivery.clean_up()
 
     def _begin(self, ledger: Ledger) -> History | Success:
         """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
@@ -169,6 +148,8 @@ class Attempt:
             if done is not None and options.after_success == "skip":
                 return _success(done)
             history: History = self._stored(ledger.history)
+            if history.previous is not None and history.final is None and done is None:
+                history = self._settle_last(ledger, history)
             if history.final is not None and options.after_final == "stop" and done is None:
                 return history
             renew = history.final is not None
@@ -187,92 +168,23 @@ class Attempt:
         looked: History = self._stored(lambda: ledger.look_again(history))
         return looked
 
-    def _give_again(self, done: Success, declared: Sequence[Output], places: Mapping[str, str]) -> int:
-        self._deliver(done, declared, places)
-        missing = [output.name for output in declared if output.name not in done.outputs]
-        if missing:
-            # The step was changed since; whoever looks for them should know why they are not there.
-            say(f"attempt {done.attempt} left no output {', '.join(missing)}: it was not asked for then")
-        say(f"attempt {done.attempt} has succeeded already; its outputs are given again")
-        return 0
+    def _settle_last(self, ledger: Ledger, history: History) -> History:
+        """What the engine, or the memory of the attempt before, says about how that one ended: before it is counted."""
+        from gpuflow.runtime import last_attempt
 
-    def _deliver(self, marker: Success, declared: Sequence[Output], places: Mapping[str, str]) -> None:
-        """Put the outputs of whoever succeeded where the engine looks; files without a URI of their own too."""
-        from gpuflow.runtime import artifacts, outputs
-
-        ledger = self.ledger
-        assert ledger is not None
-        try:
-            given = outputs.fitting(marker.outputs, declared)
-        except outputs.BadOutput as refusal:
-            raise BadOption(
-                f"attempt {marker.attempt} has succeeded, but {refusal}; --after-success again runs the step anew"
-            ) from None
-        beyond = sorted(set(marker.outputs) - set(given))
-        if beyond:
-            say(f"attempt {marker.attempt} left outputs that this step does not have: {', '.join(beyond)}"[:500])
-        for output in declared:
-            kept, own = given.get(output.name), bool(ledger.id) and marker.id == ledger.id
-            place = output.place(self.outputs_dir)
-            if kept is None or kept.key is None or own or artifacts.is_here(place, kept):
-                continue
-            limit, key = Limit(self.options.storage_timeout), ledger.key(*kept.key.split("/"))
-            try:
-                self._stored(
-                    lambda kept=kept, key=key, place=place, limit=limit: artifacts.bring(
-                        self._artifacts_in(ledger), key, kept, place, lambda: self._moves(limit)
-                    ),
-                    limit,
-                )
-            except Corrupt as damage:
-                raise StorageError(f'the output "{output.name}" cannot be given again: {damage}') from damage
-            except NoRoom as refusal:
-                raise BadOption(f'the output "{output.name}" cannot be given again: {refusal}') from None
-        outputs.deliver(given, self.options.engine, self.outputs_dir, places)
-
-    def _keep_artifact(self, ledger: Ledger, output: Output, uri: str | None) -> Kept:
-        """Upload a file or directory under this attempt's own name. The owner is asked before and after."""
-        from gpuflow.runtime import artifacts, outputs
-
-        source = output.place(self.outputs_dir)
-        name = records.artifact_name(ledger.number, ledger.id)
-        limit = Limit(self.options.storage_timeout)
-        try:
-            if uri is None and not self._lasting:
-                # There is no book that outlives this attempt: nothing can be given again.
-                if self._own_outputs and output.path is None:
-                    self._own_outputs = False
-                    say(f'the output "{output.name}" is kept nowhere but at {source}')
-                return artifacts.kept(output.kind, artifacts.measured(source), None, None)
-            store = _open_place(uri) if uri is not None else self._artifacts_in(ledger)
-            key = None if uri is not None else f"artifacts/{identity.part(output.name)}/{name}"
-            prefix = name if key is None else ledger.key(*key.split("/"))
-            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit))
-            found = self._stored(artifact.keep, limit)
-            self._kept_in.append((store, prefix[: -len(name)]))
-        except artifacts.NotKept as refusal:
-            raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
-        self._stored(ledger.assert_owner)
-        inside = f"{prefix}/files/{found[0].path}" if output.kind == "file" else f"{prefix}/files"
-        return artifacts.kept(output.kind, found, store.url(inside), key)
-
-    def _remove_earlier(self, ledger: Ledger) -> None:
-        """What earlier attempts of this run uploaded before they were lost; not those of other runs at the same URI."""
-        for name in ledger.earlier():
-            for store, top in self._kept_in:
-                store.delete([key for key, _ in store.names(f"{top}{name}")])
-                store.clear_uploads(f"{top}{name}")
-
-    def _artifacts_in(self, ledger: Ledger) -> Store:
-        """Where artifacts without a URI of their own are kept."""
-        return self.store if self.store is not None else ledger.store
+        if not self._last:
+            self._last = (last_attempt.read(self.options.last, say),)
+        if not self._stored(lambda: last_attempt.settle(ledger, history, self._last[0])):
+            return history
+        again: History = self._stored(ledger.history)
+        return again
 
     def stopped(self) -> Ending:
         """Told to stop while the supervisor itself was at work."""
         if self._own_code is None:
-            return Ending(INTERRUPTED, "told to stop before the command ran")
+            return Ending(INTERRUPTED, "told to stop before the command ran", told=True)
         because = f"told to stop after the command had ended with {self._own_code}, before its success could be stored"
-        return Ending(INTERRUPTED, because, self._own_code, until=self._deadline())
+        return Ending(INTERRUPTED, because, self._own_code, until=self._deadline(), told=True)
 
     def refuse(self, sentence: str) -> int:
         """The runtime could not work: 78. What the book says about the attempt stays open: it was no one's failure."""
@@ -292,16 +204,18 @@ class Attempt:
         final = ending.final or ending.outcome == FINAL
         because = ending.because
         if ledger and counts is not None and not final and ending.outcome != SUCCEEDED:
-            for budget in ("failures", "interruptions"):
-                most, used = getattr(options, budget), getattr(counts, budget)
-                if most is not None and used > most and used > getattr(ledger.counts, budget):
-                    final = True
-                    because += f"; the budget of {most} {budget} is spent"
+            spent = budgets.spent(options, counts, ledger.counts)
+            if spent is not None:
+                final = True
+                because += f"; {spent}"
         code = exit_code(ending, final)
         if ledger is not None and ledger.number and ending.outcome != SUCCEEDED:
             kept = self.keeper.kept if self.keeper is not None else None
+            cause = TOLD if ending.told else None
             self._best_effort(
-                lambda: ledger.end(ending.outcome, final=final, exit_code=code, because=because, checkpoint=kept),
+                lambda: ledger.end(
+                    ending.outcome, final=final, exit_code=code, because=because, checkpoint=kept, cause=cause
+                ),
                 self._time_for_the_end(ending),
             )
         facts: dict[str, Any] = {"outcome": FINAL if final else ending.outcome, "exit_code": code, "because": because}
@@ -343,6 +257,7 @@ class Attempt:
         if keys is not None and self.directory is not None and self.store is None:
             say("there is no --store: the run's records are signed, the checkpoints in the directory are not")
         self.ledger = Ledger(book, base, self.store, say, keys)
+        self.ledger.engine_attempt = identity.engine_attempt(options.engine_attempt, say)
         return self.ledger
 
     def _restore(self, ledger: Ledger, history: History) -> Restored | None:
@@ -379,14 +294,6 @@ class Attempt:
             took = f" in {units.spoken(restored.seconds)}" if restored.seconds > 0.05 else ""
             say(f"attempt {ledger.number} resumes from {restored.name} ({restored.how}){took}")
         return restored
-
-    def _spent(self, ledger: Ledger) -> str | None:
-        """Why no further attempt may run: attempts that left no word are found out only now."""
-        for budget in ("failures", "interruptions"):
-            most, used = getattr(self.options, budget), getattr(ledger.counts, budget)
-            if most is not None and used > most:
-                return f"{used} {budget} so far; the budget of {most} is spent"
-        return None
 
     def _still_final(self, ledger: Ledger, history: History) -> int:
         from gpuflow.runtime import farewell

@@ -168,6 +168,33 @@ class Injected(Model):
     """Whether it has the security context that the restricted Pod Security Standard requires."""
 
 
+class PodGC(Model):
+    """When Argo deletes finished pods."""
+
+    strategy: Literal["OnPodSuccess", "OnPodCompletion", "OnWorkflowSuccess", "OnWorkflowCompletion"] = "OnPodSuccess"
+    """As Argo calls it. The two on success keep failed pods."""
+    delay: DurationField | None = None
+    """How long a pod stays before it is deleted, so that its logs can be read."""
+
+
+class Ttl(Model):
+    """How long Argo keeps finished runs; what is not given is kept."""
+
+    success: DurationField | None = None
+    """After a run has succeeded."""
+    failure: DurationField | None = None
+    """After a run has failed."""
+
+
+class Executor(Model):
+    """The account of Argo's own containers, which lets the programs of steps do without a token."""
+
+    service_account: ObjectName
+    """The ServiceAccount that may create and patch workflowtaskresults."""
+    token_secret: ObjectName
+    """The Secret with its token; Argo looks for NAME.service-account-token unless the account says otherwise."""
+
+
 class Engine(Model):
     """One engine on this cluster."""
 
@@ -183,6 +210,14 @@ class Engine(Model):
     """Containers it adds to the pod of a step with outputs."""
     driver: Injected | None = None
     """A pod that it runs before every step's own pod."""
+    pod_gc: PodGC | None = None
+    """Argo only: when finished pods are deleted; null: with their run."""
+    ttl: Ttl | None = None
+    """Argo only: how long finished runs are kept; null: until somebody deletes them."""
+    starting_deadline: DurationField | None = None
+    """Argo only: how late a scheduled run may start, after the controller was down; null: a missed run is dropped."""
+    executor: Executor | None = None
+    """Argo only: the account of Argo's own containers. With it, no token is mounted into the containers of steps."""
 
 
 def _known_engine(name: str) -> str:
@@ -197,6 +232,8 @@ def _engine_keys(schema: dict[str, Any]) -> None:
 
 
 EngineName = Annotated[Str, AfterValidator(_known_engine)]
+ONLY_ARGO = ("pod_gc", "ttl", "starting_deadline", "executor")
+"""What a site says about Argo and about no other engine."""
 
 
 class Site(Model):
@@ -236,6 +273,16 @@ class Site(Model):
     """Labels on every pod."""
 
     _source: Source = PrivateAttr(default_factory=Source)
+
+    @model_validator(mode="after")
+    def _of_argo(self) -> Site:
+        for name, engine in self.engines.items():
+            for field in ONLY_ARGO:
+                if name != "argo" and getattr(engine, field) is not None:
+                    raise problem(
+                        "GF113", f'unknown key "{field}"', "only Argo has it: remove it", at=("engines", name, field)
+                    )
+        return self
 
     @property
     def source(self) -> Source:

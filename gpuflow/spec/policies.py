@@ -150,6 +150,9 @@ class Checkpoint(Model):
     """Time the program needs to save after SIGTERM."""
     resume_env: EnvName | None = None
     """An extra environment variable with the checkpoint to resume from, for programs that expect their own."""
+    scratch: QuantityField | None = None
+    """The most that `path` may hold on the node's disk, if no volume is mounted there. It is requested as ephemeral
+    storage."""
 
     @model_validator(mode="after")
     def _interval(self) -> Checkpoint:

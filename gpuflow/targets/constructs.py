@@ -123,6 +123,7 @@ _OF_STEP: dict[str, Present] = {
     "inputs": lambda s: s.inputs,
     "gang": lambda s: s.gang,
     "checkpoint": lambda s: s.checkpoint,
+    "checkpoint.scratch": lambda s: s.checkpoint and s.checkpoint.scratch,
     "queue_timeout": lambda s: s.queue_timeout,
     "spot.fallback_after": lambda s: s.spot and s.spot.fallback_after,
     "timeout": lambda s: s.timeout and s.pipeline is None,

@@ -81,6 +81,7 @@ PART_OF: dict[str, tuple[str, ...]] = {
         "Checkpoint.path", "Checkpoint.store", "Checkpoint.every", "Checkpoint.keep", "Checkpoint.grace",
         "Checkpoint.resume_env",
     ),
+    "checkpoint.scratch": ("Checkpoint.scratch",),
 }  # fmt: skip
 """Fields that are parts of a construct: whoever carries it carries them, or refuses the part by name."""
 

@@ -291,12 +291,12 @@ def test_a_workload_that_was_admitted_between_two_lists_is_not_missed() -> None:
 def test_a_queue_that_calls_itself_inactive_is_not_taken_for_an_active_one(kind: str) -> None:
     inactive = {"type": "Active", "status": "False", "reason": "Terminating", "message": "Can't admit new workloads"}
     report = checked(QUEUED, *with_status(queues({"f": quota(9)}), kind, {"conditions": [inactive]}))
-    assert report.verdict == "unknown"
-    assert "says that it is not active: Can't admit new workloads" in text_of(report, "GF535")
+    assert report.verdict == "may-queue"  # nothing deletes it: its status lags behind
+    assert "until Kueue sees that it is active again" in text_of(report, "GF517")
 
 
 def test_a_workload_of_unknown_age_stands_before_ours_in_a_strict_queue() -> None:
     huge = waits(9)
     huge = {**huge, "metadata": {key: huge["metadata"][key] for key in ("name", "namespace")}}
     report = checked(QUEUED, *queues({"f": quota(8)}, queueingStrategy="StrictFIFO"), huge)
-    assert (report.verdict, codes(report)) == ("may-queue", ["GF519"])
+    assert (report.verdict, codes(report)) == ("never", ["GF510"])

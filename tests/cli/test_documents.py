@@ -8,6 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+import yaml
 
 from gpuflow import load, loads, yaml_tree
 from gpuflow.codes import CODES
@@ -217,6 +218,19 @@ def test_site_presets_lists_them_and_site_runtime_writes_a_config_map(gpuflow: G
     assert "GF904" in gpuflow("site", "runtime").err
     made = yaml_tree.parse(gpuflow("site", "runtime", "--namespace", "team-a").out, "out")
     assert (made["kind"], made["metadata"]["namespace"]) == ("ConfigMap", "team-a")
+
+
+def test_site_executor_writes_the_account_that_the_site_names(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    assert "GF318" in gpuflow("site", "executor").err
+    site = tmp_path / "site.yaml"
+    account = "engines: {argo: {executor: {service_account: runner, token_secret: runner-token}}}"
+    site.write_text(f"apiVersion: gpuflow/v1\nkind: Site\nname: s\nextends: nvidia\nnamespace: nlp\n{account}\n")
+    made = list(yaml.safe_load_all(gpuflow("site", "executor", site).out))
+    assert [each["kind"] for each in made] == ["ServiceAccount", "Secret", "Role", "RoleBinding"]
+    assert {each["metadata"]["namespace"] for each in made} == {"nlp"}
+    assert made[0]["metadata"]["annotations"] == {"workflows.argoproj.io/service-account-token.name": "runner-token"}
+    assert made[1]["metadata"]["annotations"] == {"kubernetes.io/service-account.name": "runner"}
+    assert made[1]["metadata"]["name"] == "runner-token"
 
 
 def test_gpus_lists_filters_and_refuses(gpuflow: Gpuflow) -> None:

@@ -277,6 +277,23 @@ def test_the_kubelet_ends_an_unsupervised_step_at_its_timeout_and_stands_behind_
     assert "--timeout=1h" in watched["containers"][0]["command"]
 
 
+@pytest.mark.parametrize(
+    ("own", "request_"), [(None, "50Gi"), ("80Gi", "80Gi"), ({"request": "1Gi"}, "50Gi"), ({"limit": "60Gi"}, "50Gi")]
+)
+def test_the_scratch_space_of_checkpoints_is_limited_and_requested(own: Any, request_: str) -> None:
+    more = {} if own is None else {"ephemeral_storage": own}
+    spec = pod(checkpoint={"path": "/c", "store": "s3://m/x", "scratch": "50Gi"}, **more)["spec"]
+    assert {"name": "scratch-c", "emptyDir": {"sizeLimit": "50Gi"}} in spec["volumes"]
+    assert spec["containers"][0]["resources"]["requests"]["ephemeral-storage"] == request_
+
+
+def test_scratch_space_counts_only_where_it_is_and_never_above_the_steps_own_limit() -> None:
+    policy = {"path": "/c", "store": "s3://m/x", "scratch": "50Gi"}
+    assert "resources" not in main(checkpoint=policy, volumes={"/c": {"claim": "data"}})
+    with pytest.raises(GpuflowError, match="GF323"):
+        pod(checkpoint=policy, ephemeral_storage="40Gi")
+
+
 def test_topology_needs_a_label_and_becomes_affinity_or_a_spread() -> None:
     same = pod(topology={"same": "zone"})["spec"]["affinity"]["podAffinity"]
     (term,) = same["requiredDuringSchedulingIgnoredDuringExecution"]

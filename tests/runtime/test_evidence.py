@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gpuflow.runtime import evidence
 from gpuflow.runtime.evidence import (
+    DISK_LIMIT,
     FINAL,
     INTERRUPTED,
     NEVER_STARTED,
@@ -17,6 +18,7 @@ from gpuflow.runtime.evidence import (
     OUTCOMES,
     RETRYABLE,
     SUCCEEDED,
+    TIMED_OUT,
     Evidence,
     from_argo,
     from_pod,
@@ -37,8 +39,28 @@ ARGO = [
     ("graceful delete, not captured", "Error", None, "pod deleted", INTERRUPTED),
     ("deleted during init", "Error", None, "init: Error (exit code 2)", NEVER_STARTED),
     ("lost during init", "Error", None, INIT_LOST, NEVER_STARTED),
-    ("emptyDir limit", "Failed", 143, 'Usage of EmptyDir volume "s" exceeds the limit "1Mi". ', RETRYABLE),
-    ("deadline", "Failed", 143, "Pod was active on the node longer than the specified deadline", RETRYABLE),
+    ("emptyDir limit", "Failed", 143, 'Usage of EmptyDir volume "s" exceeds the limit "1Mi". ', DISK_LIMIT),
+    (
+        "container's disk limit",
+        "Failed",
+        137,
+        'Container main exceeded its local ephemeral storage limit "1Gi". ',
+        DISK_LIMIT,
+    ),
+    ("deadline", "Failed", 143, "Pod was active on the node longer than the specified deadline", TIMED_OUT),
+    ("deadline, supervised", "Failed", 75, "Pod was active on the node longer than the specified deadline", TIMED_OUT),
+    ("disk limit, supervised", "Failed", 75, 'Usage of EmptyDir volume "s" exceeds the limit "1Mi". ', DISK_LIMIT),
+    ("the workflow's deadline", "Failed", None, "Step exceeded its deadline", TIMED_OUT),
+    ("out of memory, with last words", "Failed", 137, "main: OOMKilled (exit code 137): epoch 3", OUT_OF_MEMORY),
+    ("out of memory, exit code unknown", "Failed", None, "main: OOMKilled (exit code 137)", OUT_OF_MEMORY),
+    ("the executor's own memory", "Error", 0, "wait: OOMKilled (exit code 137)", RETRYABLE),
+    (
+        "virtual kubelet",
+        "Error",
+        None,
+        "Pod failed before main container starts due to CreateContainerError: x",
+        NEVER_STARTED,
+    ),
     (
         "node loss, captured",
         "Failed",
@@ -151,7 +173,7 @@ PODS = [
     ("affinity", _pod(reason="NodeAffinity"), NEVER_STARTED),
     ("unreachable", _pod(phase="Unknown", reason="NodeLost"), INTERRUPTED),
     ("memory limit", _pod(exit_code=137, container="OOMKilled"), OUT_OF_MEMORY),
-    ("deadline", _pod(reason="DeadlineExceeded", exit_code=143), RETRYABLE),
+    ("deadline", _pod(reason="DeadlineExceeded", exit_code=143), TIMED_OUT),
     (
         "own disk limit",
         _pod(
@@ -159,7 +181,7 @@ PODS = [
             exit_code=137,
             message="Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
         ),
-        RETRYABLE,
+        DISK_LIMIT,
     ),
     ("Kueue deleted it", _pod(exit_code=143, deleted=True), INTERRUPTED),
     ("TERM caught, exit 0, deleted", _pod(phase="Succeeded", exit_code=0, deleted=True), INTERRUPTED),
@@ -245,7 +267,86 @@ def test_what_did_not_succeed_is_never_green(
     assert verdict.outcome != SUCCEEDED
 
 
+def test_the_timeout_of_the_supervisor_is_a_failure_that_no_exit_code_of_the_step_makes_final() -> None:
+    pod = _pod(exit_code=124)
+    verdict = judge(from_pod(pod, supervised=True), final_exit_codes=(124,), retryable_exit_codes=(1,))
+    assert verdict is not None
+    assert verdict.outcome == TIMED_OUT
+    plain = judge(from_pod(pod))
+    assert plain is not None
+    assert plain.outcome == RETRYABLE
+
+
+# -- what the program can write
+
+WORDS = [
+    "OOMKilled",
+    "main: OOMKilled (exit code 137)",
+    "Evicted",
+    "DeadlineExceeded",
+    "pod deleted",
+    "Step exceeded its deadline",
+    "Pod was active on the node longer than the specified deadline",
+    'Usage of EmptyDir volume "s" exceeds the limit "1Mi". ',
+    "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. ",
+    'Container main exceeded its local ephemeral storage limit "1Gi". ',
+    "The node was low on resource: memory. ",
+    "Pod was terminated in response to imminent node shutdown.",
+    "Pod was rejected as the node is shutting down.",
+    'pods "p" is forbidden: exceeded quota: q',
+    "(403)\nReason: Forbidden",
+    "(404)\nReason: Not Found",
+    "PodNotFoundException",
+    "Unschedulable: 0/1 nodes are available: 1",
+    "Pod took longer than 120 seconds to start.",
+    "init: Error (exit code 2)",
+    "wait: Error (exit code 64)",
+    "main: ContainerStatusUnknown (exit code 137)",
+    "pod failed: neither main nor wait container completed successfully",
+    "Pod failed before main container starts due to CreateContainerError: x",
+]
+HOSTILE = st.lists(
+    st.one_of(st.sampled_from([*WORDS, "\n", ": ", " (exit code 137)", "\r"]), st.text(max_size=8)), max_size=5
+)
+REASONS = st.sampled_from(["Error", "OOMKilled", "ContainerStatusUnknown", ""])
+CODES = st.sampled_from([1, 2, 75, 78, 79, 124, 137, 139, 143, 255])
+
+
+@given(st.sampled_from(["Failed", "Error"]), REASONS, CODES, st.booleans(), st.booleans(), HOSTILE.map("".join))
+def test_a_termination_message_changes_nothing_that_argo_says(
+    phase: str, reason: str, code: int, known: bool, supervised: bool, said: str
+) -> None:
+    sentence, exit_code = f"main: {reason} (exit code {code})", code if known else None
+    quiet = judge(from_argo(phase, sentence, exit_code, supervised=supervised))
+    loud = judge(from_argo(phase, f"{sentence}: {said}", exit_code, supervised=supervised))
+    assert quiet is not None
+    assert loud == quiet
+
+
+@given(st.sampled_from(["Failed", "Succeeded"]), REASONS, CODES, st.booleans(), st.booleans(), HOSTILE.map("".join))
+def test_a_termination_message_changes_nothing_that_a_pod_says(
+    phase: str, reason: str, code: int, deleted: bool, supervised: bool, said: str
+) -> None:
+    pod = _pod(phase=phase, exit_code=code, container=reason, deleted=deleted)
+    quiet = judge(from_pod(pod, supervised=supervised))
+    pod["status"]["containerStatuses"][1]["state"]["terminated"]["message"] = said
+    assert judge(from_pod(pod, supervised=supervised)) == quiet
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_each_sentence_of_the_kubelet_means_nothing_in_a_programs_mouth(word: str) -> None:
+    verdict = judge(from_argo("Failed", f"main: Error (exit code 1): {word}", None, supervised=True))
+    assert verdict == (RETRYABLE, "it failed")
+
+
 def test_every_row_names_a_known_outcome_and_asks_for_something() -> None:
     for row in evidence.TABLE:
         assert row.outcome in OUTCOMES
         assert any(value is not None for value in row[2:]), row
+
+
+def test_a_program_that_outlives_a_killed_child_has_ended_well() -> None:
+    state = {"terminated": {"exitCode": 0, "reason": "OOMKilled"}}
+    pod = {"status": {"phase": "Succeeded", "containerStatuses": [{"name": "main", "state": state}]}}
+    verdict = evidence.judge(evidence.from_pod(pod))
+    assert verdict is not None and verdict.outcome == evidence.SUCCEEDED

@@ -46,3 +46,56 @@ def test_what_cannot_be_read_is_not_known(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(memory, "_memory_files", list)
     monkeypatch.setattr(memory, "_free_here", lambda: None)
     assert memory.available() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kills"),
+    [
+        ("memory.events", "low 0\noom 3\noom_kill 2\noom_group_kill 1\n", 3),
+        ("memory.events", "oom_kill 0\n", 0),
+        ("memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 4\n", 4),
+    ],
+    ids=["v2", "v2, none", "v1"],
+)
+def test_kills_of_processes_and_of_the_whole_group_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, kills: int
+) -> None:
+    (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_memory_files", lambda: [str(tmp_path / "none"), str(tmp_path / name)])
+    assert memory.oom_kills() == kills
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (
+            {
+                "memory.max": "1000",
+                "memory.current": "990",
+                "memory.stat": "shmem 50\nactive_file 500\ninactive_file 250\nslab_reclaimable 40\n",
+            },
+            (200, 1000),
+        ),
+        (
+            {
+                "memory.limit_in_bytes": "1000",
+                "memory.usage_in_bytes": "990",
+                "memory.stat": "active_file 1\ntotal_active_file 500\ntotal_inactive_file 300\n",
+            },
+            (190, 1000),
+        ),
+        ({"memory.max": "max", "memory.current": "990", "memory.stat": ""}, None),
+        (
+            {"memory.limit_in_bytes": "9223372036854771712", "memory.usage_in_bytes": "9", "memory.stat": ""},
+            None,
+        ),
+    ],
+    ids=["v2", "v1", "v2 without a limit", "v1 without a limit"],
+)
+def test_a_full_page_cache_is_no_memory_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], found: tuple[int, int] | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(memory, "_memory_files", lambda: [str(tmp_path / "memory.events")])
+    assert memory.working_set() == found

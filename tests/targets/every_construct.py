@@ -32,6 +32,7 @@ PIPELINES: dict[str, str] = {
     "approval.timeout": "steps: {a: {command: [x]}, ask: {approval: {message: go?, timeout: 1h}, needs: [a]}}",
     "cache": step("cache: true, outputs: {o: int}"),
     "checkpoint": step("checkpoint: {path: /c, store: s3://b}"),
+    "checkpoint.scratch": step("checkpoint: {path: /c, store: s3://b, scratch: 5Gi}"),
     "claims": "claims: {c: {size: 1Gi, storage_class: fast}}\n" + step("volumes: {/c: {new_claim: c}}"),
     "deadline": "deadline: 2h\n" + step("cpu: 1"),
     "device_claim": step("device_claim: {claim: gpu-of-mine}"),

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.outcome import Outcome, merge
 from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
+from gpuflow.checker.pipeline.nodes.devices import read_devices
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
-from gpuflow.checker.pipeline.queues.oversubscribed import oversubscribed_pods
 from gpuflow.checker.pipeline.queues.requests import UNQUEUED
+from gpuflow.checker.pipeline.queues.sent_pods import SentPods, sent_pods
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
@@ -43,6 +44,10 @@ def placement_outcome(
     repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
     groups = pod_groups(demand, policy, admissions, namespace, by_labels=repelling)
     concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
+    devices = None
+    if node_pools is not None:
+        devices = read_devices(cluster, namespace, node_pools, groups, pending_pods, concurrency, runs)
+        node_pools = node_pools if devices is None else devices.node_pools
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)
     parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts)]
     if node_pools is not None:
@@ -52,9 +57,19 @@ def placement_outcome(
         ]
         share = None if queue_verdicts is None else queue_verdicts.share
         claims, avoided = claims_for_any_node(cluster, namespace), nodes_avoided(demand)
+        others = SentPods([], {})
         if queue_verdicts is not None:
-            pending_pods += oversubscribed_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools)
-        node_verdicts = NodeVerdicts(node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided)
+            others = sent_pods(
+                queue_verdicts.kueue,
+                queue_verdicts.pending.workloads,
+                queue_verdicts.setup.admitted,
+                node_pools,
+                pending_pods,
+            )
+        pending_pods += others.pods
+        node_verdicts = NodeVerdicts(
+            node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most, devices
+        )
         parts.append(node_outcome(demand, node_verdicts, sent, makers))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)

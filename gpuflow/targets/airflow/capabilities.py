@@ -34,7 +34,8 @@ _CANNOT = {
 }
 
 _CARRIED = (
-    "approval", "approval.timeout", "checkpoint", "claims", "deadline", "exit.always", "exit.failure", "exit.outputs",
+    "approval", "approval.timeout", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always",
+    "exit.failure", "exit.outputs",
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "on_data", "outputs.artifact",
     "outputs.default", "outputs.value", "parallel", "params", "params.enum", "params.range", "pipeline",

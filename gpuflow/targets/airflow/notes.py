@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.frame import Request
+from gpuflow.targets.losses import named_steps
 
 IMPORTED = frozenset(
     {
@@ -23,6 +25,28 @@ def file_of(pipeline: str) -> str:
 
 
 def notes_of(request: Request) -> Iterator[Finding]:
+    """What is worth a word about the file and its retries."""
+    yield from _file_name(request)
+    if not request.options_as(AirflowOptions).standalone:
+        yield from _interrupted_once(request)
+
+
+def _interrupted_once(request: Request) -> Iterator[Finding]:
+    """Whoever counts failures alone may think that a drained node is one."""
+    plan = request.plan
+    policies = {each.name: each.step.retry for each in plan.containers if each.step.retry is not None}
+    names = tuple(name for name, retry in policies.items() if retry.failures and not retry.after_interruptions)
+    if names:
+        yield Finding(
+            "GF324",
+            f"{named_steps(names)}: only failures are retried; a drained node or a preempted pod ends the step",
+            plan.where(names[0]),
+            "write retry: N for N more attempts whatever ended the pod, or add interruptions: M",
+            "note",
+        )
+
+
+def _file_name(request: Request) -> Iterator[Finding]:
     """`python dags/x.py` looks for modules in dags/ first, so a DAG file must not be called as one of them."""
     name = request.pipeline.name
     module = file_of(name).removesuffix(".py")

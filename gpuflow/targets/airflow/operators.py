@@ -38,7 +38,7 @@ def operator(task: Task, request: Request, items: Any = None) -> Any:
         return Call(name, (), named)
     if task.step.parallel is not None and not task.scope.keys:
         named["max_active_tis_per_dagrun"] = task.step.parallel
-    if name == "GpuPodOperator":
+    if name == "GpuPodOperator" and "retries" not in named:
         # The scheduler reads the retries of a mapped task here; of any other the operator says them itself.
         failures = named.setdefault("failures", 0)
         named["retries"] = Infix("+", failures, LOST_WORKERS) if failures else LOST_WORKERS
@@ -164,10 +164,13 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
 
 
 def budgets(retry: Retry | None) -> dict[str, Any]:
-    """Both budgets and the waits between attempts."""
+    """How often the step is started again, and the waits between attempts.
+
+    A plain number is Airflow's own `retries`, which is what it says to whoever reads the file.
+    """
     if retry is None:
         return {}
-    named: dict[str, Any] = {}
+    named: dict[str, Any] = {} if retry.any is None else {"retries": retry.any}
     if retry.failures:
         named["failures"] = retry.failures
     if retry.interruptions:
@@ -188,7 +191,7 @@ def _waits(retry: Retry) -> dict[str, Any]:
     """Without a backoff the next attempt comes at once, where Airflow alone would wait five minutes."""
     backoff = retry.backoff
     if backoff is None:
-        return {"retry_delay": Call("timedelta", (0,))} if retry.failures else {}
+        return {"retry_delay": Call("timedelta", (0,))} if retry.after_failures else {}
     named: dict[str, Any] = {"retry_delay": span(backoff.start)}
     if retry.interruptions:
         named["interruption_delay"] = span(backoff.start)

@@ -59,7 +59,9 @@ def _stock(call: Any) -> Any:
 
 def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     named = {key: given[key] for key in CARRIED if key in given}
-    named |= {"base_container_name": "main", "retries": given.get("failures", 0)}
+    # Of a mapped task with two budgets, `retries` also has a reserve that only our operator can tell from the rest.
+    retries = given.get("failures", given.get("retries", 0))
+    named |= {"base_container_name": "main", "retries": retries}
     wait = given.get("queue_timeout")
     if "outputs" in given:
         named["do_xcom_push"] = True

@@ -12,13 +12,16 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gpuflow.targets.argo.last_attempt import without_last_attempt
+
 FIELDS = ("container", "initContainers", "sidecars", "volumes", "outputs")
 """What decides about the result. Where it runs, how often it is tried and what it is labeled with does not."""
 
 
 def memoize(pipeline: str, title: str, template: Mapping[str, Any], inputs: Iterable[str]) -> dict[str, Any]:
     """The template's `memoize`: Argo allows letters, digits and dashes in a key, so values go in as a hash."""
-    said = json.dumps({field: template.get(field) for field in FIELDS}, sort_keys=True, ensure_ascii=False)
+    equal = {**template, "container": without_last_attempt(template["container"])}
+    said = json.dumps({field: equal.get(field) for field in FIELDS}, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(said.encode()).hexdigest()[:16]
     values = ", ".join(["workflow.namespace", *(f"inputs.parameters['{name}']" for name in sorted(inputs))])
     return {

@@ -54,13 +54,13 @@ _WEAKER = {
 }
 
 _CARRIED = (
-    "approval", "cache", "checkpoint", "claims", "deadline", "exit.always", "exit.failure", "exit.outputs",
-    "exit.success", "for_each.list", "for_each.matrix", "for_each.output", "for_each.parallel", "for_each.param",
-    "for_each.range", "if_skipped.run", "outputs.artifact", "outputs.default", "outputs.value", "parallel", "params",
-    "params.enum", "pipeline", "retry.any", "retry.backoff", "retry.failures", "retry.final_exit_codes",
-    "retry.interruptions", "retry.other_node", "retry.retryable_exit_codes", "schedule", "schedule.replace",
-    "schedule.suspended", "schedule.timezone", "script", "spot.fallback_after", "text.braces", "timeout",
-    "volumes.new_claim", "when", "when.item",
+    "approval", "cache", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always", "exit.failure",
+    "exit.outputs", "exit.success", "for_each.list", "for_each.matrix", "for_each.output", "for_each.parallel",
+    "for_each.param", "for_each.range", "if_skipped.run", "outputs.artifact", "outputs.default", "outputs.value",
+    "parallel", "params", "params.enum", "pipeline", "retry.any", "retry.backoff", "retry.failures",
+    "retry.final_exit_codes", "retry.interruptions", "retry.other_node", "retry.retryable_exit_codes", "schedule",
+    "schedule.replace", "schedule.suspended", "schedule.timezone", "script", "spot.fallback_after", "text.braces",
+    "timeout", "volumes.new_claim", "when", "when.item",
 )  # fmt: skip
 
 # A template has most fields of a pod, and podSpecPatch takes the others.

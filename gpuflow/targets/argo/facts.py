@@ -8,6 +8,8 @@ from gpuflow.engines import EngineFacts, RunObject
 
 EXECUTOR: Final = "executor.resources in the ConfigMap workflow-controller-configmap"
 """Where Argo's controller reads what its own containers ask for."""
+LAUNCHER_MEMORY: Final = "128Mi"
+"""What `argoexec`, 108 MB, needs to start a container: with 80Mi it hangs, with 96Mi it takes seconds (4.0.2)."""
 OBJECTS: Final = (
     # In these Argo's pods report how they ended.
     RunObject("count/workflowtaskresults.argoproj.io", "WorkflowTaskResult", "pod"),
@@ -30,5 +32,6 @@ FACTS = EngineFacts(
     objects_per_run=OBJECTS,
     avoids_nodes_of="attempts",
     container_settings=f"set {EXECUTOR}",
+    launcher_memory=LAUNCHER_MEMORY,
     supervisor="argo",
 )

@@ -1,16 +1,19 @@
-"""What Argo does only in part with a given pipeline: its retries have one count and see the last attempt alone."""
+"""What Argo does only in part with a given pipeline, and what its users should know about the pods it makes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from gpuflow.errors import Finding
-from gpuflow.plan import plan_of
+from gpuflow.engines import starved_containers
+from gpuflow.errors import Finding, Where
+from gpuflow.plan import Plan, plan_of
+from gpuflow.pod import pod_for
 from gpuflow.pod.later_attempts import falls_back
-from gpuflow.pod.supervision import counts_budgets
+from gpuflow.pod.supervision import counts_budgets, saves_to_scratch, scratch_size
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
+from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import named_steps
@@ -24,7 +27,7 @@ def shares_one_count(step: Step, site: Site) -> bool:
 
 def leaves_spot_early(step: Step, site: Site) -> bool:
     """Failures count towards falling back as well."""
-    return falls_back(step) and bool(step.retry and step.retry.failures)
+    return falls_back(step) and bool(step.retry and step.retry.after_failures)
 
 
 def never_leaves_spot(step: Step, site: Site) -> bool:
@@ -32,19 +35,47 @@ def never_leaves_spot(step: Step, site: Site) -> bool:
     return bool(step.spot and step.spot.fallback_after) and not falls_back(step)
 
 
+def ends_when_drained(step: Step, site: Site) -> bool:
+    """A budget for failures alone."""
+    return bool(step.retry and step.retry.failures and not step.retry.interruptions)
+
+
+def fills_the_node(step: Step, site: Site) -> bool:
+    """Checkpoints on the node's disk, of any size."""
+    return saves_to_scratch(step) and scratch_size(step) is None
+
+
 def has_no_memory_to_grow(step: Step, site: Site) -> bool:
     return bool(step.retry and step.retry.more_memory) and step.memory is None
 
 
+MANY = 100
+"""From how many pods of a fan-out in one queue on Kueue is told of each."""
 Applies = Callable[[Step, Site], bool]
-NOTES: tuple[tuple[str, Applies, str, str], ...] = (
+NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
     (
+        "GF324",
+        "retry",
+        ends_when_drained,
+        "retry has a budget for failures alone, so a drained, preempted or lost node ends the step",
+        "write retry: N to start again whatever ended the step, or add interruptions: N",
+    ),
+    (
+        "GF322",
+        "checkpoint",
+        fills_the_node,
+        "checkpoints are written to the node's disk, and nothing limits how much they take",
+        "give checkpoint.scratch, a bit more than two checkpoints: 50Gi",
+    ),
+    (
+        "GF305",
         "retry",
         shares_one_count,
         "Argo counts one number of retries, so interruptions use up retries meant for failures (never the reverse)",
         "give the step a checkpoint, or set runtime.state in the site: gpuflow-run then counts both budgets",
     ),
     (
+        "GF305",
         "spot",
         leaves_spot_early,
         "fallback_after counts every retry on Argo, including failures, but not pods that Argo recreates on its "
@@ -52,12 +83,14 @@ NOTES: tuple[tuple[str, Applies, str, str], ...] = (
         "set retry.failures to 0, or set fallback_after high enough to include failures",
     ),
     (
+        "GF305",
         "spot",
         never_leaves_spot,
         "fallback_after is never reached: retry allows fewer attempts",
         "raise retry.interruptions to at least fallback_after",
     ),
     (
+        "GF305",
         "retry",
         has_no_memory_to_grow,
         "more_memory has no effect: the step does not say how much memory it starts with",
@@ -68,17 +101,61 @@ NOTES: tuple[tuple[str, Applies, str, str], ...] = (
 
 def notes(pipeline: Pipeline, site: Site) -> Iterator[Finding]:
     """One note for each thing that holds, with the steps it holds for."""
-    for _, steps in plan_of(pipeline, site).pipelines:
-        for field, applies, text, hint in NOTES:
+    plan = plan_of(pipeline, site)
+    for _, steps in plan.pipelines:
+        for code, field, applies, text, hint in NOTES:
             found = [each for each in steps if each.kind == "container" and applies(each.step, site)]
             if found:
                 names = tuple(each.own_name for each in found)
-                yield Finding("GF305", f"{named_steps(names)}: {text}", found[0].where(field), hint, "note")
+                yield Finding(code, f"{named_steps(names)}: {text}", found[0].where(field), hint, "note")
+    yield from _many_workloads(plan)
+    yield from _small_containers(plan)
+
+
+def _many_workloads(plan: Plan) -> Iterator[Finding]:
+    for each in plan.containers:
+        queue, copies = each.step.queue or plan.site.queue, each.copies_in_run
+        if queue is not None and copies is not None and copies >= MANY:
+            yield Finding(
+                "GF319",
+                f'step "{each.name}": {copies} pods in queue {queue} are {copies} Kueue Workloads',
+                each.where("for_each"),
+                "limit the fan-out with parallel, or give each pod several items",
+                "note",
+            )
+
+
+def _small_containers(plan: Plan) -> Iterator[Finding]:
+    """Containers that Argo cannot start in the memory that they may use."""
+    for each in plan.containers:
+        if each.step.memory is None and not any(helper.memory for helper in each.step.sidecars):
+            continue
+        for name, limit in starved_containers(pod_for(each.pipeline, each.own_name, plan.site), FACTS):
+            yield Finding(
+                "GF321",
+                f'step "{each.name}": container "{name}" may use {limit} of memory, and Argo starts it through '
+                f"argoexec, which needs {FACTS.launcher_memory}",
+                each.where(),
+                f"give it a memory limit of {FACTS.launcher_memory} or more",
+                "warning",
+            )
+
+
+def _token(site: Site, pipeline: Pipeline) -> Iterator[Finding]:
+    if site.engine(FACTS.name).executor is None:
+        yield Finding(
+            "GF317",
+            "the programs of steps hold a token that may write the results of other steps",
+            Where(pipeline.source.file),
+            "name an account for Argo's own containers: engines.argo.executor in the site (gpuflow site executor)",
+            "note",
+        )
 
 
 def request_notes(request: Request) -> Iterator[Finding]:
     """Those about the pipeline, and what the kind that is asked for leaves out."""
     yield from notes(request.pipeline, request.site)
+    yield from _token(request.site, request.pipeline)
     kind = request.options_as(ArgoOptions).kind
     if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
         text = f"schedule: a {kind} has none, so nothing starts it on a schedule"

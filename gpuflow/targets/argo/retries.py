@@ -1,35 +1,63 @@
 """The two retry budgets in Argo's words.
 
 Argo's expression sees the number of retries so far and the last attempt, never a count per class. A step whose budgets
-the supervisor counts says when it is over by the final exit code, so Argo retries everything else. For any other step
-one flat expression stands in: interruptions eat into what is left for failures, never the other way round.
+the supervisor counts says when it is over by the final exit code, so Argo retries everything else. A plain number of
+retries needs no expression. For any other step one flat expression stands in: interruptions eat into what is left for
+failures, never the other way round.
+
+`lastRetry.message` is the pod's own message if it has one, which only the kubelet writes. Otherwise Argo begins it with
+`main: <reason> (exit code N)`, and the program's termination message follows (inferFailedReason in operator.go, 4.0.2).
+So a cause is looked for at the start of the message, where no program can write.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from gpuflow.runtime.outcomes import EXIT_FINAL as FINAL
+from gpuflow.runtime.outcomes import EXIT_TIMED_OUT
 from gpuflow.spec.policies import Backoff, Retry
 
-FINAL = 79
 CODE = "asInt(lastRetry.exitCode)"
-INTERRUPTED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143])"
+
+OUT_OF_MEMORY = "lastRetry.message startsWith 'main: OOMKilled '"
+"""The kernel ended the program, or with it the whole container."""
+_OWN_FAULT = (
+    "main: OOMKilled ",
+    "Pod was active on the node longer",
+    "Usage of EmptyDir volume",
+    "Pod ephemeral local storage usage",
+    "Container [^ ]+ exceeded its local",
+    "wait: Error .exit code 64",
+)
+"""Memory, deadline, disk limits, a missing output: failures, whatever exit code the program gave on SIGTERM."""
+_TAKEN_AWAY = (
+    "The node (was low|had condition)",
+    "Pod was terminated in response to imminent node shutdown",
+    "main: ContainerStatusUnknown ",
+    "pod failed: neither main nor wait",
+)
+"""The node's pressure, shutdown or loss: interruptions, whatever the exit code."""
+
+
+def _begins(*words: str) -> str:
+    return f"lastRetry.message matches '^({'|'.join(words)})'"
+
+
+OWN_FAULT = _begins(*_OWN_FAULT)
+STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*_TAKEN_AWAY)})"
 """A deleted pod is an Error without an exit code, or ends with 143; 75 is the supervisor's own word for it."""
-
-OUT_OF_MEMORY = "lastRetry.message contains 'OOMKilled'"
-"""Nobody's exit code: the kernel ended it, so a step's own lists of codes say nothing about it."""
-KILLED = 137
+INTERRUPTED = f"!({OWN_FAULT}) && {STOPPED}"
 
 
-def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | None:
-    """The template's retryStrategy; `counted` when the supervisor keeps the budgets."""
+def retry_strategy(retry: Retry | None, *, counted: bool, timed: bool = False) -> dict[str, Any] | None:
+    """The template's retryStrategy; `counted`: the supervisor keeps the budgets; `timed`: it keeps a timeout."""
     if retry is None or not retry.attempts:
         return None
-    strategy: dict[str, Any] = {
-        "limit": str(retry.attempts),
-        "retryPolicy": "Always",
-        "expression": f"{CODE} != {FINAL}" if counted else _flat(retry),
-    }
+    strategy: dict[str, Any] = {"limit": str(retry.attempts), "retryPolicy": "Always"}
+    expression = f"{CODE} != {FINAL}" if counted else _flat(_with_timeout(retry) if timed else retry)
+    if expression is not None:
+        strategy["expression"] = expression
     if retry.backoff is not None:
         strategy["backoff"] = _backoff(retry.backoff)
     if retry.other_node:
@@ -37,23 +65,52 @@ def retry_strategy(retry: Retry | None, *, counted: bool) -> dict[str, Any] | No
     return strategy
 
 
-def _flat(retry: Retry) -> str:
-    may_fail = _may_retry(retry)
+def _with_timeout(retry: Retry) -> Retry:
+    """The same policy where the supervisor's own exit code for a timeout is a failure like any other."""
+    listed = retry.retryable_exit_codes
+    return retry.model_copy(
+        update={
+            "final_exit_codes": tuple(code for code in retry.final_exit_codes if code != EXIT_TIMED_OUT),
+            "retryable_exit_codes": None if listed is None else (*listed, EXIT_TIMED_OUT),
+        }
+    )
+
+
+def _flat(retry: Retry) -> str | None:
+    """When to try again; None: always."""
     if retry.any is not None:
-        return f"{INTERRUPTED} || {may_fail}" if retry.retryable_exit_codes is not None else may_fail
+        return _any(retry)
+    may_fail = _may_fail(retry)
     if not retry.interruptions:
-        return f"!{INTERRUPTED} && {may_fail}"
+        return f"({OWN_FAULT} || !{STOPPED}) && {may_fail}"
     if not retry.failures:
         return INTERRUPTED
-    return f"{INTERRUPTED} || ({may_fail} && asInt(retries) < {retry.failures})"
+    return f"({INTERRUPTED}) || ({may_fail} && asInt(retries) < {retry.failures})"
 
 
-def _may_retry(retry: Retry) -> str:
-    """Whether the exit code allows another try."""
+def _any(retry: Retry) -> str | None:
+    """One count for everything: only exit codes that the program chose itself can be final."""
+    not_its_own = _begins(*_OWN_FAULT, *_TAKEN_AWAY)
     if retry.retryable_exit_codes is not None:
-        return f"({CODE} in [{', '.join(map(str, retry.retryable_exit_codes))}] || {OUT_OF_MEMORY})"
-    allowed = f"!({CODE} in [{', '.join(map(str, (*retry.final_exit_codes, FINAL)))}])"
-    return f"({allowed} || {OUT_OF_MEMORY})" if KILLED in retry.final_exit_codes else allowed
+        codes = _listed(75, 143, *retry.retryable_exit_codes)
+        return f"lastRetry.status == 'Error' || {CODE} in {codes} || {not_its_own}"
+    if retry.final_exit_codes:
+        return f"!({CODE} in {_listed(*retry.final_exit_codes)}) || {not_its_own}"
+    return None
+
+
+def _may_fail(retry: Retry) -> str:
+    """Whether a failure allows another try: a step's own lists say nothing about what Kubernetes ended."""
+    allowed = f"{CODE} != {FINAL}"
+    if retry.retryable_exit_codes is not None:
+        return f"{allowed} && ({CODE} in {_listed(*retry.retryable_exit_codes)} || {OWN_FAULT})"
+    if retry.final_exit_codes:
+        return f"{allowed} && (!({CODE} in {_listed(*retry.final_exit_codes)}) || {OWN_FAULT})"
+    return allowed
+
+
+def _listed(*codes: int) -> str:
+    return f"[{', '.join(map(str, dict.fromkeys(codes)))}]"
 
 
 def _backoff(backoff: Backoff) -> dict[str, Any]:

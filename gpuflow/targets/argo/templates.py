@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.later_attempts import falls_back, off_spot
-from gpuflow.pod.supervision import counts_budgets, keeps_state
+from gpuflow.pod.supervision import counts_budgets, is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
@@ -15,7 +15,9 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.types import reference_type
 from gpuflow.targets.argo.caching import memoize
+from gpuflow.targets.argo.defaults import keeps_token
 from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.last_attempt import with_last_attempt
 from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
@@ -64,9 +66,14 @@ def step_template(
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
         "outputs": _outputs(step),
         "metadata": pod["metadata"],
-        "retryStrategy": retry_strategy(step.retry, counted=counts_budgets(step, site)),
+        "retryStrategy": retry_strategy(
+            step.retry,
+            counted=counts_budgets(step, site),
+            timed=step.timeout is not None and is_supervised(step, site),
+        ),
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
+        "automountServiceAccountToken": True if keeps_token(step, site) else None,
         "initContainers": [_with_brace(container, texts) for container in init if "restartPolicy" not in container],
         "sidecars": [
             _with_brace({key: value for key, value in container.items() if key != "restartPolicy"}, texts)
@@ -80,6 +87,8 @@ def step_template(
     }
     if step.cache:
         template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+    if template["retryStrategy"] is not None and keeps_state(step, site):
+        template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
 
 

@@ -11,6 +11,7 @@ from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.printable import comment
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.argo.defaults import run_defaults
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.models import KINDS, check_against_hera
@@ -56,7 +57,7 @@ def build(request: Request) -> dict[str, Any]:
         metadata["annotations"] = {"workflows.argoproj.io/description": pipeline.description}
     spec = _workflow_spec(request)
     if kind == "CronWorkflow":
-        spec = _cron_spec(pipeline, spec, labels)
+        spec = _cron_spec(request, spec, labels)
     elif kind in TEMPLATES:
         spec = {"workflowMetadata": {"labels": labels}, **spec}
     manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
@@ -76,7 +77,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
-        "serviceAccountName": request.site.engine(FACTS.name).service_account,
+        **run_defaults(request.site),
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": shared(templates.found, (MAIN, EXIT)),
@@ -108,8 +109,9 @@ def _claims(pipeline: Pipeline) -> list[dict[str, Any]]:
     return claims
 
 
-def _cron_spec(pipeline: Pipeline, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
-    schedule = pipeline.schedule
+def _cron_spec(request: Request, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+    pipeline, schedule = request.pipeline, request.pipeline.schedule
+    late = request.site.engine(FACTS.name).starting_deadline
     if schedule is None:
         raise fail(
             "GF903",
@@ -121,6 +123,7 @@ def _cron_spec(pipeline: Pipeline, spec: dict[str, Any], labels: dict[str, str])
         "schedules": [go_cron(schedule.cron)],
         "timezone": schedule.timezone,
         "concurrencyPolicy": POLICIES[schedule.concurrency],
+        "startingDeadlineSeconds": late.seconds if late is not None else None,
         "suspend": True if schedule.suspended else None,
         "workflowMetadata": {"labels": labels},
         "workflowSpec": spec,

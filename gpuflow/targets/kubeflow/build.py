@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuflow.graph.order import order
 from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.supervision import active_deadline
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item
@@ -118,7 +119,7 @@ class Builder:
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, types)
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         spec.caching_options.enable_cache = bool(step.cache)
-        policy = retry_policy(step)
+        policy = retry_policy(step, active_deadline(step, self.site))
         if policy is not None:
             spec.retry_policy.CopyFrom(policy)
         given = {ref: (out, types[out]) for out, ref in refs.items() if ref in self.consumed}

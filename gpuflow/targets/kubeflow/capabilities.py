@@ -6,6 +6,8 @@ from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
+_ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
+"""Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
 _CANNOT = {
@@ -72,7 +74,7 @@ _CANNOT = {
     "retry.interruptions": Cannot(
         "upstream",
         "its retry never covers a deleted pod, so preemption and drain end the step, and its supervisor dies too",
-        f"{_JOB}, or let an administrator set retryPolicy: Always in Argo's workflowDefaults",
+        f"retry: N, and let an administrator set {_ALWAYS}; or {_JOB}",
     ),
     "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
     "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
@@ -102,9 +104,13 @@ _CANNOT = {
 }
 
 _WEAKER = {
+    "checkpoint.scratch": Weaker(
+        "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
+    ),
     "retry.any": Weaker(
-        "its retry covers a pod that failed and never one that was deleted: preemption and drain end the step, unless "
-        "an administrator sets retryPolicy: Always in Argo's workflowDefaults"
+        "KFP names no retryPolicy, so Argo retries a pod that failed and never one that was deleted: preemption and "
+        "drain end the step. As KFP 2.17.0 is shipped, its Argo retries deleted pods and no failed ones. For both, an "
+        f"administrator sets {_ALWAYS}"
     ),
     "params.range": Weaker(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.engines import EngineFacts
-from gpuflow.targets.argo.facts import EXECUTOR, OBJECTS
+from gpuflow.targets.argo.facts import EXECUTOR, LAUNCHER_MEMORY, OBJECTS
 
 FACTS = EngineFacts(
     name="kubeflow",
@@ -16,6 +16,7 @@ FACTS = EngineFacts(
         "objects": "Finished pods count until they are deleted, with the run or by podGC in Argo's workflowDefaults.",
     },
     keeps_parallel=False,
+    most_runs=10,  # the largest max_concurrency that KFP accepts
     writes_active_deadline=True,
     objects_per_run=OBJECTS,
     runs_drivers=True,
@@ -23,5 +24,6 @@ FACTS = EngineFacts(
     "namespace a LimitRange with defaults",
     # The supervisor writes there and then delivers to the path that KFP chose.
     outputs_dir="/tmp/gpuflow/outputs",
+    launcher_memory=LAUNCHER_MEMORY,
     supervisor="kubeflow",
 )

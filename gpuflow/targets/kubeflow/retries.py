@@ -12,11 +12,12 @@ LONGEST_ATTEMPT = 30 * DAY
 """How long an attempt without a timeout is given."""
 
 
-def retry_policy(step: Step) -> Any | None:
-    """The task's retry policy, or None when a failure is final.
+def retry_policy(step: Step, deadline: int | None) -> Any | None:
+    """The task's retry policy, or None when a failure is final. `deadline`: after how long the kubelet ends a pod.
 
     `backoffMaxDuration` counts from the start of the first attempt, not from the failure: whatever KFP's own hour has
-    passed is never retried, and a retry is killed when it ends. So it is always written, long enough for every attempt.
+    passed is never retried, and a retry is killed when it ends. So it is always written, long enough for every attempt
+    to reach the kubelet's deadline.
     """
     retry = step.retry
     if retry is None or not retry.after_failures:
@@ -26,7 +27,7 @@ def retry_policy(step: Step) -> Any | None:
     from gpuflow.targets.kubeflow.messages import ir  # loads kfp, which whoever asks for the waits alone may not have
 
     start, factor = _first_wait(retry)
-    longest = step.timeout.seconds if step.timeout else LONGEST_ATTEMPT
+    longest = deadline or LONGEST_ATTEMPT
     total = (retry.after_failures + 1) * longest + sum(waits(retry))
     return ir.PipelineTaskSpec.RetryPolicy(
         max_retry_count=retry.after_failures,

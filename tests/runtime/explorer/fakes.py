@@ -230,6 +230,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "process_began": lambda pid: me().scene.process_began(me(), pid),
     "stop_is_pending": lambda: me().stop_is_pending(),
     "oom_kills": lambda: 0,
+    "working_set": lambda: None,
 }
 """Functions that are replaced wherever a module has them."""
 

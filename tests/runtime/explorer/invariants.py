@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.runtime.explorer.process import Process
     from tests.runtime.explorer.scene import Scene
 
+LIMITS = ("timed out", "disk limit")
+"""Why an attempt is told to stop for what is its own fault: only the engine knows."""
 HELD = (
     "an artifact that a marker names is there, is what that program wrote, and stays as it is",
     "no success without the program's own end: its attempt's program reached its end, left with 0, wrote the output",
@@ -36,6 +38,8 @@ class Book:
         self.claims: dict[int, dict[str, Any]] = {}
         self.claimed_at: dict[int, int] = {}
         self.ends: dict[int, tuple[int, dict[str, Any]]] = {}
+        self.judged: dict[int, tuple[int, dict[str, Any]]] = {}
+        """What was found out about attempts by others."""
         self.marker: bytes | None = None
         self.markers: dict[bytes, Any] = {}
         """Every marker that was written, and by whom."""
@@ -118,6 +122,12 @@ class Invariants:
             if claim is not None and name[7:-9] == claim["id"]:
                 book.ends[number] = (self.sequence, record)
             return
+        if name.endswith(".judged.json"):
+            number = int(name[:6])
+            claim = book.claims.get(number)
+            if claim is not None and name[7:-12] == claim["id"]:
+                book.judged[number] = (self.sequence, record)
+            return
         if not name[:-5].isdigit():
             return
         number = int(name[:-5])
@@ -140,6 +150,7 @@ class Invariants:
         for later in [n for n in book.claims if n > number]:
             del book.claims[later]
         book.ends.pop(number, None)
+        book.judged.pop(number, None)
         book.claimed[record["id"]] = self.sequence
 
     def _there(self, base: str, number: int) -> bool:
@@ -163,15 +174,29 @@ class Invariants:
         claim = book.claims[before]
         counts = [Counts(claim["failures"], claim["interruptions"])]
         known = claim.get("previous")
-        if known and known["assumed"] and known["attempt"] in book.ends:
-            when, end = book.ends[known["attempt"]]
-            corrected = counts[0].after(known["outcome"], -1).after(end["outcome"])
-            counts = [*counts, corrected] if when > looked else [corrected]
+        late = known and book.ends.get(known["attempt"], (0, {}))[0] > book.claimed_at[before]
+        if known and (known["assumed"] or late):
+            words = self._words(book, known["attempt"], looked)
+            counts = [counts[0].after(known["outcome"], -1).after(word or known["outcome"]) for word in words]
         if claim.get("forget"):
             return counts
-        said = book.ends.get(before)
-        lost = [each.after(INTERRUPTED) for each in counts] if said is None or said[0] > looked else []
-        return lost + ([each.after(said[1]["outcome"]) for each in counts] if said is not None else [])
+        return [each.after(word or INTERRUPTED) for word in self._words(book, before, looked) for each in counts]
+
+    def _words(self, book: Book, number: int, looked: int) -> list[str | None]:
+        """How an attempt may have ended for one who looked then: its own word, else what others found out."""
+
+        def seen(found: tuple[int, dict[str, Any]] | None) -> list[dict[str, Any] | None]:
+            return [None] if found is None else [found[1]] if found[0] <= looked else [None, found[1]]
+
+        words: list[str | None] = []
+        for end in seen(book.ends.get(number)):
+            for judged in seen(book.judged.get(number)):
+                told = end is not None and (end["outcome"], end.get("cause")) == (INTERRUPTED, "told to stop")
+                if end is not None and not (told and judged is not None and judged["outcome"] in LIMITS):
+                    words.append(end["outcome"])
+                else:
+                    words.append(None if judged is None else judged["outcome"])
+        return words
 
     def _success_changed(self, process: Process, base: str, before: bytes | None, after: bytes | None) -> None:
         book = self.book(base)
@@ -292,9 +317,10 @@ class Invariants:
         since = int(claim.get("since") or 0)
         claimed = book.claimed_at[process.number]
         if since < process.number and [n for n in book.claims if n < process.number] and not process.may_renew:
-            true = self._counts(book, process.number, claimed)[0]
+            # A word that comes after the claim is read again, and may cost less than what was judged without it.
+            true = self._counts(book, process.number, claimed)
             for budget in ("failures", "interruptions"):
-                most, used = getattr(process.options, budget), getattr(true, budget)
+                most, used = getattr(process.options, budget), min(getattr(each, budget) for each in true)
                 if most is not None and used > most:
                     self.world.violated(f"{process.name} runs with {used} {budget} of {most}")
         for number, (when, end) in book.ends.items():

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 from tests.runtime.explorer.scene import Scenario, Start
 
+
+def _last(attempt: int, message: str) -> str:
+    return json.dumps({"attempt": attempt, "by": "argo", "phase": "Failed", "message": message, "exit_code": "137"})
+
+
+DEADLINE = "Pod was active on the node longer than the specified deadline"
 NODES = ("one", "two", "three")
 ALL = (
     Scenario(
@@ -65,6 +73,15 @@ ALL = (
         "a run that succeeded is done again while an older attempt may be alive",
         [Start("one"), Start("two", "--after-success", "again"), Start("three")],
         after=(79,),
+    ),
+    Scenario(
+        "told",
+        "the engine tells each attempt how the one before ended, be it true or not; a timeout may end one",
+        [
+            Start("one", "--engine-attempt", "0", "--timeout", "30s"),
+            Start("two", "--engine-attempt", "1", "--last", _last(0, "main: OOMKilled (exit code 137)")),
+            Start("three", "--engine-attempt", "2", "--last", _last(1, DEADLINE)),
+        ],
     ),
     Scenario(
         "forged",

@@ -66,6 +66,8 @@ def build(folder: Path) -> list[Sound]:
     assert lost.claim(lost.history())
     judged = records.Judgment(outcome="interrupted", cause={"kind": "preempted"}, evidence=["node"], by="test")
     lost.store.write(lost.key("attempts", f"{lost.number:06d}-{lost.id}.judged.json"), records.pack(judged))
+    usage = records.Usage(used=50, limit=100)
+    lost.store.write(lost.memory_key(lost.number, lost.id), records.pack(usage))
     assert start("done", f"{_SAVE} exit 5") == 5
     declared = [word for output in OUTPUTS for word in ("--output", output)]
     assert start("done", f"{_SAVE} {_LEAVE}", *declared) == 0

@@ -77,6 +77,8 @@ class StandIn:
         """Every pod that was really created, as it was asked for."""
         self.asked: list[str] = []
         self.stories: Iterator[Story] = iter(())
+        self.lingering: list[Story] = []
+        """How the next pods that are deleted go on: a pod with a grace period is still there for a while."""
         self.logs: str | bytes = "2026-11-14T10:00:00.000000001Z hello from the pod\n"
         self._left: dict[str, Story] = {}
         self._ordered: list[tuple[re.Pattern[str], Callable[[], tuple[int, dict[str, Any]] | None], bool]] = []
@@ -199,6 +201,10 @@ class StandIn:
                     self.pods[name][part] = {**self.pods[name].get(part, {}), **fields}
 
     def _delete(self, name: str, query: dict[str, str], _: Any) -> tuple[int, Any]:
+        if name in self.pods and self.lingering:
+            self._left[name] = self.lingering.pop(0)
+            self.pods[name]["metadata"]["deletionTimestamp"] = "2999-01-01T00:00:00Z"
+            return 200, self.pods[name]
         return (200, self.pods.pop(name)) if name in self.pods else (404, {"kind": "Status", "code": 404})
 
     def _patch(self, name: str, query: dict[str, str], body: dict[str, Any]) -> tuple[int, Any]:

@@ -14,6 +14,7 @@ from gpuflow import Step
 from gpuflow.airflow import join, param, run_id, task
 from gpuflow.airflow.references import resolved
 from gpuflow.errors import GpuflowError
+from gpuflow.spec.policies import Retry
 
 MEMORY: dict[str, Any] = {
     "checkpoint": {"path": "/checkpoints", "store": "s3://models/train"},
@@ -154,7 +155,17 @@ def test_equal_items_of_a_step_with_a_memory_are_refused(source: Any, values: di
 def test_the_steps_budget_wins_over_default_arguments_and_is_filled_by_them_where_it_is_silent() -> None:
     with DAG(dag_id="d", default_args={"retries": 4}):
         spoken, silent = task(TRAIN, task_id="a", lr=1), task(PLAIN, task_id="b", x=1)
-    assert (spoken.failures, silent.failures, silent.retries) == (1, 4, 4)
+    assert (spoken.budgets.any, spoken.budgets.failures) == (None, 1)
+    assert (silent.budgets.any, silent.retries) == (4, 4)
+
+
+def test_a_plain_number_of_a_step_is_airflows_own_retries_whatever_default_arguments_say() -> None:
+    step = PLAIN.model_copy(update={"retry": Retry.model_validate(2)})
+    none = PLAIN.model_copy(update={"retry": Retry.model_validate(0)})
+    with DAG(dag_id="d", default_args={"retries": 4}):
+        two, no = task(step, task_id="a", x=1), task(none, task_id="b", x=1)
+    assert (two.budgets.any, two.retries) == (2, 2)
+    assert (no.budgets.any, no.retries) == (0, 0)
 
 
 def test_a_site_is_looked_for_beside_the_dag_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,30 @@ def test_what_a_standalone_dag_would_lose_is_refused_by_name() -> None:
     ]
 
 
+def test_a_plain_retry_is_airflows_own_retries() -> None:
+    plain = (
+        "steps: {a: {command: [x], retry: 2}, b: {for_each: {x: [1, 2]}, command: [x], retry: {any: 3, backoff: 1m}}}"
+    )
+    text = compiled(loads(HEAD + plain))
+    assert "retries=2," in text
+    assert "retries=3," in text
+    assert not [word for word in ("failures", "interruption", "LOST_WORKERS") if word in text]
+    stock = compiled(loads(HEAD + plain), standalone=True)
+    assert "retries=2," in stock
+    assert "retries=3," in stock
+
+
+def test_who_retries_failures_alone_is_told_that_a_drained_node_ends_the_step() -> None:
+    def told(retry: str, **options: bool) -> list[str]:
+        pipeline = loads(HEAD + f"steps: {{a: {{command: [x], retry: {retry}}}}}")
+        request = Request(pipeline, Site.load("nvidia"), "ml", "p.yaml", (), AirflowOptions(**options))
+        return [note.code for note in target.notes(request)]
+
+    assert told("{failures: 2}") == ["GF324"]
+    assert told("{failures: 2, interruptions: 1}") == told("2") == told("{interruptions: 3}") == []
+    assert told("{failures: 2}", standalone=True) == [], "the stock operator cannot tell them apart"
+
+
 def test_the_dags_in_the_repository_are_compiled_from_the_examples(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

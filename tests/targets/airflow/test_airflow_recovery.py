@@ -211,4 +211,4 @@ def test_counts_on_a_pod_that_somebody_spoiled_are_no_counts(count: str) -> None
 def test_default_arguments_of_a_dag_do_not_cut_a_steps_budget_short(maker: Any) -> None:
     with DAG(dag_id="d", default_args={"retries": 0}):
         task = maker(failures=3)()
-    assert (task.failures, task.retries) == (3, 5)
+    assert (task.budgets.failures, task.retries) == (3, 5)

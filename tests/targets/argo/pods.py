@@ -1,7 +1,7 @@
 """The pods that a compiled workflow asks Argo for, in the shape of `pod_for`.
 
 Written list of differences, as in docs/guides/argo.md:
-- a variable that carries braces past Argo;
+- a variable that carries braces past Argo, and those that say how the last attempt ended;
 - `restartPolicy` is Argo's own;
 - the main container is called main without saying so.
 """
@@ -15,6 +15,7 @@ import yaml
 
 SET_BY_ARGO = ("restartPolicy",)
 BRACE = "GPUFLOW_BRACE"
+OURS = (BRACE, "GPUFLOW_RUN_ENGINE_ATTEMPT", "GPUFLOW_RUN_LAST")
 OF_TEMPLATES = {
     "container", "initContainers", "inputs", "memoize", "metadata", "name", "outputs", "podSpecPatch",
     "retryStrategy", "sidecars", "synchronization", "timeout",
@@ -46,7 +47,7 @@ def _pod(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(container: dict[str, Any]) -> dict[str, Any]:
-    env = [entry for entry in container.get("env", []) if entry["name"] != BRACE]
+    env = [entry for entry in container.get("env", []) if entry["name"] not in OURS]
     words = [word.replace(f"$({BRACE})", "{") for word in container["command"]]
     rest = {key: value for key, value in container.items() if key != "env"}
     return {**rest, "command": words} | ({"env": env} if env else {})

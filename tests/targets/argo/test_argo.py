@@ -13,10 +13,8 @@ from gpuflow.cli.main import main
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
-from gpuflow.spec.policies import Retry
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.retries import retry_strategy
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.frame import Request, compile_with
 from tests.targets.argo.manifests import HEAD, artifact, compiled, schema_errors, task, template
@@ -256,24 +254,6 @@ def retry(text: str) -> dict[str, Any]:
     return found
 
 
-def test_failures_alone_do_not_retry_interruptions() -> None:
-    strategy = retry("retry: 2")
-    assert strategy["limit"] == "2"
-    assert strategy["expression"] == (
-        "!(lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [75, 143]) && "
-        "!(asInt(lastRetry.exitCode) in [79])"
-    )
-
-
-def test_two_budgets_without_a_place_to_count_share_one_flat_expression() -> None:
-    strategy = retry("retry: {failures: 1, interruptions: 4, final_exit_codes: [3]}")
-    assert strategy["limit"] == "5"
-    assert strategy["expression"] == (
-        "(lastRetry.status == 'Error' || asInt(lastRetry.exitCode) in [75, 143]) || "
-        "(!(asInt(lastRetry.exitCode) in [3, 79]) && asInt(retries) < 1)"
-    )
-
-
 def test_a_checkpointed_step_lets_the_supervisor_count() -> None:
     strategy = retry("checkpoint: {path: /c, store: s3://b/c}, retry: {failures: 1, interruptions: 20}")
     assert strategy == {"limit": "21", "retryPolicy": "Always", "expression": "asInt(lastRetry.exitCode) != 79"}
@@ -335,15 +315,6 @@ def test_argos_own_validation_accepts_every_construct() -> None:
     texts.append((HERE / "golden" / "nightly.yaml").read_text(encoding="utf-8"))
     with Oracle("argo", "lint") as oracle:
         assert [answer["errors"] for answer in oracle.ask([{"text": text} for text in texts])] == [[] for _ in texts]
-
-
-def test_a_steps_own_exit_codes_say_nothing_about_running_out_of_memory() -> None:
-    listed = retry_strategy(Retry(failures=1, retryable_exit_codes=(4,)), counted=False)
-    assert listed is not None
-    assert "(asInt(lastRetry.exitCode) in [4] || lastRetry.message contains 'OOMKilled')" in listed["expression"]
-    final = retry_strategy(Retry(failures=1, final_exit_codes=(137,)), counted=False)
-    assert final is not None
-    assert "in [137, 79]) || lastRetry.message contains 'OOMKilled')" in final["expression"]
 
 
 @pytest.mark.parametrize(("outer", "inner"), [("timeout: 1h, ", ""), ("", "deadline: 1h, ")])

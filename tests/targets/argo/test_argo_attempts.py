@@ -24,6 +24,17 @@ OOM = {"exitCode": "137", "status": "Failed", "message": "main: OOMKilled (exit 
 NOTHING = {"exitCode": "0", "status": "", "message": ""}
 DELETED = {"exitCode": "0", "status": "Error", "message": "pod deleted"}
 FAILED = {"exitCode": "1", "status": "Failed", "message": "main: Error (exit code 1)"}
+SAYS_OOM = {
+    "exitCode": "1",
+    "status": "Failed",
+    "message": "main: Error (exit code 1): main: OOMKilled (exit code 137)",
+}
+HELPER_OOM = {"exitCode": "0", "status": "Failed", "message": "fetch: OOMKilled (exit code 137)"}
+OOM_WITH_LAST_WORDS = {
+    "exitCode": "1",
+    "status": "Failed",
+    "message": "main: OOMKilled (exit code 1): a worker is gone",
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +104,9 @@ GROWING = "memory: {request: 16Gi, limit: 20Gi}, retry: {failures: 3, interrupti
         (2, OOM, "64Gi", "64Gi"),
         (9, OOM, "64Gi", "64Gi"),
         (1, FAILED, "16Gi", "20Gi"),
+        (1, SAYS_OOM, "16Gi", "20Gi"),
+        (1, HELPER_OOM, "16Gi", "20Gi"),
+        (1, OOM_WITH_LAST_WORDS, "32Gi", "40Gi"),
         (2, DELETED, "16Gi", "20Gi"),
     ],
 )
@@ -115,7 +129,7 @@ def test_falling_back_and_growing_memory_go_together(argo: Oracle) -> None:
 
 
 TABLE = re.compile(
-    r"\{\{=lastRetry\.message contains 'OOMKilled' \? "
+    r"\{\{=lastRetry\.message startsWith 'main: OOMKilled ' \? "
     r"(?P<table>\[.*\])\[min\(asInt\(retries\), (?P<last>\d+)\)\] : (?P<first>'.*')\}\}"
 )
 CHOICE = re.compile(r"\{\{=asInt\(retries\) < (?P<after>\d+) \? (?P<first>'.*') : (?P<then>'.*')\}\}")
@@ -127,7 +141,7 @@ def evaluated(text: str, retries: int, message: str) -> str:
     if table is not None:
         amounts = ast.literal_eval(table["table"])
         index = min(retries, int(table["last"]))
-        return str(amounts[index] if "OOMKilled" in message else ast.literal_eval(table["first"]))
+        return str(amounts[index] if message.startswith("main: OOMKilled ") else ast.literal_eval(table["first"]))
     choice = CHOICE.fullmatch(text)
     assert choice is not None, text
     return str(ast.literal_eval(choice["first"] if retries < int(choice["after"]) else choice["then"]))

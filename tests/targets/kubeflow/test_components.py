@@ -157,14 +157,16 @@ def test_a_steps_references_are_keyword_arguments_that_take_kfp_channels(tmp_pat
     assert made.inputs == ("lr", "shards")
     assert task["inputs"]["parameters"]["lr"] == {"componentInputParameter": "lr"}
     assert task["inputs"]["parameters"]["shards"]["taskOutputParameter"]["producerTask"] == "prepare"
-    assert task["retryPolicy"]["backoffMaxDuration"] == "7200s"
+    # Twice the kubelet's deadline: an hour of its own, an hour to start in, and the grace.
+    assert task["retryPolicy"]["backoffMaxDuration"] == f"{2 * (3600 + 3600 + 30)}s"
+    assert task["retryPolicy"]["maxRetryCount"] == 1
     assert container["command"][-5:] == [
         "train", "--lr", "{{$.inputs.parameters['lr']}}", "--shards", "{{$.inputs.parameters['shards']}}"
     ]  # fmt: skip
     assert container["resources"]["accelerator"]["resourceType"] == "nvidia.com/gpu"
     assert container["resources"]["resourceMemoryLimit"] == "1000000000"
     assert config["emptyDirMounts"][0]["mountPath"] == "/dev/shm"
-    assert config["activeDeadlineSeconds"] == "3600"
+    assert config["activeDeadlineSeconds"] == "7230", "the supervisor keeps the hour, the kubelet stands behind it"
 
 
 def test_a_component_says_which_argument_is_wrong() -> None:

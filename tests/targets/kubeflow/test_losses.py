@@ -37,7 +37,7 @@ def test_an_interruption_budget_is_a_loss_with_the_ways_that_really_help() -> No
     message = refusal(step("retry: {failures: 1, interruptions: 5}"))
     assert 'kubeflow does not support retry.interruptions (step "work")' in message
     assert "podFailurePolicy" in message
-    assert "workflowDefaults" in message
+    assert 'retryStrategy {limit: "0", retryPolicy: Always}' in message, "any other limit repeats whole DAGs"
 
 
 def test_an_accepted_loss_stands_in_the_artifact_and_only_failures_are_retried() -> None:

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.pending import named
+from gpuflow.checker.dra.extended import CLAIM
+from gpuflow.checker.dra.plan import ANY, Group
 from gpuflow.checker.hints.other_gpus import OtherGpus
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, way_out
@@ -15,6 +17,7 @@ from gpuflow.checker.nodes.fit import fit
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import GROUP_MAX
 from gpuflow.checker.outcome import Outcome, foremost
+from gpuflow.checker.pipeline.nodes.devices import is_reported
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
@@ -53,7 +56,9 @@ def node_outcome(
             continue  # its queue never admits it
         fit_for = [each for each in own if each.verdict != "never"]
         if not fit_for:
-            unplaceable = _unplaceable(demand, node_verdicts.node_pools, pod_group, own, others)
+            unplaceable = _deviceless(demand, node_verdicts, pod_group, own)
+            if unplaceable is None:
+                unplaceable = _unplaceable(demand, node_verdicts.node_pools, pod_group, own, others)
             verdicts.append("unknown" if makers else "never")
             findings.append(_maybe(unplaceable, makers) if makers else unplaceable)
             continue
@@ -69,6 +74,7 @@ def node_outcome(
     reports = _pools(node_verdicts)
     findings += [finding for pool in reports for finding in _waits(demand, node_verdicts, pool)]
     findings += _unweighed(demand, node_verdicts)
+    findings += _unseen_devices(demand, node_verdicts)
     findings += _gangs(demand, node_verdicts)
     scopes = tuple(scope for pool in reports for scope in _lines(node_verdicts, pool))
     if makers:
@@ -102,6 +108,40 @@ def _unplaceable(
     return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
 
 
+def _deviceless(
+    demand: Demand, node_verdicts: NodeVerdicts, pod_group: PodGroup, own: list[NodeVerdict]
+) -> Finding | None:
+    """Pods whose claims no node can satisfy; `None` where something else is short."""
+    devices = node_verdicts.devices
+    group = None if devices is None else devices.of(pod_group)
+    if devices is None or group is None or not own:
+        return None
+    refusal, pod = devices.refusal(pod_group), own[0].request.pod
+    short = way_out(node_verdicts.node_pools, pod).shortfalls
+    lacking = [name for name in short if name in group.adds]
+    if refusal is None and (not lacking or len(lacking) < len(short)):
+        return None
+    counted = [
+        f"{name}: asked {short[name].asked}, the largest eligible node has {short[name].largest}"
+        for name in lacking
+        if is_reported(name)
+    ]
+    return Finding(
+        "GF546",
+        f"{_who(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
+        where_of(demand, pod_group.steps[0]),
+        ", ".join(counted) or "compare the selectors and constraints of the claim with the ResourceSlices of the nodes",
+        kubernetes=refusal or fit(pod, node_verdicts.node_pools.node_list).message,
+    )
+
+
+def _claims(group: Group) -> str:
+    names = dict.fromkeys((*(claim.name for claim in group.ask.claims), *group.ask.shared))
+    names.pop(CLAIM, None)
+    listed_names = ", ".join(names)
+    return f"claim {listed_names}" if names else "its claims"
+
+
 def _maybe(unplaceable: Finding, makers: Sequence[str]) -> Finding:
     """The same finding where nodes that are not in the snapshot may be started for the step."""
     note = f"{', '.join(makers[:3])} may start other nodes; describe them with {GROUP_MAX} on a Node manifest"
@@ -113,9 +153,11 @@ def _lost(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> 
     names = ", ".join(dict.fromkeys(name for assignment in lost for name in assignment.flavors))
     return Finding(
         "GF516",
-        f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it",
+        f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it: then it stays Pending until "
+        "somebody deletes the pod",
         where_of(demand, pod_group.steps[0]),
-        "keep it off that flavor with a node selector, or have nodes with the flavor's labels added",
+        "keep it off that flavor with a node selector, or have nodes with the flavor's labels added; waiting does not "
+        "help",
         severity="warning",
     )
 
@@ -152,12 +194,14 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
     """One line for each device that the pool's pods ask for, and for cpu or memory where they decide."""
     members, node_pools = pool.members, node_verdicts.node_pools
     asked = dict.fromkeys(resource for each in members for resource in each.request.pod.requests)
-    devices = [resource for resource in asked if "/" in resource]
-    for resource in sorted(asked, key=lambda each: ("/" not in each, each)):
+    devices = [resource for resource in asked if "/" in resource and is_reported(resource)]
+    for resource in sorted(filter(is_reported, asked), key=lambda each: ("/" not in each, each)):
         verdict = worst(_verdict(node_verdicts, each, resource) for each in members)
         if resource not in devices and devices and verdict == "always":
             continue
         hard = sum(node_pools.node_list.hosts[index].node.allocatable.get(resource, 0) for index in pool.hosts)
+        if hard >= ANY:
+            continue  # how much of it there is, is not known
         used = hard - sum(node_pools.free[index].free.get(resource, 0) for index in pool.hosts)
         peak, witness = node_verdicts.peak(members[0].request, resource)
         yield LimitLine(
@@ -279,6 +323,23 @@ def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) 
     asked = "?" if peak is None else str(as_quantity(resource, peak))
     together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
     return f"{together} for up to {asked} {resource}, {as_quantity(resource, free)} are free"
+
+
+def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for each in node_verdicts.verdicts:
+        if each.devices:
+            found.setdefault(each.devices, []).extend(each.request.pod_group.steps)
+    for reasons, steps in found.items():
+        names = list(dict.fromkeys(steps))
+        yield Finding(
+            "GF547",
+            f"{listed(names)}: it is unknown whether a node has the devices: {'; '.join(reasons)}",
+            where_of(demand, names[0]),
+            "gpuflow snapshot shows all that is judged; by hand: kubectl get deviceclasses,resourceslices -o yaml and "
+            "kubectl get resourceclaims,resourceclaimtemplates -A -o yaml",
+            severity="warning",
+        )
 
 
 def _unweighed(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:

@@ -1,4 +1,5 @@
-// Command oracle answers whether Argo Workflows accepts a manifest, and what its substitution makes of a step.
+// Command oracle answers whether Argo Workflows accepts a manifest, what its substitution makes of a step, and
+// whether it tries a step again.
 package main
 
 import (
@@ -12,6 +13,7 @@ import (
 func main() {
 	lines.Main("github.com/argoproj/argo-workflows/v4", map[string]func() error{
 		"lint":         func() error { return lines.Serve(lines.Workers(), newLintAnswer) },
+		"retry":        func() error { return lines.Serve(lines.Workers(), newRetryAnswer) },
 		"substitution": func() error { return lines.Serve(lines.Workers(), newSubstitutionAnswer) },
 	})
 }

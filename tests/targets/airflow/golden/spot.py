@@ -30,7 +30,7 @@ with DAG(
             {"labels": {**LABELS, "gpuflow.dev/step": "train"}},
             spec={
                 "restartPolicy": "Never",
-                "activeDeadlineSeconds": 43200,
+                "activeDeadlineSeconds": 46830,
                 "securityContext": SECURITY,
                 "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb"},
                 "affinity": {

@@ -1,0 +1,163 @@
+"""The outputs of one attempt: where the program leaves them, how files are kept, and how all are given to the engine.
+
+What is given is what the success marker says, be it this attempt's or an earlier one's.
+"""
+
+from __future__ import annotations
+
+import os
+
+from gpuflow.runtime import files, identity, outputs, records
+from gpuflow.runtime.directory import discard
+from gpuflow.runtime.landing import NoRoom
+from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.records import Corrupt
+from gpuflow.runtime.retrying import Limit
+from gpuflow.runtime.store import StorageError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from gpuflow.runtime.ledger import Ledger
+    from gpuflow.runtime.options import Options
+    from gpuflow.runtime.outputs import Output
+    from gpuflow.runtime.records import Kept, Success
+    from gpuflow.runtime.store import Store
+
+
+class Delivery:
+    """The declared outputs and their folder. `stored` tries storage again for a while, `moves` says that it moves."""
+
+    def __init__(
+        self,
+        options: Options,
+        environ: Mapping[str, str],
+        say: Callable[[str], None],
+        stored: Callable[..., Any],
+        moves: Callable[[Limit], None],
+        open_place: Callable[[str], Store],
+    ) -> None:
+        self.options, self.environ, self.say = options, environ, say
+        self._stored, self._moves, self._open_place = stored, moves, open_place
+        self.declared = outputs.parse(options.output)
+        self._uris = outputs.pairs(options.artifact, "artifact")
+        self._places = outputs.pairs(options.deliver, "deliver")
+        outputs.agree(self.declared, self._uris, self._places)
+        self.folder = options.outputs_dir or ""
+        self.kept_in: list[tuple[Store, str]] = []
+        self._own = False
+        """Whether the folder is a temporary one, which nobody looks into afterwards."""
+        self._before: dict[str, Any] = {}
+        self._make_folder()
+
+    def _make_folder(self) -> None:
+        """The given folder, or a private one. Where none can be had, a step without outputs runs all the same."""
+        if self.options.outputs_dir:
+            os.makedirs(self.options.outputs_dir, exist_ok=True)
+            return
+        needed = any(output.path is None for output in self.declared)
+        places = [self.environ.get("TMPDIR") or "/tmp"]
+        if not needed:
+            places.append("/dev/shm")
+        try:
+            self.folder, self._own = files.private_folder(places, "gpuflow"), True
+        except OSError as refusal:
+            if needed:
+                raise BadOption(f"no folder for the outputs can be made: {refusal}; give --outputs-dir") from None
+            self.say(f"no temporary folder can be made: {refusal}; the command has no $GPUFLOW_OUTPUTS")
+
+    def clean_up(self) -> None:
+        """Leave nothing in a temporary place that nobody looks into."""
+        if self._own:
+            discard(self.folder)
+
+    def look(self) -> None:
+        """Before the command starts: what lies here is not what it writes."""
+        self._before = outputs.before(self.declared, self.folder)
+
+    def collect(self, ledger: Ledger, store: Store, *, lasting: bool) -> dict[str, Kept]:
+        """What the program has left, its files kept in the store; BadOutput for what is missing or wrong."""
+        kept = outputs.collect(self.declared, self.folder, self._before)
+        for output in self.declared:
+            if output.kind in outputs.ARTIFACTS:
+                kept[output.name] = self._keep_artifact(ledger, store, output, lasting=lasting)
+        return kept
+
+    def give_again(self, done: Success, ledger: Ledger, store: Store) -> int:
+        """The outputs of a run that is done."""
+        self.deliver(done, ledger, store)
+        missing = [output.name for output in self.declared if output.name not in done.outputs]
+        if missing:
+            # The step was changed since; whoever looks for them should know why they are not there.
+            self.say(f"attempt {done.attempt} left no output {', '.join(missing)}: it was not asked for then")
+        self.say(f"attempt {done.attempt} has succeeded already; its outputs are given again")
+        return 0
+
+    def deliver(self, marker: Success, ledger: Ledger, store: Store) -> None:
+        """Put the outputs of whoever succeeded where the engine looks; files without a URI of their own too."""
+        from gpuflow.runtime import artifacts
+
+        try:
+            given = outputs.fitting(marker.outputs, self.declared)
+        except outputs.BadOutput as refusal:
+            raise BadOption(
+                f"attempt {marker.attempt} has succeeded, but {refusal}; --after-success again runs the step anew"
+            ) from None
+        beyond = sorted(set(marker.outputs) - set(given))
+        if beyond:
+            self.say(f"attempt {marker.attempt} left outputs that this step does not have: {', '.join(beyond)}"[:500])
+        for output in self.declared:
+            kept, own = given.get(output.name), bool(ledger.id) and marker.id == ledger.id
+            place = output.place(self.folder)
+            if kept is None or kept.key is None or own or artifacts.is_here(place, kept):
+                continue
+            limit, key = Limit(self.options.storage_timeout), ledger.key(*kept.key.split("/"))
+            try:
+                self._stored(
+                    lambda kept=kept, key=key, place=place, limit=limit: artifacts.bring(
+                        store, key, kept, place, lambda: self._moves(limit)
+                    ),
+                    limit,
+                )
+            except Corrupt as damage:
+                raise StorageError(f'the output "{output.name}" cannot be given again: {damage}') from damage
+            except NoRoom as refusal:
+                raise BadOption(f'the output "{output.name}" cannot be given again: {refusal}') from None
+        outputs.deliver(given, self.options.engine, self.folder, self._places)
+
+    def _keep_artifact(self, ledger: Ledger, store: Store, output: Output, *, lasting: bool) -> Kept:
+        """Upload a file or directory under this attempt's own name. The owner is asked before and after."""
+        from gpuflow.runtime import artifacts
+
+        uri = self._uris.get(output.name)
+        source = output.place(self.folder)
+        name = records.artifact_name(ledger.number, ledger.id)
+        limit = Limit(self.options.storage_timeout)
+        try:
+            if uri is None and not lasting:
+                # There is no book that outlives this attempt: nothing can be given again.
+                if self._own and output.path is None:
+                    self._own = False
+                    self.say(f'the output "{output.name}" is kept nowhere but at {source}')
+                return artifacts.kept(output.kind, artifacts.measured(source), None, None)
+            if uri is not None:
+                store = self._open_place(uri)
+            key = None if uri is not None else f"artifacts/{identity.part(output.name)}/{name}"
+            prefix = name if key is None else ledger.key(*key.split("/"))
+            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit))
+            found = self._stored(artifact.keep, limit)
+            self.kept_in.append((store, prefix[: -len(name)]))
+        except artifacts.NotKept as refusal:
+            raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None
+        self._stored(ledger.assert_owner, Limit(self.options.storage_timeout))
+        inside = f"{prefix}/files/{found[0].path}" if output.kind == "file" else f"{prefix}/files"
+        return artifacts.kept(output.kind, found, store.url(inside), key)
+
+    def remove_earlier(self, ledger: Ledger) -> None:
+        """What earlier attempts of this run uploaded before they were lost; not those of other runs at the same URI."""
+        for name in ledger.earlier():
+            for store, top in self.kept_in:
+                store.delete([key for key, _ in store.names(f"{top}{name}")])
+                store.clear_uploads(f"{top}{name}")

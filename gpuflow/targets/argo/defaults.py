@@ -1,0 +1,47 @@
+"""What the site says about every run: its account, when pods and runs are deleted, whether programs get a token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.site import Site
+from gpuflow.site.model import Executor, PodGC, Ttl
+from gpuflow.spec.step import Step
+from gpuflow.targets.argo.facts import FACTS
+
+
+def run_defaults(site: Site) -> dict[str, Any]:
+    """Fields of a workflow's spec; None for those that the site does not ask for."""
+    engine = site.engine(FACTS.name)
+    return {
+        "serviceAccountName": engine.service_account,
+        **_executor(engine.executor),
+        "podGC": _pod_gc(engine.pod_gc),
+        "ttlStrategy": _ttl(engine.ttl),
+    }
+
+
+def keeps_token(step: Step, site: Site) -> bool:
+    """A step that names an account of its own asks for what the account may do, so it keeps that account's token."""
+    return site.engine(FACTS.name).executor is not None and step.service_account is not None
+
+
+def _executor(executor: Executor | None) -> dict[str, Any]:
+    """Argo refuses the first without the second (setupServiceAccount in workflowpod.go, 4.0.2)."""
+    if executor is None:
+        return {}
+    return {"automountServiceAccountToken": False, "executor": {"serviceAccountName": executor.service_account}}
+
+
+def _pod_gc(policy: PodGC | None) -> dict[str, Any] | None:
+    if policy is None:
+        return None
+    delay = {} if policy.delay is None else {"deleteDelayDuration": f"{policy.delay.seconds}s"}
+    return {"strategy": policy.strategy, **delay}
+
+
+def _ttl(ttl: Ttl | None) -> dict[str, Any] | None:
+    if ttl is None:
+        return None
+    times = {"secondsAfterSuccess": ttl.success, "secondsAfterFailure": ttl.failure}
+    return {field: time.seconds for field, time in times.items() if time is not None} or None
