@@ -27,6 +27,9 @@ class Flow:
         for node, targets in enumerate(after):
             for target in targets:
                 self.before[target].append(node)
+        # The sides at the other end of each dependency, which are looked at again and again.
+        self.entering = [[2 * target + 1 for target in targets] for targets in after]
+        self.leaving = [[2 * source for source in sources] for sources in self.before]
         self.weights = weights
         self.offered = list(weights)
         self.asked = list(weights)
@@ -119,25 +122,31 @@ class Flow:
 
         Arcs and offers below `least` do not count.
         """
-        after, through, inflow = self.after, self.through, self.inflow
-        self.work += len(after) + self.arcs
-        distance = [0] * (2 * len(after))
+        entering, through, inflow = self.entering, self.through, self.inflow
+        self.work += len(entering) + self.arcs
+        distance = [0] * (2 * len(entering))
         queue = [2 * node for node, amount in enumerate(self.offered) if amount >= least]
         for side in queue:
             distance[side] = 1
+        found = queue.append
         for side in queue:
             node, farther = side >> 1, distance[side] + 1
             if side & 1:
-                targets = [2 * source for source, amount in inflow[node].items() if amount >= least]
-                targets.append(side - 1)
+                for source, amount in inflow[node].items():
+                    if amount >= least and not distance[2 * source]:
+                        distance[2 * source] = farther
+                        found(2 * source)
+                if not distance[side - 1]:
+                    distance[side - 1] = farther
+                    found(side - 1)
             else:
-                targets = [2 * target + 1 for target in after[node]]
-                if through[node] >= least:
-                    targets.append(side + 1)
-            for target in targets:
-                if not distance[target]:
-                    distance[target] = farther
-                    queue.append(target)
+                for target in entering[node]:
+                    if not distance[target]:
+                        distance[target] = farther
+                        found(target)
+                if through[node] >= least and not distance[side + 1]:
+                    distance[side + 1] = farther
+                    found(side + 1)
         return distance
 
     def _reached_asks(self, distance: list[int], least: int) -> list[int]:
@@ -174,9 +183,9 @@ class Flow:
             passed += 1
             node = side >> 1
             if side & 1:
-                sources = [2 * source for source in self.before[node]]
+                sources = self.leaving[node]
                 if self.through[node] >= least:
-                    sources.append(side - 1)
+                    sources = [*sources, side - 1]
             elif self.offered[node] >= least:
                 path = [side]
                 while path[-1] != ask:
@@ -184,7 +193,7 @@ class Flow:
                 return path, passed
             else:
                 inflow = self.inflow
-                sources = [2 * target + 1 for target in self.after[node] if inflow[target].get(node, 0) >= least]
+                sources = [target for target in self.entering[node] if inflow[target >> 1].get(node, 0) >= least]
                 sources.append(side + 1)
             self.work += len(sources)
             for source in sources:

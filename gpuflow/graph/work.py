@@ -5,9 +5,9 @@ Work is counted, never timed: the same question gets the same answer on every ma
 
 from dataclasses import dataclass, field
 
-FLOW = 12_000_000
-"""Arcs that one flow may look at: some seconds. Ten thousand steps with twenty edges each stay below."""
-QUESTION = 4_000_000
+FLOW = 8_000_000
+"""Arcs that one flow may look at: some seconds. Ten thousand steps with a handful of edges each stay below."""
+QUESTION = 2_000_000
 """Arcs for all prices that one question about a cap tries; a flow that has begun is brought to its own end."""
 
 
