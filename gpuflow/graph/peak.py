@@ -12,6 +12,9 @@ from gpuflow.graph.work import Work
 
 CUT_SHORT = "the exact worst moment of a graph with so many steps and edges takes too long to work out"
 
+WEIGHTLESS = Single(Step(0, "", 0, 0))
+"""Any step that weighs nothing: it is never said to live."""
+
 
 @dataclass(frozen=True)
 class Peak:
@@ -90,6 +93,8 @@ class _Reader:
             if weight.at_most is None:
                 self.missing.append(reason)
             weight, doubts = weight.at_most or 0, (*doubts, reason)
+        if not weight:
+            return WEIGHTLESS
         pods = leaf.pods if room is None else min(leaf.pods, room)
         return Single(Step(next(self.places), leaf.name, weight, pods, doubts))
 
@@ -103,7 +108,7 @@ class _Reader:
 
     def _loop(self, loop: Loop, room: int | None, doubts: tuple[str, ...]) -> Part:
         if loop.copies == 0:
-            return Single(Step(next(self.places), loop.name, 0, 0))
+            return WEIGHTLESS
         limits = [loop.parallel]
         reason = None
         if isinstance(loop.copies, Unknown):
