@@ -74,8 +74,11 @@ class Flow:
                 return self._heaviest_reach(distance)
             # Nothing fatter than the largest ask that is still reached: smaller steps would find nothing more.
             least = min(max(1, least // 2), 1 << (max(self.asked[ask] for ask in asks).bit_length() - 1))
-            while self._serve(self._distances(least), least):
-                pass
+            fresh = distance if least == 1 else self._distances(least)
+            while self._serve(fresh, least):
+                fresh = self._distances(least)
+            if least == 1 and self.work <= most_work:
+                return fresh  # nothing was served, so no ask is reached any more
 
     def _heaviest_reach(self, distance: list[int]) -> list[int]:
         """Of what offers reach along the flow found so far, fat arcs only or all, that with the heaviest antichain.
