@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuflow.checker.hints.refusals import refusal_hint
@@ -22,6 +23,7 @@ from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
 from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
+from gpuflow.checker.snapshot.changing_quotas import changing_quotas, with_changes
 from gpuflow.checker.snapshot.hidden_labels import hidden_labels
 from gpuflow.checker.snapshot.namespace_rules import (
     OPENSHIFT,
@@ -65,8 +67,8 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     """
     ready = prepared(cluster, namespace)
     counted = runs_counted(demand, runs)
-    first = _with_node_selectors(demand, ready, counted)
-    whole = merge([first, overlap_outcome(first, demand, runs, lambda many: _with_node_selectors(demand, ready, many))])
+    first = _before_and_after(demand, ready, counted)
+    whole = merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.name,
@@ -79,6 +81,20 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         demand.file,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
     )
+
+
+def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+    """What the cluster says; while quotas change, only what it says both before and after."""
+    changes = list(changing_quotas(ready.cluster, ready.namespace))
+    now = _with_node_selectors(demand, ready, runs)
+    if not changes:
+        return now
+    changed = ready.with_cluster(with_changes(ready.cluster, ready.namespace))
+    then = _with_node_selectors(demand, changed, runs)
+    if then.verdict == now.verdict:
+        return merge([now, outcome_of(replace(each, severity="note") for each in changes)])
+    milder = now if worst([now.verdict, then.verdict]) == then.verdict else then
+    return merge([milder, outcome_of(changes, "unknown")])
 
 
 def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 from tests.differential.oracle import OracleUnavailable
@@ -105,7 +106,7 @@ def _write(failing: list[Answer], most: int) -> None:
             if seen[kind] > 1 or sum(count == 1 for count in seen.values()) > most:
                 continue
             case = drawn_case(each.seed)
-            small = shrunk(case, lambda smaller, kind=each.fault: _fault_of(smaller, judge) == kind)
+            small = shrunk(case, partial(_shows, judge, each.fault))
             path = (
                 folder
                 / f"{'-'.join(str(each.fault).split())}-{'-'.join(each.families)}-{each.seed.replace('/', '-')}.json"
@@ -119,6 +120,10 @@ def _write(failing: list[Answer], most: int) -> None:
     )
     if rest:
         print(f"seeds of all {len(failing)}: {folder / 'seeds.txt'}")
+
+
+def _shows(judge: Judge, kind: str | None, case: Case) -> bool:
+    return _fault_of(case, judge) == kind
 
 
 def _fault_of(case: Case, judge: Judge) -> str | None:

@@ -124,7 +124,7 @@ def nodes(scene: Scene, *, roomy: bool | None = None, most: int = 3) -> None:
         for _ in range(count - 1):
             amounts.append((draw.number(0, max(gpus, 1)), draw.number(1, cpus)))
     for index, (gpus, cpus) in enumerate(amounts):
-        more = {}
+        more: Manifest = {}
         if draw.chance(0.05):
             more["taints"] = [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}]
         scene.nodes.append(m.node(f"n{index}", gpus, cpus, **more))
@@ -734,8 +734,32 @@ def g1_lending_limit(scene: Scene) -> None:
             if not step.is_exit:
                 step.queue = "lq0" if scene.draw.chance(0.6) else "lq1"
                 step.gpus = max(step.gpus, 1)
-    if scene.draw.chance(0.4):
+    if scene.draw.chance(0.5):
+        _lowered(scene)
+    elif scene.draw.chance(0.4):
         holders(scene, 1)
+
+
+def _lowered(scene: Scene) -> None:
+    """Others hold more than their quota, since it was lowered: the cohort is overdrawn, and our kept part shrinks."""
+    draw = scene.draw
+    for step in scene.run.steps:
+        if not step.is_exit:
+            step.queue = "lq0"
+    ours, theirs = scene.of("ClusterQueue")
+    peak = scene.run.peak("gpus")
+    for queue, nominal in ((ours, draw.number(max(peak - 1, 0), peak + 1)), (theirs, draw.number(0, 2))):
+        for flavor in queue["spec"]["resourceGroups"][0]["flavors"]:
+            gpus = next(each for each in flavor["resources"] if each["name"] == "nvidia.com/gpu")
+            limits = {"lendingLimit": str(draw.number(0, nominal))} if queue is ours else {}
+            flavor["resources"] = [each for each in flavor["resources"] if each is not gpus]
+            flavor["resources"].append({"name": "nvidia.com/gpu", "nominalQuota": str(nominal), **limits})
+        queue["spec"]["resourceGroups"][0]["coveredResources"] = ["cpu", "memory", "nvidia.com/gpu"]
+    flavor = scene.of("ResourceFlavor")[0]["metadata"]["name"]
+    made = m.workload("held-0", "lq1", draw.number(1, 4), 1, 10, ("cq1", flavor))
+    node = draw.pick(scene.nodes)
+    scene.objects += [m.pod_of(made, node["metadata"]["name"], False, scene.flavor_labels[flavor]), made]
+    _take(scene, node, 4, 1)
 
 
 def g2_counted_workloads(scene: Scene) -> None:

@@ -60,10 +60,10 @@ class Run:
 
     def peak(self, what: str) -> int:
         """No less than the run can use at once."""
-        return sum(getattr(step, what) * min(step.copies, step.parallel or 9) for step in self.steps)
+        return sum(int(getattr(step, what)) * min(step.copies, step.parallel or 9) for step in self.steps)
 
     def largest(self, what: str) -> int:
-        return max(getattr(step, what) for step in self.steps)
+        return max(int(getattr(step, what)) for step in self.steps)
 
     def queues(self, queue: str) -> list[Step]:
         return [step for step in self.steps if step.queue == queue]
@@ -91,7 +91,7 @@ class Run:
 def drawn(draw: Draw, engine: str) -> Run:
     """One to four steps; Kubeflow's drivers double the pods, so it gets fewer."""
     count = draw.weighted({1: 3, 2: 5, 3: 2} if engine == "kubeflow" else {1: 2, 2: 4, 3: 4, 4: 2})
-    steps = []
+    steps: list[Step] = []
     for index in range(count):
         before = [step.name for step in steps]
         steps.append(

@@ -52,9 +52,9 @@ class Judge:
             spans.append((len(worlds), refused[0] if refused else ""))
         answers = iter(self._oracle.ask(asked))
         found = []
-        for count, refused in spans:
-            if refused:
-                found.append(Truth(("never",), ({"refused": refused},)))
+        for count, reason in spans:
+            if reason:
+                found.append(Truth(("never",), ({"refused": reason},)))
                 continue
             said = [next(answers) for _ in range(count)]
             for each in said:

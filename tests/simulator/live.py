@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -257,11 +258,11 @@ class Walk:
         for what in way:
             kind, _, rest = what.partition(" ")
             name = rest.partition(" ")[0]
-            if kind == "create" and not self._comes(lambda name=name: self.stage.create(self.units[name]).ok):
+            if kind == "create" and not self._comes(partial(self._created, name)):
                 return what
             if kind == "bind":
                 namespace = NAMESPACE if name in self.units else OTHERS
-                if not self._comes(lambda name=name, home=namespace: name in self.stage.running(home)):
+                if not self._comes(partial(self._runs, name)):
                     return what
                 if self.stage.running(namespace)[name] != rest.rpartition(" ")[2]:
                     self.stage.moved = True
@@ -271,6 +272,12 @@ class Walk:
                 self.stage.remove(name)
             time.sleep(0.05)
         return None
+
+    def _created(self, name: str) -> bool:
+        return self.stage.create(self.units[name]).ok
+
+    def _runs(self, name: str) -> bool:
+        return name in self.stage.running(self._home(name))
 
     def _home(self, name: str) -> str:
         return NAMESPACE if name in self.units else OTHERS
@@ -353,7 +360,8 @@ class Walk:
             and any(names[each] in begun for each in group)
             and not all(names[each] in ended for each in group)
         ]
-        return len(under_way) < cap["max"]
+        most: int = cap["max"]
+        return len(under_way) < most
 
 
 def repeated(api: Api, case: Case, name: str, said: Manifest, world: Manifest) -> Iterator[tuple[str, str]]:
@@ -415,15 +423,15 @@ def live(kubeconfig: Path, count: int, seed: int, threads: int) -> int:
     differing = 0
     with ThreadPoolExecutor(threads) as pool:
         for index, found in enumerate(pool.map(one, range(count))):
-            for truth, part, what in found:
+            for word, part, what in found:
                 kind = what if what in (SAME, ANOTHER_WAY) else "differs"
-                totals[truth, part, kind] += 1
+                totals[word, part, kind] += 1
                 if kind == "differs":
                     differing += 1
-                    print(f"{chosen[index][0].seed} ({truth}, {part}): {what}", flush=True)
+                    print(f"{chosen[index][0].seed} ({word}, {part}): {what}", flush=True)
             if (index + 1) % 25 == 0:
                 print(f"  {index + 1} of {count} cases, {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    for (truth, part, kind), times in sorted(totals.items()):
-        print(f"{truth:<10} {part:<8} {kind:<14} {times:>6}")
+    for (word, part, kind), times in sorted(totals.items()):
+        print(f"{word:<10} {part:<8} {kind:<14} {times:>6}")
     print(f"{count} cases on a running control plane: {differing} differ, {time.monotonic() - began:.0f} s")
     return 1 if differing else 0

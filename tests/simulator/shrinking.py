@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tests.simulator.case import Case, Manifest
 
-KEPT = {"Namespace", "ServiceAccount"}
+KEPT = {"Namespace", "ServiceAccount", "DaemonSet"}
 
 
 def shrunk(case: Case, still_shows: Callable[[Case], bool], most: int = 120) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
 from gpuflow.checker.nodes.conditions import with_condition_taints
@@ -20,6 +21,12 @@ class PreparedCluster:
         self.cluster = cluster.with_default_namespace(namespace)
         self.namespace = namespace
         self._bound = validate(self.cluster)
+
+    def with_cluster(self, cluster: Cluster) -> PreparedCluster:
+        """The same with other objects, of which the nodes and pods are unchanged."""
+        other = copy(self)
+        other.cluster = cluster
+        return other
 
     @cached_property
     def node_pools(self) -> NodePools | None:

@@ -289,4 +289,18 @@ def test_steps_of_which_one_has_a_constraint_still_share_their_devices() -> None
     plain = template(name="plain")
     bound = template(exactly(count=2), name="bound", constraints=[{"matchAttribute": f"{GPU}/productName"}])
     lines = steps(step("{template: plain}"), step("{template: bound}", name="b"))
-    assert judged(lines, device_class(), node("n"), gpus("n", 2), plain, bound).verdict == "may-queue"
+    report = judged(lines, device_class(), node("n"), gpus("n", 2), plain, bound)
+    assert (report.verdict, codes(report)) == ("may-queue", ["GF515"])
+    assert "steps that run at the same time may take the devices of its claims on 1 node" in text_of(report, "GF515")
+    held = judged(lines, device_class(), node("n"), gpus("n", 2), plain, bound, holding("n", "gpu-0"))
+    assert "none of 1 node (for a) has the devices of its claims free" in text_of(held, "GF515")
+
+
+def test_a_pod_of_others_that_waits_for_devices_may_take_them() -> None:
+    waiting = running("x", "")
+    del waiting["spec"]["nodeName"]
+    objects = [device_class(), node("n"), gpus("n", 2), template()]
+    assert judged(steps(), *objects, waiting).verdict == "always"
+    waiting["spec"]["resourceClaims"] = [{"name": "g", "resourceClaimName": "x"}]
+    report = judged(steps(), *objects, waiting)
+    assert report.verdict == "unknown" and "waits for devices too" in text_of(report, "GF547")

@@ -13,7 +13,7 @@ from gpuflow.checker.nodes.fit import read_pending
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.pipeline.nodes.pending import PendingPod
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.cluster import Cluster
+from gpuflow.cluster import Cluster, Manifest
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.resources import read_map, read_maps, read_texts
 
@@ -73,7 +73,9 @@ def read_devices(
         value, _, _ = alive.peak_load(ALIVE, concurrency)
         return value == 1 and runs == 1
 
-    waiting = [each.name for each in pending_pods if any("resource claim" in text for text in each.pod.unknown)]
+    claiming = {f"{item.namespace}/{item.name}" for item in cluster.of("Pod") if _claims(item)}
+    waiting = [f"pod {each.name}" for each in pending_pods if each.name in claiming]
+    waiting += _queued(cluster)
     pods = {number: (group.pod, read_pending(group.pod)) for number, group in enumerate(pod_groups)}
     plan = DevicePlan(Inventory(cluster, namespace), node_pools, pods, is_alone, waiting)
     for number, group in plan.groups.items():
@@ -95,3 +97,19 @@ def _renamed(cluster: Cluster, group: Group) -> list[str]:
         for resource, each in group.ask.extended.items()
         if each.name in mapped
     ]
+
+
+def _claims(pod: Manifest) -> bool:
+    return bool(read_map(pod.body.get("spec"), "spec").get("resourceClaims"))
+
+
+def _queued(cluster: Cluster) -> list[str]:
+    """Workloads that wait in a queue and whose pods will claim devices."""
+    found = []
+    for item in cluster.of("Workload"):
+        status = read_map(item.body.get("status"), "status")
+        pod_sets = read_maps(read_map(item.body.get("spec"), "spec").get("podSets"), "spec.podSets")
+        specs = (read_map(read_map(each.get("template"), "template").get("spec"), "spec") for each in pod_sets)
+        if status.get("admission") is None and any(each.get("resourceClaims") for each in specs):
+            found.append(f"workload {item.namespace}/{item.name}")
+    return found

@@ -199,9 +199,10 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
         verdict = worst(_verdict(node_verdicts, each, resource) for each in members)
         if resource not in devices and devices and verdict == "always":
             continue
-        hard = sum(node_pools.node_list.hosts[index].node.allocatable.get(resource, 0) for index in pool.hosts)
-        if hard >= ANY:
+        hosts = [node_pools.node_list.hosts[index].node for index in pool.hosts]
+        if any(resource in node.claimed and node.allocatable.get(resource, 0) >= ANY for node in hosts):
             continue  # how much of it there is, is not known
+        hard = sum(node.allocatable.get(resource, 0) for node in hosts)
         used = hard - sum(node_pools.free[index].free.get(resource, 0) for index in pool.hosts)
         peak, witness = node_verdicts.peak(members[0].request, resource)
         yield LimitLine(
@@ -299,10 +300,15 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
     resource = foremost(decision.resources if decision else ())
     if resource is None:
         names = [each for each in request.pod.requests if "/" in each] or list(request.pod.requests)
-        asks = ", ".join(f"{as_quantity(each, request.pod.requests[each])} {each}" for each in sorted(names))
+        words = [
+            f"{as_quantity(each, request.pod.requests[each])} {each}" for each in sorted(names) if is_reported(each)
+        ]
+        asks = ", ".join([*words, *(() if all(map(is_reported, names)) else ("the devices of its claims",))])
         where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up"
         message = fit(request.pod, node_verdicts.node_pools.node_list).message
         wait = Wait("GF515", f": {where}", is_now=True, kubernetes=message)
+    elif not is_reported(resource):
+        wait = Wait("GF515", f": steps that run at the same time may take the devices of its claims on {nodes}")
     else:
         pieces = fragmentation(node_verdicts.node_pools, request.pod, resource) if resource != PODS else None
         is_fragmented = pieces is not None and pieces.placeable < pieces.whole
