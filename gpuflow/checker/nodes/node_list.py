@@ -65,11 +65,14 @@ def read_node_list(
     pods: Iterable[object] = (),
     namespaces: Mapping[str, Any] | Iterable[object] | None = None,
 ) -> NodeList:
-    """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read."""
+    """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read.
+
+    Pods may be manifests, or bound pods that were read before.
+    """
     bound: defaultdict[str, list[BoundPod]] = defaultdict(list)
     for index, manifest in enumerate(_listed(pods, "pods")):
         try:
-            pod = read_bound(manifest)
+            pod = manifest if isinstance(manifest, BoundPod) else read_bound(manifest)
         except ValueError as error:
             raise ValueError(f"{_place('pods', index, manifest)}: {error}") from None
         if pod is not None:

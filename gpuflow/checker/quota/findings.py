@@ -77,6 +77,19 @@ def quota_findings(
             severity="warning",
         )
         return
+    if scope.verdict == "unknown" and bound.reached is not None:
+        way_out = "give the pipeline a parallel cap, or a quota for the most that it may hold"
+        if scope.safe_parallelism is not None:
+            way_out = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
+        yield Finding(
+            "GF514",
+            f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
+            f"{scope.peak}, perhaps less: {bound.because}",
+            where,
+            way_out,
+            severity="warning",
+        )
+        return
     if scope.witness:
         together = asking(scope.witness)
     else:
@@ -89,9 +102,10 @@ def quota_findings(
         hint += f"\nalways admitted with parallel: {safe}"
     elif scope.safe_parallelism is not None:
         hint += f"\nwith parallel: {scope.safe_parallelism} this line of the quota always has room"
+    most = scope.peak if bound.reached is None else f"up to {scope.peak}"
     yield Finding(
         "GF512",
-        f"{together} for {scope.peak} of {scope.resource}; quota {scope.name} leaves {left} of {scope.hard}",
+        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {left} of {scope.hard}",
         where,
         hint,
         severity="warning",

@@ -20,9 +20,9 @@ class PreparedCluster:
     """A cluster as pods of one namespace see it. Keep it to check many pipelines against the same cluster."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
-        validate(cluster)
         self.cluster = cluster.with_default_namespace(namespace)
         self.namespace = namespace
+        self._bound = validate(self.cluster)
 
     def with_cluster(self, cluster: Cluster) -> PreparedCluster:
         """The same with other objects, of which the nodes and pods are unchanged."""
@@ -49,10 +49,9 @@ class PreparedCluster:
         nodes = self.cluster.of("Node")
         if not self.cluster.knows("Node"):
             return None
-        pods = [pod.body for pod in self.cluster.of("Pod")]
         try:
             node_list = read_node_list(
-                [with_condition_taints(node.body) for node in nodes], pods, self.cluster.bodies("Namespace")
+                [with_condition_taints(node.body) for node in nodes], self._bound, self.cluster.bodies("Namespace")
             )
             return NodePools(with_daemons(node_list, [item.body for item in self.cluster.of("DaemonSet")]))
         except ValueError as refusal:
