@@ -71,18 +71,20 @@ def check(
     namespace: str | None = None,
     site: Site | str | Path = "nvidia",
     engine: str = NO_ENGINE,
-    runs: int = 1,
+    runs: int | None = None,
 ) -> Report:
     """Whether the cluster admits the pipeline: always, after queueing, never, or unknown; and why.
 
     `cluster` is a folder or file of manifests, the manifests themselves, or "live". A demand is checked as it is,
-    whoever made it: `site` and `engine` are then its own.
+    whoever made it: `site` and `engine` are then its own. `runs` are active at the same time; `None`: as many as the
+    engine lets overlap.
     """
     _want("pipeline", pipeline, Pipeline, Demand, str, Path)
     _want("engine", engine, str)
     _want_namespace(namespace, "gpuflow.check")
-    _want("runs", runs, int)
-    if runs < 1:
+    if runs is not None:
+        _want("runs", runs, int)
+    if runs is not None and runs < 1:
         raise fail("GF903", f"runs={runs} is below 1", where=Where("gpuflow.check"))
     if isinstance(pipeline, Demand) and engine not in (NO_ENGINE, pipeline.engine):
         text = f"engine={engine!r} has no effect: the demand is for {pipeline.engine!r}"

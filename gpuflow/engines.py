@@ -49,6 +49,10 @@ class EngineFacts:
     """Whether its pods get what is left of the pipeline's deadline as `activeDeadlineSeconds`."""
     objects_per_run: tuple[RunObject, ...] = ()
     """What it creates beside pods."""
+    most_runs: int | None = None
+    """The most runs of one pipeline that it has active at once, where they may overlap; None: no bound."""
+    keeps_pods: Literal["all", "failed", "unknown"] = "all"
+    """Which finished pods stay until the run is deleted: all, or those that failed; unknown: maybe all."""
     runs_drivers: bool = False
     """Whether it runs a pod of its own before a step's; what that asks for, the site says."""
     avoids_nodes_of: Literal["failures", "attempts"] = "failures"
@@ -92,6 +96,7 @@ NONE = EngineFacts(
         "nodes": "The pod stays Pending until a node has room; how long an engine lets it: --engine says.",
         "objects": "Finished pods count until they are deleted.",
     },
+    keeps_pods="unknown",
 )
 
 

@@ -318,10 +318,11 @@ class _Builder:
         name = event.anchor
         if name not in self._anchors:
             inside = any(opened.anchor == name for opened in self._stack)
-            why = (
-                f"the alias *{name} contains itself" if inside else f"the alias *{name} is not defined before this line"
-            )
-            self.refuse("GF110", why, _spot(event), "define it with an anchor first")
+            why, hint = f"the alias *{name} is not defined before this line", "define it with an anchor first"
+            if inside:
+                why = f"the alias *{name} contains itself"
+                hint = f"a value cannot be a part of itself: write out what is meant in place of *{name}"
+            self.refuse("GF110", why, _spot(event), hint)
         value = self._anchors[name]
         if name not in self._sizes:
             self._sizes[name] = self._count(value)

@@ -24,7 +24,7 @@ OUTER = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: outer\nsteps:\n  a: {pipe
 SITE = "apiVersion: gpuflow/v1\nkind: Site\nname: mine\nextends: %s\nnamespace: team\n"
 QUOTA = (
     "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: team}\nspec: {hard: {pods: 5}}\n"
-    "status: {hard: {pods: 5}, used: {pods: 0}}\n"
+    "status: {hard: {pods: 5}, used: {pods: 0}}\n---\napiVersion: gpuflow/v1\nkind: Snapshot\nassumed: [Node]\n"
 )
 TOKEN = "token-that-nobody-may-see"
 SECRET = f"users: [{{name: admin, user: {{token: {TOKEN}}}}}]\n"

@@ -67,6 +67,14 @@ class Report:
     findings: tuple[Finding, ...]
     file: str | None = None
     """Where the pipeline is written."""
+    assumed: tuple[str, ...] = ()
+    """Kinds that the pods need and that were not checked, because the snapshot's author says so."""
+
+    @property
+    def assumes(self) -> str:
+        """What the verdict takes for granted, as one sentence."""
+        vouched = f"Not checked, because the snapshot says so: {', '.join(self.assumed)}. " if self.assumed else ""
+        return f"{vouched}Assumes no other workload grows."
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
@@ -77,6 +85,7 @@ class Report:
             "engine": self.engine,
             "verdict": self.verdict,
             "as_of": self.as_of,
+            "assumed": list(self.assumed),
             "scopes": [scope.document() for scope in self.scopes],
             "findings": [finding.document() for finding in self.findings],
         }

@@ -8,47 +8,64 @@ from typing import Any
 from gpuflow.checker.hints.refusals import refusal_hint
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.placement import placement_outcome
+from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
 from gpuflow.checker.quota.findings import quota_findings
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
-from gpuflow.checker.quota.lines import limit_lines
+from gpuflow.checker.quota.lines import QuotaLine, limit_lines
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import LimitLine, Report, safe_parallelism, worst
+from gpuflow.checker.report import Report, Verdict, safe_parallelism, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
+from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
 from gpuflow.checker.snapshot.hidden_labels import hidden_labels
+from gpuflow.checker.snapshot.namespace_rules import (
+    OPENSHIFT,
+    PLUGIN,
+    conflicting_steps,
+    missing_accounts,
+    namespace_refusals,
+    node_selector,
+    optional_selector,
+    selector_conflicts,
+    with_node_selector,
+)
+from gpuflow.checker.snapshot.not_shown import (
+    assumed_kinds,
+    closed_kinds,
+    cluster_queues,
+    named_queues,
+    needed_kinds,
+    not_shown,
+    without_kueue,
+)
 from gpuflow.checker.snapshot.prepared import PreparedCluster, prepared
-from gpuflow.checker.snapshot.unknowns import assumptions, unknowns
+from gpuflow.checker.snapshot.unknowns import assumptions, related_queues, unknowns
 from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.demands import Bound, Demand
+from gpuflow.demands import Demand
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
-
-MODELED = {
-    "Namespace", "ResourceQuota", "LimitRange", "PriorityClass", "RuntimeClass", "StorageClass",
-    "PersistentVolumeClaim", "PersistentVolume", "Node", "Pod",
-    "ClusterQueue", "LocalQueue", "Cohort", "ResourceFlavor", "Workload", "WorkloadPriorityClass",
-    "AdmissionCheck", "Topology", "Configuration",
-}  # fmt: skip
 
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
 
 
-def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int = 1) -> Report:
+def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *, runs: int | None = None) -> Report:
     """What the cluster will say to the pipeline, against this snapshot.
 
-    For many pipelines and one cluster, pass the same `PreparedCluster`: it is validated and read once.
+    `runs`: how many are active at the same time; `None`: as many as the engine lets overlap. For many pipelines and one
+    cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
     ready = prepared(cluster, namespace)
-    first = _outcome(demand, ready, runs)
-    whole = merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs))])
+    counted = runs_counted(demand, runs)
+    first = _with_node_selectors(demand, ready, counted)
+    whole = merge([first, overlap_outcome(first, demand, runs, lambda many: _with_node_selectors(demand, ready, many))])
     findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.name,
@@ -59,7 +76,30 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         whole.scopes,
         tuple(findings),
         demand.file,
+        assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
     )
+
+
+def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+    """What the cluster says, with what the namespace adds to its pods; also where it is not known whether it does."""
+    cluster, namespace = ready.cluster, ready.namespace
+    certain, possible = (node_selector(cluster, namespace, name) for name in (OPENSHIFT, PLUGIN))
+    conflicts = outcome_of(selector_conflicts(cluster, demand, certain), "never")
+    demand = with_node_selector(demand, certain)
+    whole = merge([conflicts, _with_later(demand, ready, runs)])
+    if not possible or whole.verdict == "never":
+        return whole
+    refused: Verdict = "never" if conflicting_steps(demand, possible) else "always"
+    otherwise = worst([refused, _with_later(with_node_selector(demand, possible), ready, runs).verdict])
+    if otherwise == whole.verdict:
+        return whole
+    return merge([whole, outcome_of([optional_selector(cluster, namespace, possible, otherwise)], "unknown")])
+
+
+def _with_later(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+    """What all parts of the cluster say to the first attempts, and to later ones."""
+    first = _outcome(demand, ready, runs)
+    return merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs))])
 
 
 def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
@@ -71,13 +111,17 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
     placed = placement_outcome(demand, ready, policy, admissions, runs)
-    quota_lines = list(limit_lines(demand, policy, admissions, runs))
-    lines = [*(scope for scope, _, _ in quota_lines), *placed.scopes]
+    default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
+    quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
+    lines = [*(line.scope for line in quota_lines), *placed.scopes]
+    needed = needed_kinds(cluster, namespace, demand)
     broken_rules = list(rule_findings(demand, policy, admissions, lines, runs))
     return merge(
         [
             outcome_of((finding for finding in demand.refusals if finding.severity == "error"), "never"),
             outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
+            outcome_of(namespace_refusals(cluster, namespace, demand), "never"),
+            outcome_of(missing_accounts(cluster, namespace, demand), "never"),
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
@@ -89,12 +133,23 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             outcome_of(() if demand.pipeline is None else demand.pipeline.warnings()),
             outcome_of((finding for finding in broken_rules if finding.severity == "error"), "never"),
             outcome_of(finding for finding in broken_rules if finding.severity != "error"),
-            outcome_of((*_assumed(policy), *assumptions(cluster, admissions))),
-            outcome_of((*_wrong_snapshot(cluster, namespace, policy), *unknowns(cluster, namespace)), "unknown"),
+            outcome_of((*_assumed(policy), *assumptions(cluster))),
+            outcome_of(without_kueue(cluster, namespace, needed)),
+            outcome_of(not_shown(cluster, namespace, needed), "unknown"),
+            outcome_of(closed_kinds(cluster, needed), "unknown"),
+            outcome_of((*_wrong_snapshot(cluster, namespace, policy), *_open(ready, admissions)), "unknown"),
             outcome_of(_unmodeled(demand, cluster, namespace, admissions), "unknown"),
             outcome_of(hidden_labels(cluster, namespace, admissions), "unknown"),
         ]
     )
+
+
+def _open(ready: PreparedCluster, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+    """What the snapshot leaves open of the namespace and of the queues that its pods go to."""
+    cluster, namespace = ready.cluster, ready.namespace
+    queues = named_queues(cluster, namespace, [one.step.pod for one in admissions])
+    own = [item.name for item in cluster_queues(cluster, namespace, queues)]
+    return unknowns(cluster, namespace, related_queues(cluster, own))
 
 
 def _claims(
@@ -116,18 +171,13 @@ def _claims(
 def _quotas(
     demand: Demand,
     admissions: Sequence[StepAdmission],
-    lines: Sequence[tuple[LimitLine, Bound, Manifest]],
+    lines: Sequence[QuotaLine],
     safe: int | None,
 ) -> Outcome:
     """The lines of the quotas, with why each of them is not *always*."""
-    findings = [
-        finding
-        for scope, bound, item in lines
-        for finding in quota_findings(demand, scope, bound, item, admissions, safe)
-    ]
-    return Outcome(
-        worst(scope.verdict for scope, _, _ in lines), tuple(scope for scope, _, _ in lines), tuple(findings)
-    )
+    findings = [finding for line in lines for finding in quota_findings(demand, line, admissions, safe)]
+    scopes = tuple(line.scope for line in lines)
+    return Outcome(worst(scope.verdict for scope in scopes), scopes, tuple(findings))
 
 
 def _unmodeled(
@@ -136,7 +186,7 @@ def _unmodeled(
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
     if demand.driver is not None:
         pods.append({})  # its drivers
-    kinds = unmodeled_kinds(cluster, namespace, MODELED, pods)
+    kinds = unmodeled_kinds(cluster, namespace, pods, _asked(admissions))
     if kinds:
         yield Finding(
             "GF531",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
+from gpuflow.checker.side_by_side import check_together, checked_alone
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.cli.inputs import (
     add_common,
@@ -22,7 +23,7 @@ from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, put, say, show_json
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
-from gpuflow.demands import demand_of
+from gpuflow.demands import Demand, demand_of
 from gpuflow.errors import Where, fail
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
@@ -33,6 +34,7 @@ from gpuflow.targets.frame import engine_findings
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
+gpuflow check a.yaml b.yaml --cluster cluster/ --namespace team-a --together   # at the same time
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # for the pull request"""
 FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"never", "unknown", "may-queue"}}
 
@@ -51,7 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-lossy", action="store_true", help="check what compile --allow-lossy writes for the engine"
     )
     parser.add_argument(
-        "--runs", type=int, default=1, metavar="N", help="how many runs are active at the same time; default: 1"
+        "--runs",
+        type=int,
+        metavar="N",
+        help="how many runs are active at the same time; default: as many as the engine lets overlap, else 1",
+    )
+    parser.add_argument(
+        "--together", action="store_true", help="also check all these pipelines side by side, as if they run at once"
     )
     parser.add_argument(
         "--fail-on",
@@ -68,26 +76,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.runs < 1:
+    if args.runs is not None and args.runs < 1:
         raise fail("GF903", f"--runs {args.runs} is below 1", where=Where("gpuflow check"))
     site = read_site(args)
     namespace = namespace_of(args, site)
     pipelines = read_pipelines(args)
     cluster = PreparedCluster(_cluster(args, namespace), namespace)
     if args.compare:
+        if args.together:
+            raise fail("GF903", "--compare and --together exclude each other", where=Where("gpuflow check"))
         return _compare(args, pipelines, site, cluster, namespace)
-    reports = [_checked(args, pipeline, site, cluster, namespace) for pipeline in pipelines]
-    _show(reports, args.format, FAILS[args.fail_on])
-    return 1 if any(report.verdict in FAILS[args.fail_on] for report in reports) else 0
+    demands = [_demand(args, pipeline, site) for pipeline in pipelines]
+    reports = [check(demand, cluster, namespace, runs=args.runs) for demand in demands]
+    whole = None
+    if args.together and len(demands) > 1:
+        whole = check_together(demands, reports, cluster, namespace, args.runs)
+    elif len(reports) > 1 and args.format != "text":
+        reports = [checked_alone(each, [other for other in reports if other is not each]) for each in reports]
+    _show(reports, whole, args.format, FAILS[args.fail_on])
+    verdicts = [each.verdict for each in (*reports, whole) if each is not None]
+    return 1 if any(verdict in FAILS[args.fail_on] for verdict in verdicts) else 0
 
 
-def _checked(
-    args: argparse.Namespace, pipeline: Pipeline, site: Site, cluster: PreparedCluster, namespace: str
-) -> Report:
+def _demand(args: argparse.Namespace, pipeline: Pipeline, site: Site) -> Demand:
     demand = demand_of(pipeline, site, args.engine)
     if args.allow_lossy:
-        demand = replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
-    return check(demand, cluster, namespace, runs=args.runs)
+        return replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
+    return demand
 
 
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
@@ -96,12 +111,20 @@ def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
 
 
-def _show(reports: list[Report], format: str, failing: set[str]) -> None:
+def _show(reports: list[Report], whole: Report | None, format: str, failing: set[str]) -> None:
+    """`whole`: the report about all pipelines side by side, where that was asked for."""
     if format == "json":
         documents = [report.document() for report in reports]
+        if whole is not None:
+            documents.append({"together": whole.document()})
         show_json(documents[0] if len(documents) == 1 else documents)
-    elif format == "text":
+        return
+    if whole is not None:
+        reports = [*reports, whole]
+    if format == "text":
         say("\n".join(render(report, paint) for report in reports))
+        if whole is None and len(reports) > 1:
+            say(f"\nEach of these {len(reports)} pipelines was checked alone; --together checks them side by side.")
     elif format == "markdown":
         put(markdown(reports))
     elif format == "sarif":
@@ -122,7 +145,8 @@ def _compare(
     for pipeline, file in zip(pipelines, args.files, strict=True):
         other = earlier(file, args.compare, allow_python=python_is_allowed(args))
         before, after = (
-            _checked(args, one, site, cluster, namespace) for one in (with_params(other, args.param), pipeline)
+            check(_demand(args, one, site), cluster, namespace, runs=args.runs)
+            for one in (with_params(other, args.param), pipeline)
         )
         failed |= after.verdict in FAILS[args.fail_on]
         documents.append({"before": before.document(), "after": after.document()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -46,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         (DATA / "nightly.yaml").read_text(encoding="utf-8").replace("a100-80gb x 2", "a100-80gb x 7"),
         "nightly-7-gpus.yaml",
     )
-    copied = Cluster("the same with gpu-limits", (*team.objects, *read_cluster(str(DATA / "limit-range")).objects))
+    limited = (*team.objects, *read_cluster(str(DATA / "limit-range")).objects)
+    copied = replace(team, source="the same with gpu-limits", objects=limited)
     _tell("team-a: GPU quota 10, 4 in use", pipeline, site, team)
     _tell("the same, training on 7 GPUs", wider, site, team)
     _tell("the same cluster with a common LimitRange (GPU min 1, max 2 per container)", pipeline, site, copied)

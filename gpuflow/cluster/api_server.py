@@ -11,6 +11,7 @@ import os
 import ssl
 from collections.abc import Mapping
 from http import HTTPStatus
+from threading import Lock
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -50,6 +51,7 @@ class Reader:
         self._settings: Any = client.Configuration()
         self._urllib3: Any = urllib3
         self._timeout = timeout
+        self._login = Lock()
         self._broken_config: tuple[type[Exception], ...] = (config.ConfigException, OSError, ValueError, yaml.YAMLError)
         inside = "KUBECONFIG" not in os.environ and "KUBERNETES_SERVICE_HOST" in os.environ
         inside = inside and context is None and kubeconfig is None
@@ -97,7 +99,8 @@ class Reader:
     def _credentials(self) -> dict[str, str]:
         """The header that the kubeconfig's way of logging in gives; a token that has expired is renewed here."""
         try:
-            settings = self._settings.auth_settings().get("BearerToken", {})
+            with self._login:  # two threads must not log in at once
+                settings = self._settings.auth_settings().get("BearerToken", {})
         except self._broken_config as refusal:
             raise _unusable(refusal) from None
         value = str(settings.get("value") or "").strip()

@@ -14,22 +14,24 @@ from gpuflow.errors import did_you_mean
 
 KUEUE: Final = "kueue.x-k8s.io"
 KUEUE_CONFIG: Final = "config.kueue.x-k8s.io"
+RESOURCE: Final = "resource.k8s.io"
+"""Dynamic resource allocation."""
 
 MODELED: Final[dict[str, str]] = {
-    "": "Namespace Node PersistentVolume PersistentVolumeClaim Pod ResourceQuota LimitRange",
+    "": "Namespace Node PersistentVolume PersistentVolumeClaim Pod ResourceQuota LimitRange ServiceAccount",
+    "apps": "DaemonSet",
     "scheduling.k8s.io": "PriorityClass",
     "node.k8s.io": "RuntimeClass",
-    "storage.k8s.io": "StorageClass",
+    "policy": "PodDisruptionBudget",
+    RESOURCE: "DeviceClass DeviceTaintRule ResourceClaim ResourceClaimTemplate ResourceSlice",
+    "storage.k8s.io": "CSIDriver CSINode CSIStorageCapacity StorageClass",
     KUEUE: "AdmissionCheck ClusterQueue Cohort LocalQueue ResourceFlavor Topology Workload WorkloadPriorityClass",
     KUEUE_CONFIG: "Configuration",
 }
 """The kinds that a check reads, by API group."""
 
 HARMLESS_BY_GROUP: Final[dict[str, str]] = {
-    "": (
-        "Binding ComponentStatus ConfigMap Endpoints Event PodTemplate ReplicationController Secret Service "
-        "ServiceAccount"
-    ),
+    "": "Binding ComponentStatus ConfigMap Endpoints Event PodTemplate ReplicationController Secret Service",
     "apps": "ControllerRevision Deployment ReplicaSet StatefulSet",
     "batch": "CronJob Job",
     "apiextensions.k8s.io": "CustomResourceDefinition",
@@ -41,9 +43,11 @@ HARMLESS_BY_GROUP: Final[dict[str, str]] = {
     "events.k8s.io": "Event",
     "flowcontrol.apiserver.k8s.io": "FlowSchema PriorityLevelConfiguration",
     "networking.k8s.io": "Ingress IngressClass IPAddress NetworkPolicy ServiceCIDR",
-    "policy": "Eviction PodDisruptionBudget",
-    "storage.k8s.io": "CSIDriver CSINode CSIStorageCapacity VolumeAttachment",
+    "policy": "Eviction",
+    "storage.k8s.io": "VolumeAttachment",
     "rbac.authorization.k8s.io": "ClusterRole ClusterRoleBinding Role RoleBinding",
+    # They say how an AdmissionCheck works, and are nothing without one.
+    KUEUE: "MultiKueueCluster MultiKueueConfig ProvisioningRequestConfig",
     # What starts pods of its own. It may grow, which no verdict speaks of; it does not hold others back.
     "argoproj.io": (
         "AppProject Application ApplicationSet ClusterWorkflowTemplate CronWorkflow EventBus EventSource Sensor "
@@ -78,8 +82,11 @@ HARMLESS_BY_GROUP: Final[dict[str, str]] = {
 
 VERSIONS: Final[dict[str, tuple[str, ...]]] = {
     "": ("v1",),
+    "apps": ("v1",),
     "scheduling.k8s.io": ("v1",),
     "node.k8s.io": ("v1",),
+    "policy": ("v1",),
+    RESOURCE: ("v1", "v1beta2", "v1beta1"),
     "storage.k8s.io": ("v1",),
     KUEUE: ("v1beta2", "v1beta1", "v1alpha1"),
     KUEUE_CONFIG: ("v1beta2", "v1beta1"),
@@ -94,7 +101,10 @@ HARMLESS: Final = frozenset((kind, group) for group, kinds in HARMLESS_BY_GROUP.
 HOME: Final[dict[str, str]] = dict(sorted(HARMLESS) + sorted(NATIVE))
 """The group that is meant when only the kind is given."""
 
-NAMESPACED: Final = ("LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod", "ResourceQuota", "Workload")
+NAMESPACED: Final = (
+    "CSIStorageCapacity", "DaemonSet", "LimitRange", "LocalQueue", "PersistentVolumeClaim", "Pod",
+    "PodDisruptionBudget", "ResourceClaim", "ResourceClaimTemplate", "ResourceQuota", "ServiceAccount", "Workload",
+)  # fmt: skip
 """Modeled kinds whose objects live in a namespace."""
 
 CLOSED: Final = (*MODELED, "apps", "batch")

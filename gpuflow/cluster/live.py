@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from gpuflow import yaml_tree
@@ -14,6 +15,8 @@ from gpuflow.cluster.tidy import tidied
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError
 
 PAGE = 500
+AT_ONCE = 4
+"""How many lists are asked for at the same time: enough to be quick, too few to be a burden."""
 
 
 def read_live(
@@ -30,8 +33,10 @@ def read_live(
     unread: dict[str, str] = {}
     refused: list[Finding] = []
     served: set[str] = set()
-    for wanted in SOURCES:
-        answer, version = _listed(source, wanted, namespace)
+    groups = _groups(source)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        answers = list(pool.map(lambda wanted: _listed(source, wanted, namespace, groups), SOURCES))
+    for wanted, (answer, version) in zip(SOURCES, answers, strict=True):
         if answer.status == 200:
             served.add(wanted.group)
             objects += _manifests(answer.body["items"], wanted, version)
@@ -50,10 +55,28 @@ def read_live(
     return Cluster(f"live {context or 'cluster'}", tuple(objects), listed, unread, namespace)
 
 
-def _listed(reader: Reader, source: Source, namespace: str) -> tuple[Answer, str]:
+def _groups(reader: Reader) -> dict[str, set[str]] | None:
+    """The API groups of the cluster with their versions, so that nobody asks for kinds of others; None: not told."""
+    answer = reader.get("/apis", {})
+    found = answer.body.get("groups") if answer.status == 200 else None
+    if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
+        return None
+    return {
+        str(each.get("name")): {
+            str(one.get("version")) for one in each.get("versions") or () if isinstance(one, Mapping)
+        }
+        for each in found
+    }
+
+
+def _listed(
+    reader: Reader, source: Source, namespace: str, groups: Mapping[str, set[str]] | None
+) -> tuple[Answer, str]:
     """The whole list, in the newest version that the cluster serves."""
-    answer, version = Answer(404, {}), ""
+    answer, version = Answer(404, {}, "404 Not Found"), ""
     for version in source.versions:
+        if source.group and groups is not None and version not in groups.get(source.group, ()):
+            continue
         answer = _all_pages(reader, source, source.path(version, namespace))
         if answer.status != 404:
             break

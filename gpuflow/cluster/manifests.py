@@ -13,10 +13,13 @@ from gpuflow.cluster.kinds import HARMLESS, KUEUE_CONFIG, NATIVE, slip
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.cluster.names import name_faults
 from gpuflow.cluster.places import place, with_entry
-from gpuflow.errors import Finding, GpuflowError, Where, fail
+from gpuflow.cluster.sources import SOURCES
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 
 RECORD = "Snapshot"
 """The kind of the document in which `gpuflow snapshot` says what it could list, and what it could not."""
+LISTABLE = frozenset({*(source.kind for source in SOURCES), *(kind for kind, _ in NATIVE)})
+"""The kinds that a record can speak of."""
 RENDERED = {
     "kustomization": ("the file is a kustomization", "kubectl kustomize FOLDER > cluster.yaml"),
     "chart": ("the file describes a Helm chart", "helm template CHART > cluster.yaml"),
@@ -172,23 +175,37 @@ def _twins(objects: list[Manifest]) -> Iterator[Finding]:
 
 
 def _with_records(cluster: Cluster, records: list[Manifest]) -> Cluster:
-    """The cluster with what its snapshot says of itself."""
+    """The cluster with what its snapshot says of itself: written by `gpuflow snapshot`, or by hand."""
     for record in records:
-        namespace, listed, unread = (record.body.get(key) for key in ("namespace", "listed", "unread"))
-        labels = record.body.get("labels")  # snapshots of older versions show all labels, and do not say so
-        is_named = isinstance(namespace, str) and isinstance(labels, list | None)
-        if not is_named or not isinstance(listed, list) or not isinstance(unread, Mapping):
-            hint = "it is written by gpuflow snapshot; take a new one"
+        body = record.body
+        listed, assumed, labels = (body.get(key) for key in ("listed", "assumed", "labels"))
+        namespace, unread = body.get("namespace"), body.get("unread") or {}
+        texts = all(isinstance(each, list | None) for each in (listed, assumed, labels))
+        if not texts or not isinstance(namespace, str | None) or not isinstance(unread, Mapping):
+            hint = "gpuflow snapshot writes it; by hand it needs no more than listed: [Kind, …]"
             raise fail("GF402", "the record of the snapshot cannot be understood", where=record.where, hint=hint)
-        kinds, reasons = frozenset(map(str, listed)), {str(kind): str(reason) for kind, reason in unread.items()}
+        for field in ("listed", "assumed"):
+            _require_kinds(record, field)
         cluster = replace(
             cluster,
-            listed=cluster.listed | kinds,
-            unread={**cluster.unread, **reasons},
-            namespace=namespace,
+            listed=cluster.listed.union(map(str, listed or ())),
+            assumed=cluster.assumed.union(map(str, assumed or ())),
+            unread={**cluster.unread, **{str(kind): str(reason) for kind, reason in unread.items()}},
+            namespace=namespace or cluster.namespace,
+            # Snapshots of older versions show all labels, and do not say so.
             labels=frozenset(map(str, labels)) if isinstance(labels, list) else cluster.labels,
         )
     return cluster
+
+
+def _require_kinds(record: Manifest, field: str) -> None:
+    """A kind that nobody knows, in a list of kinds, says nothing: it is misspelled."""
+    for index, kind in enumerate(record.body.get(field) or ()):
+        if str(kind) not in LISTABLE:
+            where = record.at(field, index)
+            raise fail(
+                "GF405", f"{field}: there is no kind {kind}", where=where, hint=did_you_mean(str(kind), LISTABLE)
+            )
 
 
 def _spot(document: Any) -> tuple[int, int]:

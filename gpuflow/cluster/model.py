@@ -69,6 +69,8 @@ class Cluster:
     """The one namespace whose own objects were listed; None when that is not known."""
     labels: frozenset[str] | None = None
     """The keys of the labels that are shown of objects in other namespaces; None: all."""
+    assumed: frozenset[str] = frozenset()
+    """Kinds of which the author of the folder says that they let every pod pass, though none is shown."""
 
     def of(self, kind: str, namespace: str | None = None) -> list[Manifest]:
         """The objects of a kind, in a namespace when one is given. Namesakes of other API groups are not among them."""
@@ -87,6 +89,10 @@ class Cluster:
         """The plain manifests of a kind; None when the snapshot holds none and nobody looked: not known."""
         found = [item.body for item in self.of(kind, namespace)]
         return found if found or kind in self.listed else None
+
+    def knows(self, kind: str) -> bool:
+        """Whether the snapshot says what there is of a kind: it shows some, or somebody looked and found none."""
+        return kind in self.listed or kind in self._by_kind
 
     def kinds(self) -> list[str]:
         """Every kind there is, once; foreign ones with their apiVersion."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.cluster.kinds import KUEUE
+from gpuflow.cluster.kinds import KUEUE, RESOURCE
 
 KUEUE_NAMESPACE = "kueue-system"
 KUEUE_SETTINGS = "kueue-manager-config"
@@ -36,11 +36,15 @@ class Source:
 
 _BETA = ("v1beta2", "v1beta1")
 _ALPHA = (*_BETA, "v1alpha1")
+_DRA = ("v1", "v1beta2", "v1beta1")
 _ADMISSION = "admissionregistration.k8s.io"
 SOURCES = (
     Source("ResourceQuota", "", ("v1",), "resourcequotas", namespaced=True, needed=True),
     Source("LimitRange", "", ("v1",), "limitranges", namespaced=True, needed=True),
     Source("PersistentVolumeClaim", "", ("v1",), "persistentvolumeclaims", namespaced=True),
+    Source("ServiceAccount", "", ("v1",), "serviceaccounts", namespaced=True),
+    Source("PodDisruptionBudget", "policy", ("v1",), "poddisruptionbudgets", namespaced=True),
+    Source("ResourceClaimTemplate", RESOURCE, _DRA, "resourceclaimtemplates", namespaced=True),
     Source("Namespace", "", ("v1",), "namespaces"),
     Source("Node", "", ("v1",), "nodes"),
     Source("PersistentVolume", "", ("v1",), "persistentvolumes"),
@@ -48,7 +52,17 @@ SOURCES = (
     Source("Pod", "", ("v1",), "pods", fields="status.phase!=Succeeded,status.phase!=Failed"),
     Source("PriorityClass", "scheduling.k8s.io", ("v1",), "priorityclasses"),
     Source("RuntimeClass", "node.k8s.io", ("v1",), "runtimeclasses"),
+    # What every new node carries before a pipeline's pods come.
+    Source("DaemonSet", "apps", ("v1",), "daemonsets"),
     Source("StorageClass", "storage.k8s.io", ("v1",), "storageclasses"),
+    Source("CSIDriver", "storage.k8s.io", ("v1",), "csidrivers"),
+    Source("CSINode", "storage.k8s.io", ("v1",), "csinodes"),
+    Source("CSIStorageCapacity", "storage.k8s.io", ("v1",), "csistoragecapacities"),
+    Source("DeviceClass", RESOURCE, _DRA, "deviceclasses"),
+    Source("DeviceTaintRule", RESOURCE, ("v1beta2",), "devicetaintrules"),
+    Source("ResourceSlice", RESOURCE, _DRA, "resourceslices"),
+    # Of all namespaces: a device that another claim holds is taken.
+    Source("ResourceClaim", RESOURCE, _DRA, "resourceclaims"),
     # Of all namespaces: they say in which ClusterQueue the Workloads of others wait.
     Source("LocalQueue", KUEUE, _BETA, "localqueues"),
     Source("AdmissionCheck", KUEUE, _BETA, "admissionchecks"),
@@ -60,8 +74,10 @@ SOURCES = (
     Source("WorkloadPriorityClass", KUEUE, _BETA, "workloadpriorityclasses"),
     # Not modeled, and looked for so that they are not passed over in silence.
     Source("MutatingAdmissionPolicy", _ADMISSION, ("v1", "v1beta1"), "mutatingadmissionpolicies"),
+    Source("MutatingAdmissionPolicyBinding", _ADMISSION, ("v1", "v1beta1"), "mutatingadmissionpolicybindings"),
     Source("MutatingWebhookConfiguration", _ADMISSION, ("v1",), "mutatingwebhookconfigurations"),
     Source("ValidatingAdmissionPolicy", _ADMISSION, ("v1",), "validatingadmissionpolicies"),
+    Source("ValidatingAdmissionPolicyBinding", _ADMISSION, ("v1",), "validatingadmissionpolicybindings"),
     Source("ValidatingWebhookConfiguration", _ADMISSION, ("v1",), "validatingwebhookconfigurations"),
     Source("HierarchicalResourceQuota", "hnc.x-k8s.io", ("v1alpha2",), "hierarchicalresourcequotas"),
     Source("Queue", "scheduling.volcano.sh", ("v1beta1",), "queues"),

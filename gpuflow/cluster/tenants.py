@@ -13,8 +13,10 @@ from typing import Any, Final
 
 from gpuflow.cluster.model import Cluster, Manifest
 
-NAMELESS: Final = ("Pod", "Workload")
-"""The kinds that nothing refers to by name."""
+NAMELESS: Final = ("DaemonSet", "Pod", "ResourceClaim", "Workload")
+"""The kinds that nothing of another namespace refers to by name."""
+UNASKED: Final = ("CSIStorageCapacity", "PersistentVolumeClaim", "PodDisruptionBudget")
+"""Kinds whose selectors are for nodes or volumes, or decide nothing that a check reads."""
 KEPT_LABELS: Final = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class", "kubernetes.io/metadata.name")
 """How the labels begin that are read without a selector, or that every namespace has. Others of Kueue name jobs."""
 REPLACED: Final = "kueue.x-k8s.io/workload-slice-replacement-for"
@@ -30,10 +32,12 @@ def without_tenants(cluster: Cluster) -> Cluster:
 
 def label_keys(cluster: Cluster) -> frozenset[str]:
     """The keys of labels that selectors in the cluster ask for."""
-    return frozenset(key for item in cluster.objects for key in _asked(item.body))
+    return frozenset(key for item in cluster.objects if item.kind not in UNASKED for key in _asked(item.body))
 
 
 def _hidden(item: Manifest, home: str | None, selected: frozenset[str]) -> Manifest:
+    if item.kind == "PersistentVolume":
+        return _unclaimed(item, home)
     lives_in = item.name if item.kind == "Namespace" else item.namespace
     if lives_in is None or lives_in == home:
         return item
@@ -49,11 +53,49 @@ def _hidden(item: Manifest, home: str | None, selected: frozenset[str]) -> Manif
     metadata["name"] = name = _digest(item.kind, item.namespace, item.name)
     if item.kind == "Pod":
         body |= _nameless_pod(body)
+    elif item.kind == "DaemonSet":
+        body |= _nameless_daemons(body, selected)
+    elif item.kind == "ResourceClaim":
+        # Pods of its namespace name it by the same digest.
+        metadata["name"] = name = _digest("resourceClaimName", item.name)
+        body |= _nameless_claim(body)
     elif isinstance(body.get("spec"), Mapping):
         body |= _nameless_workload(body)
         if REPLACED in (metadata.get("annotations") or {}):
             metadata["annotations"] = {**metadata["annotations"], REPLACED: "another"}
     return replace(item, name=name, body=body)
+
+
+def _unclaimed(volume: Manifest, home: str | None) -> Manifest:
+    """A volume without the name of the claim that holds it, unless the claim is the namespace's own."""
+    spec = volume.body.get("spec")
+    claim = spec.get("claimRef") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(claim, Mapping) or claim.get("namespace") == home:
+        return volume
+    hidden = {"namespace": _digest("namespace", claim.get("namespace")), "name": _digest("claim", claim.get("name"))}
+    return replace(volume, body={**volume.body, "spec": {**spec, "claimRef": hidden}})
+
+
+def _nameless_daemons(daemons: Mapping[str, Any], selected: frozenset[str]) -> dict[str, Any]:
+    """What runs on every node, with the labels that some selector asks for."""
+    spec = daemons.get("spec")
+    template = spec.get("template") if isinstance(spec, Mapping) else None
+    if not isinstance(spec, Mapping) or not isinstance(template, Mapping):
+        return {}
+    metadata = template.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    kept = {key: value for key, value in labels.items() if key in selected} if isinstance(labels, Mapping) else {}
+    named = {"metadata": {"labels": kept}} if metadata is not None else {}
+    return {"spec": {**spec, "template": {**template, **named, **_nameless_pod(template)}}}
+
+
+def _nameless_claim(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """A claim of devices that does not say which pods hold it."""
+    status = claim.get("status")
+    if not isinstance(status, Mapping) or not status.get("reservedFor"):
+        return {}
+    holders = [{**each, "name": _digest("Pod", each.get("name"))} for each in status["reservedFor"]]
+    return {"status": {**status, "reservedFor": holders}}
 
 
 def _nameless_workload(workload: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,13 +93,51 @@ POD_SPEC: Final = _fields(
     ],
     volumes=[VOLUME],
 )
+DEVICE_TOLERATIONS: Final = [_fields("key operator value effect tolerationSeconds")]
+DEVICE_SELECTORS: Final = [{"cel": _fields("expression")}]
+DEVICE_REQUEST: Final = _fields(
+    "name deviceClassName allocationMode count adminAccess",
+    selectors=DEVICE_SELECTORS,
+    tolerations=DEVICE_TOLERATIONS,
+    capacity={"requests": MAP},
+)
+DEVICE_CLAIM: Final = {
+    "devices": {
+        # In v1beta1 a request is not under `exactly`. The configuration of a driver is never kept: it decides nothing.
+        "requests": [{**DEVICE_REQUEST, "exactly": DEVICE_REQUEST, "firstAvailable": [DEVICE_REQUEST]}],
+        "constraints": [_fields("matchAttribute distinctAttribute", requests=TEXTS)],
+    }
+}
+DEVICE: Final = _fields(
+    "name nodeName allNodes bindsToNode allowMultipleAllocations",
+    # Any attribute may be what a selector asks for; they describe hardware.
+    attributes="any",
+    capacity="any",
+    consumesCounters="any",
+    nodeSelector=NODE_TERMS,
+    taints=[TAINT],
+    bindingConditions=TEXTS,
+    bindingFailureConditions=TEXTS,
+    nodeAllocatableResourceMappings="any",
+)
+ALLOCATED: Final = _fields(
+    "request driver pool device adminAccess shareID",
+    tolerations=DEVICE_TOLERATIONS,
+    bindingConditions=TEXTS,
+    bindingFailureConditions=TEXTS,
+    consumedCapacity=MAP,
+)
 CONTAINER_STATE: Final = _fields("name", resources=RESOURCES, allocatedResources=MAP)
 CONDITION: Final = _fields("type status reason lastTransitionTime observedGeneration")
 CONDITIONS: Final = {"conditions": [CONDITION]}
 RULE: Final = _fields("scope", operations=TEXTS, apiGroups=TEXTS, apiVersions=TEXTS, resources=TEXTS)
 ASKED: Final = _fields("", namespaceSelector=SELECTOR, objectSelector=SELECTOR)
 WEBHOOKS: Final[dict[str, Shape]] = {"webhooks": [{**_fields("name failurePolicy"), **ASKED, "rules": [RULE]}]}
-POLICY: Final[dict[str, Shape]] = {"spec": {"matchConstraints": {**ASKED, "resourceRules": [RULE]}}}
+MATCHED: Final[dict[str, Shape]] = {**ASKED, "resourceRules": [RULE], "excludeResourceRules": [RULE]}
+POLICY: Final[dict[str, Shape]] = {"spec": {**_fields("failurePolicy"), "matchConstraints": MATCHED}}
+BINDING: Final[dict[str, Shape]] = {
+    "spec": _fields("policyName", validationActions=TEXTS, matchResources=MATCHED, paramRef=_fields("namespace"))
+}
 QUOTA_GROUPS: Final = [
     {
         "coveredResources": TEXTS,
@@ -132,21 +170,64 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
     },
     "PersistentVolumeClaim": {
         "spec": _fields(
-            "storageClassName volumeName volumeMode volumeAttributesClassName", accessModes=TEXTS, resources=RESOURCES
+            "storageClassName volumeName volumeMode volumeAttributesClassName",
+            accessModes=TEXTS,
+            resources=RESOURCES,
+            selector=SELECTOR,
         ),
         "status": _fields("phase", capacity=MAP, allocatedResources=MAP, accessModes=TEXTS),
     },
     "Namespace": {"status": _fields("phase")},
     "Node": {
         "spec": _fields("unschedulable", taints=[TAINT]),
-        "status": {"allocatable": MAP, "capacity": MAP, "declaredFeatures": TEXTS},
+        "status": {
+            "allocatable": MAP,
+            "capacity": MAP,
+            "declaredFeatures": TEXTS,
+            "conditions": [_fields("type status")],
+        },
     },
     "PersistentVolume": {
         "spec": _fields(
-            "storageClassName volumeMode", accessModes=TEXTS, capacity=MAP, nodeAffinity={"required": NODE_TERMS}
+            "storageClassName volumeMode",
+            accessModes=TEXTS,
+            capacity=MAP,
+            nodeAffinity={"required": NODE_TERMS},
+            claimRef=_fields("namespace name"),
+            csi=_fields("driver"),
         ),
         "status": _fields("phase"),
     },
+    "ServiceAccount": {},
+    "PodDisruptionBudget": {
+        "spec": _fields("minAvailable maxUnavailable unhealthyPodEvictionPolicy", selector=SELECTOR),
+        "status": _fields("disruptionsAllowed currentHealthy desiredHealthy expectedPods"),
+    },
+    "DaemonSet": {"spec": {"template": {"metadata": {"labels": MAP}, "spec": POD_SPEC}}},
+    "CSIDriver": {"spec": _fields("attachRequired storageCapacity podInfoOnMount")},
+    "CSINode": {
+        "spec": {"drivers": [_fields("name", topologyKeys=TEXTS, allocatable=_fields("count"))]},
+    },
+    "CSIStorageCapacity": _fields("storageClassName capacity maximumVolumeSize", nodeTopology=SELECTOR),
+    "DeviceClass": {"spec": _fields("extendedResourceName", selectors=DEVICE_SELECTORS)},
+    "DeviceTaintRule": {"spec": {"deviceSelector": _fields("driver pool device"), "taint": TAINT}},
+    "ResourceSlice": {
+        "spec": _fields(
+            "driver nodeName allNodes perDeviceNodeSelection",
+            pool=_fields("name generation resourceSliceCount"),
+            nodeSelector=NODE_TERMS,
+            sharedCounters="any",
+            devices=[{**DEVICE, "basic": DEVICE}],  # in v1beta1 a device is under `basic`
+        )
+    },
+    "ResourceClaim": {
+        "spec": DEVICE_CLAIM,
+        "status": {
+            "allocation": {"devices": {"results": [ALLOCATED]}, "nodeSelector": NODE_TERMS},
+            "reservedFor": [_fields("apiGroup resource name")],
+        },
+    },
+    "ResourceClaimTemplate": {"spec": {"spec": DEVICE_CLAIM}},
     "Pod": {
         "spec": POD_SPEC,
         "status": _fields(
@@ -216,8 +297,10 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
     },
     "WorkloadPriorityClass": _fields("value"),
     "MutatingAdmissionPolicy": POLICY,
+    "MutatingAdmissionPolicyBinding": BINDING,
     "MutatingWebhookConfiguration": WEBHOOKS,
     "ValidatingAdmissionPolicy": POLICY,
+    "ValidatingAdmissionPolicyBinding": BINDING,
     "ValidatingWebhookConfiguration": WEBHOOKS,
     # That they are there is all a check reads.
     "HierarchicalResourceQuota": {},
@@ -249,6 +332,9 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
 }
 """What is kept of each kind beside its apiVersion, kind and metadata."""
 
+NAMES_ONLY: Final = ("ServiceAccount",)
+"""Kinds of which only the name is kept: the rest says where tokens and roles are."""
+
 METADATA: Final = _fields(
     "name namespace creationTimestamp deletionTimestamp deletionGracePeriodSeconds",
     labels=MAP,
@@ -260,9 +346,13 @@ ANNOTATIONS: Final = (
     "gpuflow.dev/node-group-min",
     "kueue.x-k8s.io/admission-gated-by",
     "kueue.x-k8s.io/workload-slice-replacement-for",
+    "openshift.io/node-selector",
+    "scheduler.alpha.kubernetes.io/node-selector",
+    "scheduler.alpha.kubernetes.io/tolerationsWhitelist",
     "storageclass.beta.kubernetes.io/is-default-class",
     "storageclass.kubernetes.io/is-default-class",
     "volume.beta.kubernetes.io/storage-class",
+    "volume.kubernetes.io/selected-node",
 )
 """The annotations that a check reads."""
 
@@ -277,6 +367,8 @@ def tidied(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = body.get("metadata")
     if metadata is None and kind == "Configuration":
         return {**head, **kept}
+    if kind in NAMES_ONLY:
+        return {**head, "metadata": _kept(metadata or {}, _fields("name namespace"))}
     return {**head, "metadata": _metadata(metadata or {}), **kept}
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gpuflow.catalog import Offer
 from gpuflow.demands.amounts import Amounts, amounts_of
@@ -24,6 +24,7 @@ from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.quantity import Quantity
 
+KeptPods = Literal["all", "failed", "unknown"]
 Pod = Mapping[str, Any]
 """A pod's `metadata` and `spec`, as a manifest says them."""
 
@@ -71,6 +72,8 @@ class StepDemand:
     """It runs when everything else has ended, and no deadline of the run counts for it."""
     part_of: str | None = None
     """The step that this is one pod set of; all of them run together."""
+    is_sure: bool = False
+    """Every run that succeeds has started it."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:
@@ -127,6 +130,17 @@ class ClaimDemand:
 
 
 @dataclass(frozen=True, slots=True)
+class DriverPods:
+    """The engine's own pods in a run: the most there can be, and as many as there are at least."""
+
+    at_most: int | None
+    """None when only the run will tell."""
+    at_least: int
+    because: str | None = None
+    """Why the most is not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Deadline:
     """The longest time that a run may take."""
 
@@ -138,10 +152,12 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Runs may overlap: why, and where that is written."""
+    """Runs may overlap: why, where that is written, and how many at most."""
 
     because: str
     where: Where = field(default_factory=Where)
+    at_most: int | None = None
+    """The most runs that the engine has active at once; None: as many as are started."""
 
 
 @dataclass(frozen=True)
@@ -197,11 +213,17 @@ class Demand:
     """How the steps depend on each other and repeat; its leaves are the steps by name."""
     engine: str = "none"
     file: str | None = None
+    run_count: int = 1
+    """How many runs this is the demand of."""
     claims: tuple[ClaimDemand, ...] = ()
     deadline: Deadline | None = None
     overlap: Overlap | None = None
     driver: PodSet | None = None
     """The pod that the engine runs before each step."""
+    driver_pods: DriverPods | None = None
+    """How many of them a run has; None: one for each step, and one for the run."""
+    keeps_pods: KeptPods = "unknown"
+    """Which finished pods stay until the run is deleted; the others go when they end. Unknown: maybe all stay."""
     conditional: Mapping[str, bool] = field(default_factory=dict)
     """Steps that may not run though the run gets to them, and whether each item of a fan-out has its own answer."""
     later: tuple[LaterAttempts, ...] = ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, Overlap, PodSet, StepDemand, largest
 from gpuflow.demands.own_pipeline import PlannedPipeline
+from gpuflow.demands.stored_pods import driver_pods, sure_steps
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Loop, Tree
@@ -34,7 +35,11 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     pipeline, facts, parts = plan.pipeline, facts_of(engine), engine_of(plan.site, engine)
     before = driver_pod(parts)
     driver = None if before is None else PodSet("driver", 1, before)
-    steps = tuple(_step(planned, plan.site, parts, driver, facts) for planned in plan.containers)
+    sure = sure_steps(plan)
+    steps = tuple(
+        replace(_step(planned, plan.site, parts, driver, facts), is_sure=planned.name in sure)
+        for planned in plan.containers
+    )
     return Demand(
         name=pipeline.name,
         steps=steps,
@@ -43,8 +48,10 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         file=pipeline.source.file,
         claims=tuple(_claims(pipeline)),
         deadline=_deadline(pipeline),
-        overlap=_overlap(pipeline),
+        overlap=_overlap(pipeline, facts),
         driver=driver,
+        driver_pods=None if driver is None else driver_pods(plan),
+        keeps_pods=facts.keeps_pods,
         conditional=dict(_conditional(plan)),
         later=tuple(_later(plan, steps)),
         refusals=tuple(_refusals(plan, engine)),
@@ -130,11 +137,16 @@ def _deadline(pipeline: Pipeline) -> Deadline | None:
     return None if deadline is None else Deadline(str(deadline), deadline.seconds, pipeline.where("deadline"))
 
 
-def _overlap(pipeline: Pipeline) -> Overlap | None:
+def _overlap(pipeline: Pipeline, facts: EngineFacts) -> Overlap | None:
+    """Runs that start while another is active: by a schedule that allows it, or whenever there is new data."""
     schedule = pipeline.schedule
-    if schedule is None or schedule.concurrency != "allow":
+    if schedule is not None and schedule.concurrency == "allow" and not schedule.suspended:
+        because, where = f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule")
+    elif pipeline.on_data:
+        because, where = "on_data starts a run whenever there is new data", pipeline.where("on_data")
+    else:
         return None
-    return Overlap(f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule"))
+    return Overlap(because, where, facts.most_runs)
 
 
 def _conditional(plan: Plan) -> Iterator[tuple[str, bool]]:

@@ -11,6 +11,7 @@ from gpuflow.catalog.labels import PRODUCT_KEY, read_product_label
 from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.resources import profile_of_resource
 from gpuflow.demands.model import DeviceWish
+from gpuflow.demands.parameter_defaults import counted_with_defaults
 from gpuflow.demands.retry_and_checkpoint import retry_and_checkpoint
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import Plan
@@ -35,6 +36,7 @@ class PlannedPipeline:
     def warnings(self) -> Iterator[Finding]:
         """Policies that cannot work as written, and secrets in plain text."""
         yield from retry_and_checkpoint(self.plan)
+        yield from counted_with_defaults(self.plan)
         yield from exposed_secrets(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
 

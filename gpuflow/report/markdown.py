@@ -25,7 +25,7 @@ def _report(report: Report) -> str:
         lines.append("")
     if report.findings:
         lines += [*(line for finding in report.findings for line in _finding(finding)), ""]
-    lines += [f"Checked against {md_code(report.as_of)}. Assumes no other workload grows.", ""]
+    lines += [f"Checked against {md_code(report.as_of)}. {report.assumes}", ""]
     return "\n".join(lines)
 
 
@@ -81,7 +81,7 @@ def comparison(before: Report, after: Report) -> str:
         told = _finding(finding, "as before: ")
         lines += told if finding.severity == "error" else told[:1]
     lines += [f"- no longer: **{finding.code}** {md_text(finding.message)}" for finding in gone]
-    lines += ["", f"Checked against {md_code(after.as_of)}. Assumes no other workload grows.", ""]
+    lines += ["", f"Checked against {md_code(after.as_of)}. {after.assumes}", ""]
     return "\n".join(lines)
 
 

@@ -31,7 +31,7 @@ def render(report: Report, paint: Paint = plain) -> str:
         lines += [*_finding(finding, paint), ""]
     if report.engine == "none":
         lines.append(paint("Counts no engine's own containers and pods; --engine adds them.", "dim"))
-    lines.append(paint(f"Checked against {line(report.as_of)}. Assumes no other workload grows.", "dim"))
+    lines.append(paint(f"Checked against {line(report.as_of)}. {report.assumes}", "dim"))
     return "\n".join(lines) + "\n"
 
 

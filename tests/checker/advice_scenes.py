@@ -11,6 +11,7 @@ from gpuflow.demands import demand_of
 from gpuflow.errors import Finding, Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.assumed import ASSUMED
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
 SIZED = "defaults: {image: i, cpu: 1, memory: 1Gi}\n"
@@ -29,7 +30,7 @@ def told(
     """The report about steps in namespace `ns`; `---` stands between manifests."""
     home = site if isinstance(site, Site) else Site.load(site)
     demand = demand_of(loads(HEAD + defaults + pipeline, "p.yaml"), home, engine)
-    return check(demand, Cluster("cluster.yaml", tuple(manifests(cluster))), "ns", runs=runs)
+    return check(demand, Cluster("cluster.yaml", tuple(manifests(cluster)), assumed=ASSUMED), "ns", runs=runs)
 
 
 def manifests(text: str) -> list[Manifest]:

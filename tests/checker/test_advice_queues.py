@@ -48,7 +48,8 @@ def test_a_stopped_queue_is_said_to_be_stopped(stopped: dict[str, object]) -> No
 
 
 def test_a_queue_for_other_namespaces_says_so() -> None:
-    assert "is not for this namespace" in hint(queue(FULL, selector={"matchLabels": {"team": "other"}}))
+    home = "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: ns}\n"
+    assert "is not for this namespace" in hint(queue(FULL, selector={"matchLabels": {"team": "other"}}) + home)
 
 
 def test_a_misspelled_queue_is_answered_with_the_queues_there_are() -> None:

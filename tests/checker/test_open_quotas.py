@@ -71,13 +71,13 @@ def test_drivers_of_a_run_with_a_deadline_are_terminating() -> None:
     assert checked(text, quota({"pods": "0"}, scopes=["NotTerminating"]), engine="kubeflow").verdict == "always"
 
 
-@pytest.mark.parametrize(("most", "verdict"), [("2", "may-queue"), ("3", "always")])
+@pytest.mark.parametrize(("most", "verdict"), [("2", "never"), ("3", "always")])
 def test_a_kubeflow_run_leaves_its_drivers_behind(most: str, verdict: str) -> None:
     """One pod for the step, one driver for it, one for the run."""
     assert checked(ONE, quota({"count/pods": most}), engine="kubeflow").verdict == verdict
 
 
-@pytest.mark.parametrize(("most", "verdict"), [("0", "never"), ("1", "may-queue"), ("2", "always")])
+@pytest.mark.parametrize(("most", "verdict"), [("0", "never"), ("1", "never"), ("2", "always")])
 def test_argos_pods_report_in_objects_that_a_quota_may_count(most: str, verdict: str) -> None:
     text = f"{ONE}\n  b: {{command: [x], needs: [a]}}"
     results = quota({"count/workflowtaskresults.argoproj.io": most})

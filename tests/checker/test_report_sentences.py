@@ -14,6 +14,7 @@ from gpuflow.report.machine import github, sarif
 from gpuflow.report.markdown import comparison, markdown
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.assumed import ASSUMED
 from tests.checker.whole_scenes import (
     HEAD,
     HOME,
@@ -128,7 +129,7 @@ def test_a_fitted_pipeline_says_when_something_else_may_keep_it_waiting() -> Non
         ([gpus(2)], ""),
         ([gpus(2), node("n", 2), running("r", "n", 2)], "check still says may-queue"),
     ):
-        cluster = Cluster("c", tuple(map(manifest, (HOME, *bodies))))
+        cluster = Cluster("c", tuple(map(manifest, (HOME, *bodies))), assumed=ASSUMED)
         found = fit(pipeline, Site.load("nvidia"), cluster, NAMESPACE, "none")
         assert found.pipeline.parallel == 2
         assert found.reason.startswith("parallelism 2: with more, requests.nvidia.com/gpu could pass quota q (2)")

@@ -199,15 +199,18 @@ def test_a_workload_priority_class_decides_whom_a_step_may_evict() -> None:
     assert codes(checked(text, *queues({"f": quota(8)}, **preempts), held, high)) == ["GF518"]
     assert codes(checked(text, *queues({"f": quota(8)}, **preempts), held, {**high, "value": 5})) == ["GF517"]
     missing = checked(text, *queues({"f": quota(8)}), {**high, "metadata": {"name": "other"}})
-    assert "WorkloadPriorityClass high is not in the snapshot" in text_of(missing, "GF535")
+    assert (missing.verdict, "WorkloadPriorityClass high does not exist" in text_of(missing, "GF507")) == (
+        "never",
+        True,
+    )
 
 
 def test_a_pending_workload_holds_up_a_strict_queue_and_no_other() -> None:
     waits = workload(pod_set(gpu="9", cpu="1", memory="1Gi"), name="huge")
     strict = queues({"f": quota(8)}, queueingStrategy="StrictFIFO")
     report = checked(copies(1), *strict, waits)
-    assert (report.verdict, codes(report)) == ("may-queue", ["GF519"])
-    assert "team-a/huge" in text_of(report, "GF519")
+    assert (report.verdict, codes(report)) == ("never", ["GF510"])
+    assert "team-a/huge" in text_of(report, "GF510")
     assert checked(copies(1), *queues({"f": quota(8)}), waits).verdict == "always"
     fits = workload(pod_set(gpu="1", cpu="1", memory="1Gi"), name="small")
     assert checked(copies(1), *strict, fits).verdict == "always"

@@ -14,6 +14,7 @@ from gpuflow.demands import Demand, demand_of
 from gpuflow.errors import Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.assumed import ASSUMED
 from tests.checker.kueue import scenes as kueue
 
 Body = dict[str, Any]
@@ -31,17 +32,19 @@ def manifest(body: Body) -> Manifest:
     return Manifest(body["kind"], group, metadata.get("name", ""), metadata.get("namespace"), body, where)
 
 
-def checked(text: str, *objects: Body, site: str = "nvidia", engine: str = "none", runs: int = 1) -> Report:
-    """The report on a pipeline of one run, or of several, in the namespace of the scenes."""
-    cluster = Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))))
+def checked(
+    text: str, *objects: Body, site: str | Site = "nvidia", engine: str = "none", runs: int | None = 1
+) -> Report:
+    """The report on a pipeline of one run, of several, or (None) of as many as overlap, in the scenes' namespace."""
+    cluster = Cluster("cluster.yaml", tuple(map(manifest, (HOME, *objects))), assumed=ASSUMED)
     pipeline = loads(HEAD + text, "p.yaml")
-    demand = demand_of(pipeline, Site.load(site), engine)
+    demand = demand_of(pipeline, site if isinstance(site, Site) else Site.load(site), engine)
     report = check(demand, cluster, NAMESPACE, runs=runs)
     assert_a_snapshot_says_the_same(report, demand, cluster, runs)
     return report
 
 
-def assert_a_snapshot_says_the_same(report: Report, demand: Demand, cluster: Cluster, runs: int = 1) -> None:
+def assert_a_snapshot_says_the_same(report: Report, demand: Demand, cluster: Cluster, runs: int | None = 1) -> None:
     """What a snapshot leaves out decides nothing: the same verdict, the same numbers, the same codes."""
     tidy = replace(cluster, namespace=NAMESPACE, objects=tuple(map(as_listed, cluster.objects)))
     again = check(demand, replace(without_tenants(tidy), namespace=cluster.namespace), NAMESPACE, runs=runs)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.assumed import RECORD
 from tests.cli.commands import DEMO, NIGHTLY, Answer, Gpuflow
 
 CLUSTER = DEMO / "cluster"
@@ -22,6 +23,7 @@ def quota(folder: Path, gpus: int) -> Path:
         "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: team-a}\n"
         f'spec: {{hard: {{requests.nvidia.com/gpu: "{gpus}"}}}}\n'
         f'status: {{hard: {{requests.nvidia.com/gpu: "{gpus}"}}, used: {{requests.nvidia.com/gpu: "0"}}}}\n'
+        f"---\n{RECORD}"
     )
     return file
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.assumed import RECORD
+
 PIPELINE = """apiVersion: gpuflow/v1
 kind: Pipeline
 name: p
@@ -104,5 +106,6 @@ def written(folder: Path, *texts: str) -> Path:
     """A folder with the pipeline beside a cluster of these documents; the cluster's path."""
     (folder / "p.yaml").write_text(PIPELINE)
     file = folder / "cluster.yaml"
-    file.write_text("---\n".join(texts))
+    text = "---\n".join(texts)
+    file.write_text(f"{text}\n---\n{RECORD}" if "kind: " in text and "metadata" in text else text)
     return file

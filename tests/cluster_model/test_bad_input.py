@@ -13,6 +13,7 @@ import pytest
 from gpuflow import yaml_tree
 from gpuflow.cluster import files
 from gpuflow.errors import GpuflowError
+from tests.assumed import RECORD
 from tests.cluster_model.conftest import Check
 from tests.cluster_model.scenes import (
     CLUSTER_QUEUE,
@@ -296,7 +297,7 @@ def test_a_folder_that_cannot_be_read_in_whole_is_refused(name: str, check: Chec
 def test_folders_that_link_to_each_other_are_read_once(check: Check, tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     (folder / "a").mkdir(parents=True)
-    (folder / "a" / "quota.yaml").write_text(QUOTA)
+    (folder / "a" / "quota.yaml").write_text(f"{QUOTA}\n---\n{RECORD}")
     (folder / "a" / "back").symlink_to(folder)
     (folder / "b").symlink_to(folder / "a")
     (folder / "same.yaml").symlink_to(folder / "a" / "quota.yaml")
@@ -404,7 +405,7 @@ def test_a_large_json_file_is_held_to_the_same_rules(
 
 def test_a_stream_can_be_read_in_place_of_a_file(check: Check, tmp_path: Path) -> None:
     read, write = os.pipe()
-    os.write(write, QUOTA.encode())
+    os.write(write, f"{QUOTA}\n---\n{RECORD}".encode())
     os.close(write)
     try:
         assert check(f"/dev/fd/{read}").data["verdict"] == "always"

@@ -39,6 +39,10 @@ class Competitors:
     def others(self) -> Others:
         return Others(each.amounts for each in self.members)
 
+    def largest(self, keys: Iterable[str]) -> dict[str, int]:
+        """The most that one of them takes of each."""
+        return {key: max((each.amounts.get(key, 0) for each in self.members), default=0) for key in keys}
+
     def others_with(self, pending: PendingRequests) -> Others:
         """The same, with pending pods or workloads."""
         if pending not in self._others:

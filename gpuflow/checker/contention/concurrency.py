@@ -139,6 +139,12 @@ class Concurrency:
             return frozenset(self.pods)
         return names | frozenset(other for name in names for other in self._concurrent_with(name))
 
+    def neighbors(self, names: frozenset[str]) -> frozenset[str]:
+        """The steps that may be alive together with one of these; themselves only if they have several copies."""
+        if len(names) > MOST_ASKED:
+            return frozenset(self.pods)
+        return frozenset(other for name in names for other in self._concurrent_with(name))
+
     def _concurrent_with(self, name: str) -> Iterator[str]:
         """From the whole graph down to the step: what is not ordered with it at each level."""
         branch = self._branches

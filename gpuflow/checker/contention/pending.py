@@ -7,7 +7,7 @@ place at most, now or when it becomes free: it can keep a step waiting, but not 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuflow.checker.contention.bins import Amounts
@@ -21,20 +21,33 @@ class PendingRequest:
 
     name: str
     amounts: Amounts
+    source: tuple[str, str] | None = None
+    """Where its quota comes from, if that bounds what it and others of the same source take at once."""
 
 
 class PendingRequests:
     """The pending pods or workloads that may take places in the same bins; at least one."""
 
-    def __init__(self, members: Iterable[PendingRequest]) -> None:
+    def __init__(
+        self, members: Iterable[PendingRequest], most: Mapping[tuple[str, str], Mapping[str, int]] | None = None
+    ) -> None:
         self.members = tuple(members)
-        self._alike = Counter(tuple(sorted(each.amounts.items())) for each in self.members)
-        self.distinct: list[Amounts] = [dict(items) for items in self._alike]
+        self._most = most or {}
+        self._alike = Counter((each.source, tuple(sorted(each.amounts.items()))) for each in self.members)
+        self.distinct: list[Amounts] = [dict(items) for items in dict.fromkeys(items for _, items in self._alike)]
 
     def total(self, key: str) -> int:
-        """What they weigh together."""
-        counts = self._alike.values()
-        return sum(amounts.get(key, 0) * count for amounts, count in zip(self.distinct, counts, strict=True))
+        """What they weigh together, or as much of it as their sources let through at once."""
+        totals: Counter[tuple[str, str] | None] = Counter()
+        for (source, items), count in self._alike.items():
+            totals[source] += dict(items).get(key, 0) * count
+        most: dict[tuple[str, str] | None, int | None] = {
+            source: self._most.get(source, {}).get(key) for source in totals if source is not None
+        }
+        return sum(
+            total if (bound := most.get(source)) is None else min(total, max(bound, 0))
+            for source, total in totals.items()
+        )
 
     def largest(self, keys: Iterable[str]) -> dict[str, int]:
         """The most that one of them takes of each."""

@@ -28,6 +28,8 @@ class Contention:
     """Pending pods or workloads of others that may take places in the bins first."""
     avoided: int = 0
     """How many of the bins a later attempt keeps away from, because an earlier one failed there."""
+    reaches_outside: bool = False
+    """A competitor may lie in a bin with a part of it only: the rest of it is quota that this request cannot have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,14 @@ def blocked_by(pending: PendingRequests, with_pending: Decision, asked: Amounts)
 
 def _question(contention: Contention, competitors: Competitors, budgets: Mapping[str, int | None]) -> Question:
     pending = contention.pending
+    # With a part of it outside, a pod can use up a bin that is too small for all of it.
+    outside = competitors.largest(contention.asked) if contention.reaches_outside else {}
     if pending is None:
-        return Question(contention.asked, contention.bins, competitors.others, budgets, avoided=contention.avoided)
+        return Question(contention.asked, contention.bins, competitors.others, budgets, outside, contention.avoided)
     more = {key: None if most is None else most + pending.total(key) for key, most in budgets.items()}
-    others = competitors.others_with(pending)
-    return Question(
-        contention.asked, contention.bins, others, more, pending.largest(contention.asked), contention.avoided
-    )
+    others, over = competitors.others_with(pending), pending.largest(contention.asked)
+    over = {key: max(amount, outside.get(key, 0)) for key, amount in over.items()}
+    return Question(contention.asked, contention.bins, others, more, over, contention.avoided)
 
 
 def _rounds(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from gpuflow.checker.kueue.amounts import amount_text, clamp
+from gpuflow.checker.kueue.amounts import FlavorResource, amount_text, clamp
 from gpuflow.checker.kueue.answer import Assignment, AssignmentStatus
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.cycles import MOST_CYCLES, Cycle, Head, run_cycles
@@ -32,6 +32,7 @@ from gpuflow.resources import read_map, read_maps
 
 MOST_BYTES = 32 * 1024
 """Kueue cuts condition messages here."""
+FAIR_SHARING = "fair sharing decides who is preempted"
 REPLACED_SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
 
 
@@ -95,7 +96,9 @@ class Kueue:
         admission_checks: Iterable[Body] | None = None,
         topologies: Iterable[Body] | None = None,
         configuration: Body | None = None,
+        reserved: Mapping[str, Mapping[FlavorResource, int]] | None = None,
     ) -> None:
+        self.reserved = reserved
         self.configuration = read_configuration(configuration)
         self.flavors = {flavor.name: flavor for flavor in map(read_flavor, flavors)}
         self.queues = by_name(map(read_cluster_queue, cluster_queues), "ClusterQueue")
@@ -193,7 +196,7 @@ class Kueue:
 
     @cached_property
     def snapshot(self) -> Snapshot:
-        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, self.holders.values())
+        return Snapshot(self.flavors, self.queues, self.cohorts, self._active, self.holders.values(), self.reserved)
 
     @cached_property
     def empty(self) -> Snapshot:
@@ -223,7 +226,7 @@ class Kueue:
         """What Kueue would look at besides, and gpuflow does not."""
         yield from self.configuration.unmodeled
         if self.configuration.fair_sharing and cycle.lacked_quota:
-            yield "fair sharing decides who is preempted"
+            yield FAIR_SHARING
         if REPLACED_SLICE in workload.annotations:
             yield "a workload slice that replaces another is charged for the difference only"
         for pod_set in workload.pod_sets:

@@ -27,6 +27,11 @@ class Ahead(NamedTuple):
     name: str
     assignment: Assignment
 
+    @property
+    def is_forever(self) -> bool:
+        """Whether it is never admitted, so that only its removal lets others pass."""
+        return self.assignment.verdict in ("never", "blocked")
+
 
 def blocker_ahead(kueue: Kueue, workload: Mapping[str, Any], pending: Iterable[Mapping[str, Any]]) -> Ahead | None:
     """The pending workload that keeps this one from being looked at, in a StrictFIFO ClusterQueue.

@@ -92,6 +92,18 @@ class Holder(NamedTuple):
     uses: frozenset[FlavorResource]
 
 
+class AdmittedPodSet(NamedTuple):
+    """Pods of a workload that holds quota, with the flavors they got and what each is charged."""
+
+    namespace: str
+    workload: str
+    cluster_queue: str
+    pods: int
+    flavors: Mapping[str, str]
+    each: Mapping[str, int]
+    spec: Mapping[str, Any]
+
+
 def read_workload(manifest: object) -> Workload:
     workload = _read_head(manifest := read_object(manifest, "Workload"))
     spec = read_map(manifest.get("spec"), "spec")
@@ -159,6 +171,41 @@ def read_holder(manifest: object, *, by_eviction: bool) -> Holder | None:
         usage,
         frozenset(uses),
     )
+
+
+def read_admitted(manifest: object) -> list[AdmittedPodSet]:
+    """The pods of a workload that holds quota and is not on its way out; none of any other."""
+    holder = read_holder(manifest := read_object(manifest, "Workload"), by_eviction=False)
+    if holder is None or holder.is_evicted:
+        return []
+    workload = _read_head(manifest)
+    where = f"Workload {workload.name}"
+    specs = {
+        read_text(item, "name", where) or "main": read_map(read_map(item.get("template"), where).get("spec"), where)
+        for item in read_maps(read_map(manifest.get("spec"), where).get("podSets"), where)
+    }
+    counts = _read_counts(manifest, f"{where}: spec")
+    admission = read_map(read_map(manifest.get("status"), where).get("admission"), where)
+    found = []
+    for item in read_maps(admission.get("podSetAssignments"), where):
+        name = read_text(item, "name", where) or ""
+        planned = counts.get(name, 0)
+        count = read_integer(item, "count", where)
+        pods = min(workload.count_after_reclaim(name, planned), planned if count is None else count)
+        amounts = _held(item, workload, counts, where)
+        if pods > 0:
+            found.append(
+                AdmittedPodSet(
+                    workload.namespace,
+                    workload.name,
+                    holder.cluster_queue,
+                    pods,
+                    read_labels(item.get("flavors"), where),
+                    {resource: amount // pods for resource, amount in amounts.items()},
+                    specs.get(name, {}),
+                )
+            )
+    return found
 
 
 def _held(item: Body, workload: Workload, counts: Mapping[str, int], where: str) -> dict[str, int]:

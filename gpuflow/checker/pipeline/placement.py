@@ -12,8 +12,8 @@ from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
 from gpuflow.checker.pipeline.pod_groups import pod_groups
 from gpuflow.checker.pipeline.queues.findings import queue_outcome
-from gpuflow.checker.pipeline.queues.oversubscribed import oversubscribed_pods
 from gpuflow.checker.pipeline.queues.requests import UNQUEUED
+from gpuflow.checker.pipeline.queues.sent_pods import SentPods, sent_pods
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
@@ -52,9 +52,19 @@ def placement_outcome(
         ]
         share = None if queue_verdicts is None else queue_verdicts.share
         claims, avoided = claims_for_any_node(cluster, namespace), nodes_avoided(demand)
+        others = SentPods([], {})
         if queue_verdicts is not None:
-            pending_pods += oversubscribed_pods(queue_verdicts.kueue, queue_verdicts.pending.workloads, node_pools)
-        node_verdicts = NodeVerdicts(node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided)
+            others = sent_pods(
+                queue_verdicts.kueue,
+                queue_verdicts.pending.workloads,
+                queue_verdicts.setup.admitted,
+                node_pools,
+                pending_pods,
+            )
+        pending_pods += others.pods
+        node_verdicts = NodeVerdicts(
+            node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most
+        )
         parts.append(node_outcome(demand, node_verdicts, sent, makers))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuflow.checker.quota.claims import where_of_claims
-from gpuflow.checker.quota.lines import COUNTED_PODS, run_objects
+from gpuflow.checker.quota.lines import QuotaLine
 from gpuflow.checker.quota.namespace import StepAdmission
-from gpuflow.checker.report import LimitLine
+from gpuflow.checker.quota.stored_objects import COUNTED_PODS, COUNTED_WORKLOADS, cannot_finish, run_objects
 from gpuflow.checker.wording import asking
-from gpuflow.cluster import Manifest
-from gpuflow.demands import Bound, Demand
+from gpuflow.demands import Demand
 from gpuflow.engines import facts_of
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
@@ -22,18 +21,26 @@ def _quoted(witness: Sequence[str]) -> str:
 
 
 def quota_findings(
-    demand: Demand,
-    scope: LimitLine,
-    bound: Bound,
-    item: Manifest,
-    admissions: Sequence[StepAdmission],
-    safe: int | None,
+    demand: Demand, line: QuotaLine, admissions: Sequence[StepAdmission], safe: int | None
 ) -> Iterator[Finding]:
     """Why a line is not *always*, with the server's own words where a single pod already meets them.
 
     `safe` is the parallelism with which no line of the whole report waits.
     """
+    scope, bound, item, at_least = line
     made = run_objects(demand).get(scope.resource)
+    if at_least > scope.hard:
+        yield cannot_finish(demand, scope, at_least)
+        return
+    if made is not None and made.per == "run" and scope.verdict == "never":
+        yield Finding(
+            "GF501",
+            f"the run's own {made.kind} can never be created: quota {scope.name} allows {scope.hard} of "
+            f"{scope.resource}",
+            item.at("spec", "hard"),
+            "run in another namespace, or have the quota raised; no step starts before",
+        )
+        return
     if scope.verdict == "always" or (scope.verdict == "never" and made is None):
         return  # the step that is too much for a line is named on its own
     words = next(
@@ -74,8 +81,10 @@ def quota_findings(
         together = asking(scope.witness)
     else:
         together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
-    left_behind = scope.resource == COUNTED_PODS or (made is not None and made.per == "pod")
+    left_behind = scope.resource in (COUNTED_PODS, COUNTED_WORKLOADS) or (made is not None and made.per == "pod")
     hint = facts_of(demand.engine).waits["objects" if left_behind else "quota"]
+    if made is not None and made.per == "run":
+        hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
     if safe is not None:
         hint += f"\nalways admitted with parallel: {safe}"
     elif scope.safe_parallelism is not None:

@@ -3,30 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
+from gpuflow.checker.quota.stored_objects import COUNTED_PODS, run_objects, stored_objects
 from gpuflow.checker.report import LimitLine, Verdict
 from gpuflow.cluster import Manifest
-from gpuflow.demands import ALIASES, Bound, Demand, StepDemand, peaks_of
+from gpuflow.demands import ALIASES, Bound, Demand, peaks_of
 from gpuflow.demands.model import summed
 from gpuflow.demands.peaks import Usage, tree_of
-from gpuflow.engines import RunObject, facts_of
 from gpuflow.graph import safe_parallel
 from gpuflow.kubernetes.admission import Admission, Quota
 from gpuflow.quantity import Quantity
-
-COUNTED_PODS: Final = "count/pods"
 
 Charges = Mapping[str, Mapping[str, Quantity]]
 """What one copy of each step costs, all its pods together, by quota key."""
 
 
+class QuotaLine(NamedTuple):
+    """A line, why its peak is what it is, its quota, and what a run surely leaves behind of it."""
+
+    scope: LimitLine
+    bound: Bound
+    item: Manifest
+    at_least: Quantity
+
+
 def limit_lines(
-    demand: Demand, policy: NamespacePolicy, admissions: Sequence[StepAdmission], runs: int
-) -> Iterator[tuple[LimitLine, Bound, Manifest]]:
-    """Each line of each quota that the pipeline touches."""
+    demand: Demand,
+    policy: NamespacePolicy,
+    admissions: Sequence[StepAdmission],
+    runs: int,
+    default_queue: bool = False,
+) -> Iterator[QuotaLine]:
+    """Each line of each quota that the pipeline touches. `default_queue`: pods that name no queue go to one too."""
     claims = charges_of_claims(run_claims(demand, policy.storage_classes))
     driver, made = driver_admission(demand, policy), run_objects(demand)
     counted: dict[tuple[object, ...], Counted] = {}
@@ -38,8 +49,8 @@ def limit_lines(
         peaks = {key: bound for key, bound in own.peaks.items() if _is_counted(key, quota)}
         if counts_claims(quota):
             peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
-        objects = _objects(demand, own.charges, own.before, quota)
-        peaks |= {key: bound for key, bound in objects.items() if key in quota.hard}
+        stored = stored_objects(demand, own.charges, own.before, quota, own.peaks.get(COUNTED_PODS), default_queue)
+        peaks |= {key: each.bound for key, each in stored.items() if key in quota.hard}
         for key in sorted(quota.hard):
             bound = peaks.get(_counted(key))
             if bound is not None and (bound.value is None or bound.value):
@@ -47,7 +58,9 @@ def limit_lines(
                 wholes = (charge.get(_counted(key), Quantity.zero) for charge in own.distinct)
                 alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
                 tree = None if key in claims else own.tree
-                yield _limit_line(quota, key, bound, tree, runs, None if key in made else alone), bound, item
+                least = stored[key].at_least if key in stored else Quantity.zero
+                smallest = None if key in made and made[key].per == "run" else max(alone, least)
+                yield QuotaLine(_limit_line(quota, key, bound, tree, runs, smallest), bound, item, least)
 
 
 class Counted(NamedTuple):
@@ -105,38 +118,6 @@ def _step_charge(own: Mapping[str, Quantity], before: Mapping[str, Quantity]) ->
     """The larger of what the engine's driver and the step's own pod cost: the one ends before the other starts."""
     both = {key: max(own.get(key, Quantity.zero), before.get(key, Quantity.zero)) for key in {**own, **before}}
     return {_counted(key): amount for key, amount in both.items()}
-
-
-def _objects(demand: Demand, charges: Charges, before: Mapping[str, Quantity], quota: Quota) -> dict[str, Bound]:
-    """What stays in the namespace after a step has ended: `count/` keys count finished pods, and every retry is one.
-
-    Scopes are about pods: a quota that has some counts the pods within them and no other objects.
-    """
-    counted = [step for step in demand.steps if charges[step.name].get(COUNTED_PODS)]
-    found = {COUNTED_PODS: _pods_left(counted, COUNTED_PODS in before)}
-    for key, made in run_objects(demand).items() if not quota.scopes else ():
-        one = Bound("exact", Quantity.from_units(1))
-        found[key] = one if made.per == "run" else _pods_left(demand.steps, bool(before))
-    return {key: bound for key, bound in found.items() if bound is not None}
-
-
-def run_objects(demand: Demand) -> dict[str, RunObject]:
-    """What the engine creates beside pods, by quota key."""
-    return {each.quota_key: each for each in facts_of(demand.engine).objects_per_run}
-
-
-def _pods_left(counted: Sequence[StepDemand], driven: bool) -> Bound | None:
-    """All pods that a run leaves behind. `driven`: each step has a driver, and so has the run."""
-    tries = int(driven)
-    for step in counted:
-        if step.copies is None:
-            why = f"how many pods {step.name} leaves behind is only known when it has run"
-            return Bound("unknown", None, why, (step.name,))
-        tries += step.copies * (step.pods * step.tries + driven)
-    if not tries:
-        return None
-    because = "every try of every step, because finished pods count until they are deleted"
-    return Bound("at-most", Quantity.from_units(tries), because, tuple(step.name for step in counted))
 
 
 def charge_of(one: StepAdmission, quota: Quota) -> dict[str, Quantity]:

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.rules.best_effort import best_effort
-from gpuflow.checker.rules.deadline_and_schedule import deadline_counts_waiting, overlapping
+from gpuflow.checker.rules.deadline import deadline_counts_waiting
 from gpuflow.checker.rules.deadlocks import deadlocks, gangs_above_quota, waiting_counts_in_quota
 from gpuflow.checker.rules.engine_driver import refused_driver
+from gpuflow.checker.rules.small_containers import small_containers
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding
 
@@ -23,5 +24,5 @@ def rule_findings(
     yield from deadlocks(demand, policy, admissions, runs)
     yield from waiting_counts_in_quota(demand, admissions, lines)
     yield from best_effort(demand, admissions)
+    yield from small_containers(demand, admissions)
     yield from deadline_counts_waiting(demand, lines)
-    yield from overlapping(demand, runs)

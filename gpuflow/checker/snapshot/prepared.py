@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from gpuflow.checker.nodes.capacity import read_node_pools
+from gpuflow.checker.nodes.conditions import with_condition_taints
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster
@@ -21,15 +22,19 @@ class PreparedCluster:
 
     @cached_property
     def node_pools(self) -> NodePools | None:
-        """The nodes with what is bound to them; `None` when the snapshot has no node."""
+        """The nodes with what is bound to them; `None` when it is not known which nodes there are."""
         nodes = self.cluster.of("Node")
-        if not nodes:
+        if not self.cluster.knows("Node"):
             return None
         pods = [pod.body for pod in self.cluster.of("Pod")]
         try:
-            return read_node_pools([node.body for node in nodes], pods, self.cluster.bodies("Namespace"))
+            return read_node_pools(
+                [with_condition_taints(node.body) for node in nodes], pods, self.cluster.bodies("Namespace")
+            )
         except ValueError as refusal:
-            raise GpuflowError(Finding("GF403", str(refusal), nodes[0].where, "fix the manifest")) from None
+            raise GpuflowError(
+                Finding("GF403", str(refusal), (nodes or self.cluster.of("Pod"))[0].where, "fix the manifest")
+            ) from None
 
 
 def prepared(cluster: Cluster | PreparedCluster, namespace: str) -> PreparedCluster:

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from gpuflow.checker.kueue.queues import read_cohort
+from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort
 from gpuflow.checker.kueue.tree import cyclic_cohorts
 from gpuflow.checker.nodes.subjects import GROUP_MAX
-from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.fields import strays
 from gpuflow.errors import Finding, Where, did_you_mean
-from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
 
 LIVE = "take a snapshot of the live cluster: gpuflow snapshot"
-CLASSES = {"PriorityClass": "priorityClassName", "RuntimeClass": "runtimeClassName"}
-"""Classes that a pod names, and the field it names them in."""
 MOST_NAMES = 5
 
 
-def unknowns(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    """What keeps the verdict from being *always*: something of the cluster is not known."""
+def unknowns(cluster: Cluster, namespace: str, related: Collection[str]) -> Iterator[Finding]:
+    """What keeps the verdict from being *always*: something of the cluster is not known.
+
+    `related` are the ClusterQueues that share quota with those of the pipeline.
+    """
     if cluster.namespace not in (None, namespace):
         yield Finding(
             "GF533",
@@ -32,45 +31,44 @@ def unknowns(cluster: Cluster, namespace: str) -> Iterator[Finding]:
             f"take another with gpuflow snapshot --namespace {namespace}",
             severity="warning",
         )
-    for reason, kinds in cluster.closed().items():
-        yield Finding(
-            "GF571",
-            f"unknown, because they could not be listed ({reason}): {', '.join(kinds)}",
-            Where(cluster.source),
-            "gpuflow snapshot --rbac prints the permissions that are needed",
-            severity="warning",
-        )
     yield from _strays(cluster, namespace)
     yield from _unsettled_quotas(cluster, namespace)
     yield from _empty_limits(cluster, namespace)
     yield from _silent_nodes(cluster)
-    yield from _lost_workloads(cluster)
+    yield from _lost_workloads(cluster, related)
 
 
-def assumptions(cluster: Cluster, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+def assumptions(cluster: Cluster) -> Iterator[Finding]:
     """What is taken for granted where the snapshot says nothing, and what is worth knowing besides."""
     yield from _cycles(cluster)
-    for kind, field in CLASSES.items():
-        names = sorted({name for one in admissions if (name := one.step.pod["spec"].get(field))})
-        if names and cluster.bodies(kind) is None:
-            are = "is" if len(names) == 1 else "are"
-            message = f"the snapshot has no {kind} objects: {', '.join(names)} {are} assumed to exist"
-            yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
-    queued = sorted(
-        {name for one in admissions if (name := one.step.pod["metadata"].get("labels", {}).get(QUEUE_LABEL))}
-    )
-    if queued and not cluster.of("LocalQueue") and not cluster.of("ClusterQueue"):
-        message = f"the snapshot has no queues: the wait in {', '.join(queued)} is not checked"
-        yield Finding("GF573", message, Where(cluster.source), LIVE, severity="note")
     nodes = [node for node in cluster.of("Node") if not _is_template(node)]
-    if nodes and not cluster.of("Pod") and "Pod" not in cluster.listed:
+    if nodes and not cluster.knows("Pod"):
         yield _assumed(nodes, "the snapshot has nodes and no pods: the nodes are assumed to be empty")
     queues = cluster.of("ClusterQueue")
     bare = [queue for queue in (*queues, *cluster.of("LocalQueue")) if not queue.body.get("status")]
     if bare:
-        used = "" if cluster.of("Workload") or "Workload" in cluster.listed else ", with nothing in use"
+        used = "" if cluster.knows("Workload") else ", with nothing in use"
         verb = "has" if len(bare) == 1 else "have"
         yield _assumed(bare, f"{_listed(bare)} {verb} no status: assumed active and as written{used}")
+
+
+def related_queues(cluster: Cluster, names: Collection[str]) -> set[str]:
+    """The ClusterQueues that share quota with some of these: all in the same tree of cohorts."""
+    parents = {item.name: read_cohort(item.body).parent for item in cluster.of("Cohort")}
+
+    def root(queue: Manifest) -> tuple[str, str]:
+        cohort = read_cluster_queue(queue.body).cohort
+        if not cohort:
+            return "ClusterQueue", queue.name
+        above, seen = cohort, {""}
+        while above not in seen:
+            cohort, above = above, parents.get(above) or ""
+            seen.add(cohort)
+        return "Cohort", cohort
+
+    roots = {queue.name: root(queue) for queue in cluster.of("ClusterQueue")}
+    own = {roots[name] for name in names if name in roots}
+    return {name for name, top in roots.items() if top in own}
 
 
 def _assumed(items: list[Manifest], message: str) -> Finding:
@@ -142,7 +140,7 @@ def _silent_nodes(cluster: Cluster) -> Iterator[Finding]:
             )
 
 
-def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
+def _lost_workloads(cluster: Cluster, related: Collection[str]) -> Iterator[Finding]:
     """Queues that say that more is admitted, or waits, than the snapshot shows: who holds quota is then not known."""
     homes = {(item.namespace, item.name): _target_of(item.body) for item in cluster.of("LocalQueue")}
     holders = Counter(_queue_of(item.body) for item in cluster.of("Workload"))
@@ -152,6 +150,8 @@ def _lost_workloads(cluster: Cluster) -> Iterator[Finding]:
         if not _queue_of(item.body)
     )
     for queue in cluster.of("ClusterQueue"):
+        if queue.name not in related:
+            continue  # who waits or runs there takes none of this quota
         status = read_map(queue.body.get("status"), "status")
         admitted = max(
             (n for n in (status.get(f"{word}Workloads") for word in COUNTS) if isinstance(n, int)), default=0

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.cluster.kinds import HARMLESS
+from gpuflow.cluster.kinds import HARMLESS, NATIVE
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.kubernetes.labels import Selector, read_selector
 from gpuflow.resources import read_map, read_maps, read_texts
@@ -40,6 +40,8 @@ NODE_MAKERS: Final = {
 }
 """Objects from which nodes are made that the snapshot does not show. They hold nothing back."""
 DAEMONS: Final = ("DaemonSet", "apps")
+IMPLICIT: Final = "deviceclass.resource.kubernetes.io/"
+"""How the extended resource of every class of devices begins, whatever else stands for it."""
 
 
 class Asked(NamedTuple):
@@ -52,25 +54,35 @@ class Asked(NamedTuple):
 
 
 def unmodeled_kinds(
-    cluster: Cluster, namespace: str, modeled: Collection[str], pods: Sequence[Mapping[str, str]]
+    cluster: Cluster, namespace: str, pods: Sequence[Mapping[str, str]], resources: Collection[str] = ()
 ) -> list[str]:
     """The kinds, each once, of the objects that may refuse or delay a pod of the namespace unseen.
 
-    `pods` are the labels of each of them. Webhooks and policies are called by their names: which of them it is decides
-    what to do.
+    `pods` are the labels of each of them, `resources` the extended resources that they ask for. Webhooks and policies
+    are called by their names: which of them it is decides what to do.
     """
-    policies = {item.name for item in cluster.objects if item.group == ADMISSION and item.kind.endswith("Policy")}
-    asked = Asked(_labels(cluster, namespace), pods)
-    passed = HARMLESS | NODE_MAKERS | ({DAEMONS} if _shows_daemons(cluster) else set())
+    policies = _Policies(cluster, Asked(_labels(cluster, namespace), pods))
+    passed = HARMLESS | NODE_MAKERS | (NATIVE if _shows_daemons(cluster) else NATIVE - {DAEMONS})
     found = (
         f"{item.title} {item.name}" if item.group == ADMISSION else item.title
         for item in cluster.objects
-        if not (item.is_known and item.kind in modeled)
-        and (item.kind, item.group) not in passed
+        if not _is_passed(item, passed)
         and not _lets_pass(item)
-        and not (item.group == ADMISSION and _leaves_pods_alone(item, policies, asked))
+        and not (item.group == ADMISSION and policies.leave_pods_alone(item))
     )
-    return list(dict.fromkeys(found))
+    stand_ins = (f"{item.kind} {item.name}" for item in cluster.of("DeviceClass") if _gives(item, resources))
+    return list(dict.fromkeys((*found, *stand_ins)))
+
+
+def _is_passed(item: Manifest, passed: Collection[tuple[str, str]]) -> bool:
+    name = (item.kind, item.group)
+    return name in passed and (item.is_known or name not in NATIVE)
+
+
+def _gives(item: Manifest, resources: Collection[str]) -> bool:
+    """Whether a class of devices stands for an extended resource that the pods ask for."""
+    spec = read_map(item.body.get("spec"), "spec")
+    return read_text(spec, "extendedResourceName", "spec") in resources or f"{IMPLICIT}{item.name}" in resources
 
 
 def _shows_daemons(cluster: Cluster) -> bool:
@@ -98,24 +110,65 @@ def _labels(cluster: Cluster, namespace: str) -> dict[str, str] | None:
     return None
 
 
-def _leaves_pods_alone(item: Manifest, policies: Collection[str], asked: Asked) -> bool:
-    """Whether a webhook or admission policy is asked about no pod of the namespace, as far as it can be told."""
-    if item.name in WELL_KNOWN:
-        return True
-    try:
+class _Policies:
+    """The webhooks and admission policies of a cluster, and what is asked of them."""
+
+    def __init__(self, cluster: Cluster, asked: Asked) -> None:
+        self.cluster = cluster
+        self.asked = asked
+        mine = [item for item in cluster.objects if item.group == ADMISSION]
+        self.policies = {(item.kind, item.name) for item in mine if item.kind.endswith("Policy")}
+        self.bindings = [item for item in mine if item.kind.endswith("PolicyBinding")]
+
+    def leave_pods_alone(self, item: Manifest) -> bool:
+        """Whether a webhook or policy is asked about no pod of the namespace, or refuses none, as far as it is told."""
+        if item.name in WELL_KNOWN:
+            return True
+        try:
+            spec = read_map(item.body.get("spec"), "spec")
+            if item.kind.endswith("PolicyBinding"):
+                policy = item.kind.removesuffix("Binding"), read_text(spec, "policyName", "spec")
+                return policy in self.policies or not self._binds(item)  # the policy speaks for itself
+            if item.kind.endswith("Policy"):
+                match = read_map(spec.get("matchConstraints"), "spec.matchConstraints")
+                return not _concerns(match, "resourceRules", self.asked) or not self._is_bound(item)
+            hooks = read_maps(item.body.get("webhooks"), "webhooks")
+            return bool(hooks) and not any(_concerns(hook, "rules", self.asked) for hook in hooks)
+        except ValueError:  # what cannot be understood may do anything
+            return False
+
+    def _is_bound(self, policy: Manifest) -> bool:
+        """A policy that nothing binds does nothing. Snapshots of older versions do not show what binds."""
+        kind = f"{policy.kind}Binding"
+        if self.cluster.listed and kind not in self.cluster.listed:
+            return True
+        return any(
+            self._binds(item)
+            for item in self.bindings
+            if item.kind == kind and read_map(item.body.get("spec"), "spec").get("policyName") == policy.name
+        )
+
+    def _binds(self, item: Manifest) -> bool:
+        """Whether a binding lets its policy refuse or change these pods."""
         spec = read_map(item.body.get("spec"), "spec")
-        if item.kind.endswith("PolicyBinding"):
-            return read_text(spec, "policyName", "spec") in policies  # the policy speaks for itself
-        if item.kind.endswith("Policy"):
-            match = read_map(spec.get("matchConstraints"), "spec.matchConstraints")
-            return not _concerns(match, "resourceRules", asked)
-        hooks = read_maps(item.body.get("webhooks"), "webhooks")
-        return bool(hooks) and not any(_concerns(hook, "rules", asked) for hook in hooks)
-    except ValueError:  # what cannot be understood may do anything
-        return False
+        actions = read_texts(spec.get("validationActions"), "spec.validationActions")
+        if actions and "Deny" not in actions:
+            return False
+        match = spec.get("matchResources")
+        if match is None:
+            return True
+        matched = read_map(match, "spec.matchResources")
+        return _selects(matched, self.asked) and (
+            not matched.get("resourceRules") or _concerns(matched, "resourceRules", self.asked)
+        )
 
 
 def _concerns(hook: Mapping[str, Any], field: str, asked: Asked) -> bool:
+    return _selects(hook, asked) and any(map(_makes_pods, read_maps(hook.get(field), field)))
+
+
+def _selects(hook: Mapping[str, Any], asked: Asked) -> bool:
+    """Whether its selectors find the namespace and one of the pods, or may find them."""
     homes = read_selector(hook.get("namespaceSelector"), "namespaceSelector")
     if homes is not None and asked.namespace is not None and not homes.matches(asked.namespace):
         return False
@@ -124,7 +177,7 @@ def _concerns(hook: Mapping[str, Any], field: str, asked: Asked) -> bool:
         sure = Selector(tuple(each for each in pods.requirements if not each.key.startswith(LATER_LABELS)))
         if not any(map(sure.matches, asked.pods)):
             return False
-    return any(map(_makes_pods, read_maps(hook.get(field), field)))
+    return True
 
 
 def _makes_pods(rule: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from gpuflow import yaml_tree
 from gpuflow.checker.kueue.configuration import read_configuration
 from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
+from gpuflow.checker.kueue.reservations import read_reservations
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
 from gpuflow.checker.nodes.subjects import read_bound, read_node, read_schedulable_pod
 from gpuflow.checker.quota.ineffective_keys import standard_fault
@@ -191,7 +192,7 @@ READERS: Final[dict[str, tuple[Callable[[Body], object], ...]]] = {
     "PersistentVolume": (_read_volume,),
     "StorageClass": (_read_annotations,),
     "ResourceFlavor": (read_flavor, require_whole_taints("nodeTaints")),
-    "ClusterQueue": (read_cluster_queue, _read_group_rules, _read_status),
+    "ClusterQueue": (read_cluster_queue, _read_group_rules, _read_status, read_reservations),
     "Cohort": (read_cohort, _read_group_rules),
     "LocalQueue": (read_local_queue,),
     "Workload": (read_workload, require_whole_workload, _read_held),

@@ -19,6 +19,8 @@ FACTS = EngineFacts(
         "objects": "Finished pods count until they are deleted; GpuPodOperator deletes those that succeeded and keeps "
         "the others.",
     },
+    most_runs=16,  # core.max_active_runs_per_dag, unless it was changed; only forbid sets max_active_runs
+    keeps_pods="failed",
     container_settings="gpuflow compile passes the site's limits on; a stock KubernetesPodOperator reads them from "
     "xcom_sidecar_container_resources in the connection's extra",
     supervisor="airflow",

@@ -12,8 +12,9 @@ from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.cron import go_cron
+from gpuflow.targets.kubeflow.facts import FACTS
 
-MOST_RUNS = 10
+MOST_RUNS = FACTS.most_runs
 """The largest max_concurrency KFP accepts."""
 
 

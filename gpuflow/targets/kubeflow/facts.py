@@ -16,6 +16,7 @@ FACTS = EngineFacts(
         "objects": "Finished pods count until they are deleted, with the run or by podGC in Argo's workflowDefaults.",
     },
     keeps_parallel=False,
+    most_runs=10,  # the largest max_concurrency that KFP accepts
     writes_active_deadline=True,
     objects_per_run=OBJECTS,
     runs_drivers=True,

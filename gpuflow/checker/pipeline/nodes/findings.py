@@ -113,9 +113,11 @@ def _lost(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> 
     names = ", ".join(dict.fromkeys(name for assignment in lost for name in assignment.flavors))
     return Finding(
         "GF516",
-        f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it",
+        f"{_who(pod_group)} may get quota of flavor {names}, whose nodes cannot hold it: then it stays Pending until "
+        "somebody deletes the pod",
         where_of(demand, pod_group.steps[0]),
-        "keep it off that flavor with a node selector, or have nodes with the flavor's labels added",
+        "keep it off that flavor with a node selector, or have nodes with the flavor's labels added; waiting does not "
+        "help",
         severity="warning",
     )
 

@@ -6,7 +6,7 @@ be first. A pod that only fits once others have left a node is among them, one t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
@@ -19,6 +19,8 @@ from gpuflow.errors import Finding, GpuflowError
 class PendingPod(NamedTuple):
     name: str
     pod: UnboundPod
+    source: tuple[str, str] | None = None
+    """The queues that send it, if it comes from such."""
 
 
 def read_pending_pods(cluster: Cluster) -> list[PendingPod]:
@@ -37,26 +39,36 @@ def read_pending_pods(cluster: Cluster) -> list[PendingPod]:
 class PendingPods:
     """All pending pods, asked about the nodes of many pod groups."""
 
-    def __init__(self, node_pools: NodePools, pending_pods: Sequence[PendingPod], count: str) -> None:
+    def __init__(
+        self,
+        node_pools: NodePools,
+        pending_pods: Sequence[PendingPod],
+        count: str,
+        most: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
+    ) -> None:
+        """`most`: what pods of one source ask for at most, all of them at once."""
         self.node_pools = node_pools
+        self._most = most or {}
         self._count = count
         alike: dict[object, list[PendingPod]] = {}
         for each in pending_pods:
-            key = node_pools.pool(each.pod), tuple(sorted(each.pod.requests.items()))
+            key = node_pools.pool(each.pod), tuple(sorted(each.pod.requests.items())), each.pod.ports, each.pod.disks
             alike.setdefault(key, []).append(each)
         self._alike = [members for members in alike.values() if self._could_run(members[0].pod)]
+        self.pods = [members[0].pod for members in self._alike]
+        """One of each kind."""
         self._pending: dict[frozenset[int], PendingRequests | None] = {}
 
     def on(self, hosts: frozenset[int]) -> PendingRequests | None:
         """The pending pods that may be bound to one of these nodes; `None` when there is none."""
         if hosts not in self._pending:
             members = [
-                PendingRequest(each.name, {**each.pod.requests, self._count: 1})
+                PendingRequest(each.name, {**each.pod.requests, self._count: 1}, each.source)
                 for group in self._alike
                 if self._could_run_on(group[0].pod, hosts)
                 for each in group
             ]
-            self._pending[hosts] = PendingRequests(members) if members else None
+            self._pending[hosts] = PendingRequests(members, self._most) if members else None
         return self._pending[hosts]
 
     def repelling(self, pod: UnboundPod) -> tuple[PendingRequest, ...]:

@@ -18,7 +18,8 @@ from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, decide_with_pending
 from gpuflow.checker.nodes.capacity import room
 from gpuflow.checker.nodes.fit import read_pending
-from gpuflow.checker.nodes.node_pools import NodePool, NodePools, in_order, offer
+from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, in_order, offer
+from gpuflow.checker.nodes.shut_out import gang_has_no_domain, taken_for_good
 from gpuflow.checker.nodes.subjects import Node, UnboundPod
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
@@ -70,12 +71,13 @@ class NodeVerdicts:
         share: Share | None = None,
         pending_pods: Sequence[PendingPod] = (),
         avoided: Mapping[str, int] | None = None,
+        most_sent: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
     ) -> None:
         self.node_pools, self.concurrency, self.runs = node_pools, concurrency, runs
         self._share = share
         self._avoided = avoided or {}
         self._claims_for_any_node = claims_for_any_node
-        self.pending = PendingPods(node_pools, pending_pods, PODS)
+        self.pending = PendingPods(node_pools, pending_pods, PODS, most_sent)
         self.requests = [
             self._request(pod_group, assignment)
             for pod_group, assignments in pod_groups
@@ -92,7 +94,7 @@ class NodeVerdicts:
         return PoolRequest(pod_group, assignment, pod, self.node_pools.pool(pod))
 
     def _decide(self, request: PoolRequest) -> NodeVerdict:
-        if room(self.node_pools, request.pod, request.pod_group.pods).verdict == "never":
+        if room(self.node_pools, request.pod, request.pod_group.pods).verdict == "never" or self._is_kept_out(request):
             return NodeVerdict(request, "never")
         unknown = tuple(dict.fromkeys(self._unknown(request)))
         if unknown:
@@ -198,7 +200,7 @@ class NodeVerdicts:
             yield "its affinity and anti-affinity to other pods"
         if pod.constraints:
             yield "its topology spread constraints"
-        if pod.ports or pod.disks:
+        if (pod.ports or pod.disks) and not self._claims_decide(request):
             yield "the host ports and disks it claims"
         scheduler = request.pod_group.pod["spec"].get("schedulerName") or DEFAULT_SCHEDULER
         if scheduler != DEFAULT_SCHEDULER:
@@ -207,6 +209,29 @@ class NodeVerdicts:
         for other in self._repelling:
             if any(term.matches(pod.namespace, pod.labels, labels) for term in other.pod.affinity.apart):
                 yield f"that {other.pod_group.steps[0]} keeps apart from it"
+
+    def _is_kept_out(self, request: PoolRequest) -> bool:
+        """Whether no node ever takes it for a reason other than room: a port that stays taken, a gang without a domain
+        that is large enough."""
+        if request.pool.templates:
+            return False  # what new nodes carry is not known
+        return taken_for_good(self.node_pools, request.pod) or gang_has_no_domain(
+            self.node_pools, request.pod, request.pod_group.pods
+        )
+
+    def _claims_decide(self, request: PoolRequest) -> bool:
+        """Whether ports and disks are the whole story as bound pods hold them: no node is open, or nobody else asks for
+        the same."""
+        pod = request.pod
+        if pod.affinity or pod.constraints:
+            return False
+        if not self.node_pools.open_hosts(pod):
+            return True
+        alive, _ = self.worst(
+            Competitors([Competitor(request.pod_group.steps, {PODS: 1}, request.pod_group.pods)]), PODS
+        )
+        others = (other.pod for other in self._near(request) if other is not request)
+        return alive == 1 and all(can_share(pod, other) for other in (*others, *self.pending.pods))
 
     def new_nodes(self, request: PoolRequest) -> tuple[Node, int] | None:
         """The node group that can hold more of these pods, and how many of its nodes the worst moment may need."""

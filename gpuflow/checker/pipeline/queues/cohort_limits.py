@@ -2,7 +2,8 @@
 
 What a queue can still have is the least of what each level lets through: its own borrowing limit, that of every cohort
 above it, and what the root has left. Steps of another queue count only on the levels that both queues share, and never
-on quota that a lending limit keeps from all others.
+on quota that a lending limit keeps from all others. A workload may take a part of what it asks from such quota and
+the rest from what is lent, so that one which is too large for a level can still use it up.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
 from gpuflow.checker.kueue.tree import NO_QUOTA, QuotaNode
 from gpuflow.checker.pipeline.queues.requests import COUNT, GroupRequest, PendingBelow, QueueRequest
 
-Below = Callable[[QuotaNode, tuple[str, ...]], Competitors]
-"""Who may be charged for some flavors in the queues below a node."""
+Below = Callable[[QuotaNode, FlavorResource], Competitors]
+"""Who may be charged for a resource of a flavor in the queues below a node."""
 
 
 class CohortHeadroom(NamedTuple):
@@ -47,11 +48,21 @@ def _headroom(
     flavors, resource = (key[0],), key[1]
 
     def contention(node: QuotaNode, room: int) -> Contention:
-        asked, bins, competitors = {resource: amount}, [Bin({resource: room})], below(node, flavors)
-        return Contention(request.pod_group.steps, asked, bins, competitors, COUNT, pending=pending(node, flavors))
+        asked, bins, competitors = {resource: amount}, [Bin({resource: room})], below(node, key)
+        return Contention(
+            request.pod_group.steps,
+            asked,
+            bins,
+            competitors,
+            COUNT,
+            pending=pending(node, flavors),
+            reaches_outside=True,
+        )
 
     levels = [contention(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
-    return CohortHeadroom(levels, contention(leaf, leaf.local_available(key)))
+    # Where the cohort has given out more than it has, Kueue takes the difference from what the queue keeps.
+    kept = max(0, min(leaf.local_available(key), leaf.available(key)))
+    return CohortHeadroom(levels, contention(leaf, kept))
 
 
 def _let_through(leaf: QuotaNode, height: int, key: FlavorResource) -> int:

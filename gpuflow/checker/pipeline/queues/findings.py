@@ -10,7 +10,8 @@ from gpuflow.checker.kueue.amounts import UNLIMITED
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.outcome import Outcome, foremost
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.requests import QueueRequest
+from gpuflow.checker.pipeline.queues.own_steps import held_up, own_evictors
+from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
 from gpuflow.checker.report import LimitLine, Verdict, worst
 from gpuflow.checker.wording import asking, listed, where_of
@@ -26,6 +27,9 @@ def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts) -> Outcome:
     for each in queue_verdicts.all:
         findings += _findings(demand, queue_verdicts, each, safe)
     findings += _own_blockers(demand, queue_verdicts)
+    findings += own_evictors(demand, queue_verdicts)
+    findings += held_up(demand, queue_verdicts)
+    findings += _unshown(queue_verdicts)
     return Outcome(
         worst(each.verdict for each in queue_verdicts.all), tuple(_lines(queue_verdicts, safe)), tuple(findings)
     )
@@ -46,8 +50,22 @@ def _findings(
 ) -> Iterator[Finding]:
     request, found = each.request, each.request.found
     who, where = _who(request.pod_group), where_of(demand, request.pod_group.steps[0])
-    if each.verdict == "never":
+    if each.shut is not None:
+        text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever: {each.shut.text}"
+        yield Finding("GF507", text, where, each.shut.hint, kubernetes=each.shut.kueue)
+        return
+    if request.is_hopeless:
         yield _never(demand, queue_verdicts, request)
+        return
+    if each.ahead and each.ahead.is_forever:
+        yield Finding(
+            "GF510",
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until workload {each.ahead.namespace}/"
+            f"{each.ahead.name} is removed: it can never be admitted, and holds up a StrictFIFO queue",
+            where,
+            "have that workload removed or corrected, or use another queue; waiting does not help",
+            kubernetes=each.ahead.assignment.message,
+        )
         return
     if each.unknown:
         yield Finding(
@@ -60,6 +78,11 @@ def _findings(
         )
         return
     hint = facts_of(demand.engine).waits["queue"]
+    if each.lags:
+        text = (
+            f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until Kueue sees that it is active again"
+        )
+        yield Finding("GF517", text, where, hint, severity="warning", kubernetes=each.lags)
     if each.ahead:
         ahead = f"{each.ahead.namespace}/{each.ahead.name}"
         yield Finding(
@@ -182,6 +205,27 @@ def _own_blockers(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Fin
         )
 
 
+def _unshown(queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
+    """Quota that a queue says it has reserved, and for which no workload is shown."""
+    kueue = queue_verdicts.kueue
+    roots = {root_of(kueue, request) for request in queue_verdicts.requests if request.groups}
+    for name, amounts in sorted((kueue.reserved or {}).items()):
+        node = kueue.snapshot.nodes.get(name)
+        if node is None or node.path()[-1] not in roots:
+            continue
+        held = [holder.usage for holder in kueue.holders.values() if holder.cluster_queue == name]
+        for (flavor, resource), amount in sorted(amounts.items()):
+            shown = sum(usage.get((flavor, resource), 0) for usage in held)
+            if amount > shown:
+                yield Finding(
+                    "GF574",
+                    f"ClusterQueue {name} has reserved {as_quantity(resource, amount)} {resource} of flavor {flavor}, "
+                    f"and the workloads of the snapshot hold {as_quantity(resource, shown)}: the larger number counts",
+                    hint="add the Workloads of all namespaces: gpuflow snapshot, or kubectl get workloads -A -o yaml",
+                    severity="note",
+                )
+
+
 def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterator[LimitLine]:
     """One line for each resource that steps ask of some flavors of a ClusterQueue."""
     keys: dict[tuple[str, tuple[str, ...], str], list[QueueVerdict]] = {}
@@ -222,8 +266,10 @@ def _lines(queue_verdicts: QueueVerdicts, safe: dict[str, int | None]) -> Iterat
 def _verdict(each: QueueVerdict, resource: str) -> Verdict:
     """The verdict of one line."""
     found = each.request.found
-    if each.verdict == "never":
+    if each.request.is_hopeless:
         return "never" if found.names(resource) else "always"
+    if each.verdict == "never":
+        return "never"
     if each.unknown or each.ahead:
         return each.verdict
     if each.decision is None:

@@ -147,7 +147,27 @@ def contention_of(
     own_quota_only = group.own_quota_only or (first and not group.stops_when_borrowing)
     bins = [Bin({name: _room(node, (flavor, name), own_quota_only) for name in group.asked}) for flavor in flavors]
     pending = pending_below(root_of(kueue, request), flavors)
-    return Contention(request.pod_group.steps, group.asked, bins, competitors(request, flavors), COUNT, pending=pending)
+    return Contention(
+        request.pod_group.steps,
+        group.asked,
+        bins,
+        competitors(request, flavors),
+        COUNT,
+        pending=pending,
+        reaches_outside=own_quota_only or _has_limits(kueue, request, flavors),
+    )
+
+
+def _has_limits(kueue: Kueue, request: QueueRequest, flavors: tuple[str, ...]) -> bool:
+    """Whether a limit on borrowing or lending makes some quota of these flavors one that not all queues can have."""
+    root = root_of(kueue, request)
+    below = {each for node in kueue.snapshot.nodes.values() for each in node.path() if node.path()[-1] is root}
+    return any(
+        quota.borrowing is not None or quota.lending is not None
+        for node in below
+        for (flavor, _), quota in node.quotas.items()
+        if flavor in flavors
+    )
 
 
 def competitors_of(kueue: Kueue, top: QuotaNode, flavors: tuple[str, ...], requests: list[QueueRequest]) -> Competitors:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
 from gpuflow.checker.kueue import Kueue
+from gpuflow.checker.kueue.queues import read_cluster_queue
+from gpuflow.checker.kueue.reservations import read_reservations
 from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.checker.snapshot.not_shown import asks_namespace, runs_kueue, shows_namespace
 from gpuflow.cluster import Cluster, Manifest
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
 from gpuflow.resources import BadField, read_map, read_maps, read_texts
 
@@ -28,6 +31,14 @@ TOPOLOGY: Final = {
 }
 
 
+class Inactive(NamedTuple):
+    """What a queue says of itself when it admits nothing."""
+
+    reason: str
+    """One word of Kueue's."""
+    words: str
+
+
 @dataclass(frozen=True)
 class Setup:
     """The queues of a cluster as they meet the pods of one namespace."""
@@ -42,12 +53,16 @@ class Setup:
     """The WorkloadPriorityClasses; `None` when they are not known."""
     pending: tuple[Mapping[str, Any], ...]
     """Workloads that wait."""
-    inactive: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Queues that say of themselves that they are not active, by kind and name, with their reason."""
+    admitted: tuple[Mapping[str, Any], ...] = ()
+    """All others: those that hold quota, and those that are over."""
+    inactive: Mapping[tuple[str, str], Inactive] = field(default_factory=dict)
+    """Queues that say of themselves that they are not active, by kind and name."""
+    knows_queues: bool = True
+    """Whether the snapshot says which queues there are; where it does not, no pod is followed into one."""
 
     def queue_of(self, pod_group: PodGroup) -> str | None:
         """The LocalQueue that a pod of this pod_group goes to; empty when Kueue holds it back for want of one."""
-        if not self.takes_pods:
+        if not self.takes_pods or not self.knows_queues:
             return None
         named = pod_group.labels.get(QUEUE_LABEL)
         if named is not None:
@@ -89,7 +104,7 @@ class Setup:
 def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
     """Kueue in a snapshot; `None` when there is none."""
     manifests = [item for kind in QUEUE_KINDS for item in cluster.of(kind)]
-    if not manifests:
+    if not manifests and not runs_kueue(cluster):
         return None
     try:
         configuration = _configuration(cluster)
@@ -97,8 +112,8 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
         workloads = cluster.bodies("Workload") or []
         return Setup(
             Kueue(
-                flavors=cluster.bodies("ResourceFlavor") or (),
-                cluster_queues=cluster.bodies("ClusterQueue") or (),
+                flavors=_flavors(cluster),
+                cluster_queues=_cluster_queues(cluster, namespace),
                 local_queues=cluster.bodies("LocalQueue") or (),
                 cohorts=cluster.bodies("Cohort") or (),
                 admitted=workloads,
@@ -108,26 +123,50 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
                 admission_checks=cluster.bodies("AdmissionCheck"),
                 topologies=cluster.bodies("Topology"),
                 configuration=configuration,
+                reserved={item.name: read_reservations(item.body) for item in cluster.of("ClusterQueue")},
             ),
             namespace,
             takes_pods,
             takes_all,
             _priorities(cluster),
             tuple(each for each in workloads if not _is_settled(each)),
+            tuple(each for each in workloads if _is_settled(each)),
             dict(_inactive(cluster, namespace)),
+            cluster.knows("LocalQueue") and cluster.knows("ClusterQueue"),
         )
     except (ValueError, yaml.YAMLError) as refusal:
         owner = refusal.owner if isinstance(refusal, BadField) else None
-        culprit = next((item for item in manifests if f"{item.kind} {item.name}" == owner), manifests[0])
-        raise GpuflowError(Finding("GF403", str(refusal), culprit.where, "fix the manifest")) from None
+        first = manifests[0].where if manifests else Where(cluster.source)
+        where = next((item.where for item in manifests if f"{item.kind} {item.name}" == owner), first)
+        raise GpuflowError(Finding("GF403", str(refusal), where, "fix the manifest")) from None
 
 
-def _inactive(cluster: Cluster, namespace: str) -> Iterator[tuple[tuple[str, str], str]]:
+def _flavors(cluster: Cluster) -> list[Mapping[str, Any]]:
+    """The flavors. Where none is known, bare ones: what is too much for these is too much for any."""
+    known = cluster.bodies("ResourceFlavor")
+    if known is not None:
+        return known
+    names = (flavor for queue in cluster.of("ClusterQueue") for flavor in read_cluster_queue(queue.body).flavors)
+    return [{"metadata": {"name": name}, "spec": {}} for name in dict.fromkeys(names)]
+
+
+def _cluster_queues(cluster: Cluster, namespace: str) -> list[Mapping[str, Any]]:
+    """The ClusterQueues. Where the labels of the namespace are not known, those that ask for some let it pass."""
+    found = cluster.bodies("ClusterQueue") or []
+    if shows_namespace(cluster, namespace):
+        return found
+    return [
+        {**each, "spec": {**each["spec"], "namespaceSelector": {}}} if asks_namespace(each) else each for each in found
+    ]
+
+
+def _inactive(cluster: Cluster, namespace: str) -> Iterator[tuple[tuple[str, str], Inactive]]:
     for item in (*cluster.of("ClusterQueue"), *cluster.of("LocalQueue", namespace)):
         status = read_map(item.body.get("status"), f"{item.kind} {item.name}: status")
         for each in read_maps(status.get("conditions"), f"{item.kind} {item.name}: status.conditions"):
             if each.get("type") == "Active" and each.get("status") == "False":
-                yield (item.kind, item.name), str(each.get("message") or each.get("reason") or "no reason is given")
+                words = str(each.get("message") or each.get("reason") or "no reason is given")
+                yield (item.kind, item.name), Inactive(str(each.get("reason") or ""), words)
 
 
 def _configuration(cluster: Cluster) -> Mapping[str, Any] | None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
 from gpuflow.checker.contention.proof import Contention, Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
-from gpuflow.checker.kueue.decision import check_decides
+from gpuflow.checker.kueue.amounts import FlavorResource
+from gpuflow.checker.kueue.decision import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.cohort_limits import cohort_headroom
@@ -28,8 +29,27 @@ from gpuflow.checker.pipeline.queues.requests import (
     queue_request,
     root_of,
 )
-from gpuflow.checker.pipeline.queues.setup import Setup
+from gpuflow.checker.pipeline.queues.setup import Inactive, Setup
 from gpuflow.checker.report import Verdict, worst
+from gpuflow.errors import did_you_mean
+
+SEEN_IN_QUEUES: Final = (
+    "Stopped",
+    "FlavorNotFound",
+    "Terminating",
+    "ClusterQueueDoesNotExist",
+    "ClusterQueueIsInactive",
+)
+"""Reasons for being inactive that the queues and flavors of a snapshot would show as well."""
+SEEN_IN_CHECKS: Final = ("AdmissionCheckNotFound", "AdmissionCheckInactive")
+
+
+class Shut(NamedTuple):
+    """Why Kueue takes no pod of a request: in our words, in its own, and what to do."""
+
+    text: str
+    kueue: str
+    hint: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +66,10 @@ class QueueVerdict:
     """Who keeps it from being looked at."""
     assignments: tuple[FlavorAssignment, ...] = ()
     """Where it may be sent when it is admitted."""
+    shut: Shut | None = None
+    """Why it is never admitted, for another reason than quota."""
+    lags: str | None = None
+    """What a queue says against itself that its objects no longer confirm."""
 
 
 class QueueVerdicts:
@@ -60,7 +84,8 @@ class QueueVerdicts:
             if queue is not None:
                 self.requests.append(queue_request(self.kueue, pod_group, queue, setup.workload(pod_group, queue)))
         self._request_of = {request.pod_group: request for request in self.requests}
-        self._competitors: dict[tuple[QuotaNode, tuple[str, ...]], Competitors] = {}
+        self._competitors: dict[tuple[QuotaNode, tuple[str, ...], frozenset[str]], Competitors] = {}
+        self._kept: dict[tuple[FlavorResource, int | None, bool], frozenset[str]] = {}
         self._pending_workloads = self._pending_by_queue()
         self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
         self.all = [self._decide(request) for request in self.requests]
@@ -87,12 +112,34 @@ class QueueVerdicts:
         """All that may be charged for these flavors in the request's ClusterQueue itself."""
         return self.below(self._node(request), flavors)
 
-    def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
-        """All that may be charged for these flavors in the queues below a node."""
-        key = top, flavors
+    def below(self, top: QuotaNode, flavors: tuple[str, ...], without: frozenset[str] = frozenset()) -> Competitors:
+        """All that may be charged for these flavors in the queues below a node, those of some queues left out."""
+        key = top, flavors, without
         if key not in self._competitors:
-            self._competitors[key] = competitors_of(self.kueue, top, flavors, self.requests)
+            requests = [
+                each for each in self.requests if not (each.cluster_queue and each.cluster_queue.name in without)
+            ]
+            self._competitors[key] = competitors_of(self.kueue, top, flavors, requests)
         return self._competitors[key]
+
+    def _within_kept(
+        self, key: FlavorResource, concurrency: Concurrency, pending_below: PendingBelow
+    ) -> frozenset[str]:
+        """The queues whose own steps always find room in what a lending limit keeps for them, and in which nobody else
+        waits: nothing of theirs is ever charged to the cohort."""
+        flavors, resource = (key[0],), key[1]
+        known = key, concurrency.cap, pending_below is no_pending
+        if known not in self._kept:
+            found = set()
+            for name in {each.cluster_queue.name for each in self.requests if each.cluster_queue}:
+                node = self.kueue.snapshot.nodes.get(name)
+                if node is None or not node.local(key) or pending_below(node, flavors) is not None:
+                    continue
+                peak = self.below(node, flavors).peak_load(resource, concurrency).value
+                if peak is not None and peak * self.runs <= node.local_available(key):
+                    found.add(name)
+            self._kept[known] = frozenset(found)
+        return self._kept[known]
 
     def share(
         self, pod_group: PodGroup, assignment: FlavorAssignment, asked: Mapping[str, int]
@@ -128,6 +175,9 @@ class QueueVerdicts:
     def _decide(self, request: QueueRequest) -> QueueVerdict:
         if request.is_hopeless:
             return QueueVerdict(request, "never")
+        shut = self._shut(request)
+        if shut is not None:
+            return QueueVerdict(request, "never", shut=shut)
         unknown = tuple(self._unknown(request))
         decisions = [self._decide_with_pending(request, group, self.concurrency) for group in request.groups]
         assignments = flavor_assignments(self.kueue, [flavors for _, flavors in decisions])
@@ -135,10 +185,13 @@ class QueueVerdicts:
             unknown += (f"{len(request.groups)} resource groups have too many combinations of flavors to follow",)
         ahead = self._ahead(request)
         decision = _summed([answer for answer, _ in decisions]) if request.found.verdict == "fit" else None
-        verdict: Verdict = "may-queue" if decision is None or ahead else decision.verdict
+        lags = next((own.words for _, own in self._own_words(request)), None)
+        verdict: Verdict = "may-queue" if decision is None or ahead or lags else decision.verdict
         if unknown:
             verdict = "unknown"
-        return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()))
+        if ahead is not None and ahead.is_forever:
+            verdict = "never"  # whatever else is to be said of it: nobody looks at it
+        return QueueVerdict(request, verdict, decision, unknown, ahead, tuple(assignments or ()), lags=lags)
 
     def _decide_with_pending(
         self, request: QueueRequest, group: GroupRequest, concurrency: Concurrency
@@ -164,6 +217,9 @@ class QueueVerdicts:
             )
             if first.verdict == "always":
                 return first, group.flavors[:1]
+            alone = replace(group, flavors=group.flavors[:1])
+            if group.stops_when_borrowing and self._has_headroom(request, alone, concurrency, pending_below):
+                return Decision("always"), group.flavors[:1]
         answer = decide(
             contention_of(self.kueue, request, group, self.competitors, pending_below), concurrency, self.runs
         )
@@ -176,12 +232,17 @@ class QueueVerdicts:
     ) -> bool:
         """Whether some flavor always has room because limits keep the steps of other queues away from it."""
 
+        def competitors(top: QuotaNode, key: FlavorResource) -> Competitors:
+            own = request.cluster_queue
+            apart = self._within_kept(key, concurrency, pending_below) - {own.name if own else ""}
+            return self.below(top, (key[0],), apart)
+
         def holds(contention: Contention) -> bool:
             return decide(contention, concurrency, self.runs).verdict == "always"
 
         return any(
             all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in cohort_headroom(self.kueue, request, group, self.below, pending_below)
+            for resources in cohort_headroom(self.kueue, request, group, competitors, pending_below)
         )
 
     def _is_always(self, request: QueueRequest, concurrency: Concurrency) -> bool:
@@ -190,20 +251,44 @@ class QueueVerdicts:
         )
 
     def _unknown(self, request: QueueRequest) -> Iterator[str]:
-        yield from request.found.unmodeled
+        # Whoever is preempted for it: it has no quota now, and would have some if others gave theirs back.
+        is_short = request.found.verdict in ("wait", "preempt")
+        yield from (words for words in request.found.unmodeled if words != FAIR_SHARING or not is_short)
         queue = request.cluster_queue
         assert queue is not None
-        for kind, name in (("LocalQueue", request.queue), ("ClusterQueue", queue.name)):
-            if (kind, name) in self.setup.inactive:
-                yield f"why {kind} {name} says that it is not active: {self.setup.inactive[kind, name]}"
         possible = {name for group in request.groups for name in group.flavors}
         for check in queue.checks:
             words = check_decides(check.name)
             if check.flavors & possible and words not in request.found.unmodeled:
                 yield words
-        named = self.setup.workload_class(request.pod_group)
-        if named is not None and self.setup.priorities is not None and named not in self.setup.priorities:
-            yield f"WorkloadPriorityClass {named} is not in the snapshot"
+
+    def _shut(self, request: QueueRequest) -> Shut | None:
+        """Why Kueue takes none of these pods, though its quota could hold them."""
+        named, known = self.setup.workload_class(request.pod_group), self.setup.priorities
+        if named is not None and known is not None and named not in known:
+            # Kueue makes no Workload then, and says so in its log only.
+            missing = f'workloadpriorityclasses.kueue.x-k8s.io "{named}" not found'
+            hint = did_you_mean(named, known) or "name a WorkloadPriorityClass that exists"
+            return Shut(f"WorkloadPriorityClass {named} does not exist", missing, hint)
+        for (kind, name), own in self._own_words(request):
+            if not self._is_refuted(own.reason):
+                text = f"{kind} {name} says that it is not active"
+                return Shut(text, own.words, "ask the owner of the queue; take a new snapshot when it is active again")
+        return None
+
+    def _own_words(self, request: QueueRequest) -> Iterator[tuple[tuple[str, str], Inactive]]:
+        assert request.cluster_queue is not None
+        for key in (("LocalQueue", request.queue), ("ClusterQueue", request.cluster_queue.name)):
+            if key in self.setup.inactive:
+                yield key, self.setup.inactive[key]
+
+    def _is_refuted(self, reason: str) -> bool:
+        """Whether the objects themselves contradict a queue that says why it is not active: it will see that soon."""
+        known = self.kueue.known
+        return reason in SEEN_IN_QUEUES or (
+            (reason in SEEN_IN_CHECKS and known.admission_checks is not None)
+            or (reason == "TopologyNotFound" and known.topologies is not None)
+        )
 
     def _pending_by_queue(self) -> dict[str, list[Mapping[str, Any]]]:
         found: dict[str, list[Mapping[str, Any]]] = {}

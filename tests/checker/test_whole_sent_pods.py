@@ -1,4 +1,4 @@
-"""Queues that give out more quota than the nodes have: whoever waits in one may come to the nodes of another."""
+"""Workloads of other queues: whoever waits in one, or was admitted, may come to the nodes that the pipeline needs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ FLAVOR = [flavor("f", nodeLabels=A100)]
 def two_teams(ours: int, theirs: int, asked: int = 2, cpu: str = "1", **spec: Any) -> list[Body]:
     """Our queue, and another one that is full and in which somebody waits. They share nodes and no quota."""
     small = {"cpu": "8", "memory": "64Gi"}
+    held = holder("h", {"f": {"nvidia.com/gpu": str(theirs)}}, queue="cq2")
+    held["spec"]["podSets"] = [with_spec(pod_set(), **spec)]
     return [
         *queues({"f": quota(ours, **small)}, flavors=FLAVOR),
         cluster_queue({"f": quota(theirs, **small)}, name="cq2"),
         local_queue("lq2", "cq2"),
-        holder("h", {"f": {"nvidia.com/gpu": str(theirs)}}, queue="cq2"),
+        held,
         workload(with_spec(pod_set(gpu=str(asked), cpu=cpu), **spec), name="w", spec={"queueName": "lq2"}),
     ]
 
@@ -38,12 +40,15 @@ SCENES: dict[str, tuple[list[Body], str]] = {
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_a_workload_that_waits_elsewhere_counts_on_nodes_where_more_is_given_out_than_there_is(name: str) -> None:
+def test_a_workload_of_another_queue_counts_on_the_nodes_that_it_may_be_sent_to(name: str) -> None:
     objects, verdict = SCENES[name]
     assert checked(QUEUED, *objects).verdict == verdict
 
 
-def test_the_workload_is_named_with_its_queue() -> None:
+def test_the_workloads_are_named_with_their_queue() -> None:
     report = checked(QUEUED, *two_teams(2, 2), node("n", 2))
     assert codes(report) == ["GF524"]
-    assert "pod team-a/w (in queue cq2) waits for a node too and may get it first" in text_of(report, "GF524")
+    assert (
+        "pods team-a/h (admitted by queue cq2) and team-a/w (in queue cq2) wait for a node too and may get it first"
+        in text_of(report, "GF524")
+    )

@@ -1,4 +1,4 @@
-"""Time and numbers that a check cannot see in one run: deadlines that count waiting, runs that overlap."""
+"""Deadlines that count waiting."""
 
 from __future__ import annotations
 
@@ -30,15 +30,3 @@ def deadline_counts_waiting(demand: Demand, lines: Sequence[LimitLine]) -> Itera
         "allow for waiting in the deadline, or limit the steps with timeout, which counts only while a pod runs",
         severity="warning" if short else "note",
     )
-
-
-def overlapping(demand: Demand, runs: int) -> Iterator[Finding]:
-    """Runs that the schedule lets overlap, checked as one."""
-    if demand.overlap is not None and runs == 1:
-        yield Finding(
-            "GF553",
-            f"runs may overlap ({demand.overlap.because}), and this check counts one run",
-            demand.overlap.where,
-            "--runs N counts N runs at once; concurrency: forbid allows one only",
-            severity="note",
-        )

@@ -1,0 +1,151 @@
+"""Several demands as one: pipelines that run side by side in one namespace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gpuflow.catalog import Offer
+from gpuflow.demands.model import (
+    ClaimDemand,
+    Demand,
+    DeviceWish,
+    DriverPods,
+    LaterAttempts,
+    OwnPipeline,
+    Pod,
+    StepDemand,
+)
+from gpuflow.errors import Finding, Where
+from gpuflow.graph import Dag, Leaf, Loop, Tree
+
+
+def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
+    """The demand of these pipelines at the same time, each with so many runs. All are for the same engine.
+
+    A step is called by its pipeline and its name. What only one run decides for itself, such as its deadline, is left
+    to the demand of that pipeline alone.
+    """
+    names = _names([demand for demand, _ in demands])
+    parts = [_Part(name, demand, runs) for name, (demand, runs) in zip(names, demands, strict=True)]
+    drivers = [part for part in parts if part.demand.driver is not None]
+    first = demands[0][0]
+    return Demand(
+        " + ".join(names),
+        tuple(step for part in parts for step in part.steps()),
+        Dag({part.name: part.graph() for part in parts}),
+        engine=first.engine,
+        claims=tuple(claim for part in parts for claim in part.claims()),
+        driver=drivers[0].demand.driver if drivers else None,
+        driver_pods=_drivers(drivers) if drivers else None,
+        keeps_pods=first.keeps_pods,
+        run_count=sum(runs for _, runs in demands),
+        conditional={part.called(name): each for part in parts for name, each in part.demand.conditional.items()},
+        later=tuple(later for part in parts for later in part.later()),
+        refusals=tuple(finding for demand, _ in demands for finding in demand.refusals),
+        engine_settings=first.engine_settings,
+        places=_Places({part.name: part.demand for part in parts}),
+        pipeline=_Pipelines({part.name: part.demand.pipeline for part in parts}),
+    )
+
+
+def _names(demands: Sequence[Demand]) -> list[str]:
+    """The names of the pipelines; those that two of them have get a number."""
+    twice = Counter(demand.name for demand in demands)
+    seen: Counter[str] = Counter()
+    found = []
+    for demand in demands:
+        seen[demand.name] += 1
+        found.append(demand.name if twice[demand.name] == 1 else f"{demand.name}-{seen[demand.name]}")
+    return found
+
+
+def _drivers(parts: Sequence[_Part]) -> DriverPods:
+    total: int | None = 0
+    because = None
+    for part in parts:
+        own = part.demand.driver_pods
+        if own is None or own.at_most is None:
+            total, because = None, None if own is None else own.because
+            break
+        total = (total or 0) + own.at_most * part.runs
+    return DriverPods(total, 0, because)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One of the pipelines, with so many runs."""
+
+    name: str
+    demand: Demand
+    runs: int
+
+    def called(self, step: str) -> str:
+        return f"{self.name}.{step}"
+
+    def steps(self) -> Iterator[StepDemand]:
+        for step in self.demand.steps:
+            copies = None if step.copies is None else step.copies * self.runs
+            # Of several runs each may end, and be deleted, before another goes on: nothing is sure to be there at once.
+            yield replace(step, name=self.called(step.name), copies=copies, is_sure=False)
+
+    def graph(self) -> Tree:
+        inner = self._renamed(self.demand.graph)
+        return inner if self.runs == 1 else Loop(self.name, inner, self.runs)
+
+    def _renamed(self, node: Tree) -> Tree:
+        match node:
+            case Leaf():
+                return replace(node, name=self.called(node.name))
+            case Loop():
+                return replace(node, name=self.called(node.name), body=self._renamed(node.body))
+            case Dag():
+                return replace(node, nodes={name: self._renamed(each) for name, each in node.nodes.items()})
+
+    def claims(self) -> Iterator[ClaimDemand]:
+        for run in range(self.runs):
+            for claim in self.demand.claims:
+                number = f"-{run + 1}" if self.runs > 1 else ""
+                yield replace(claim, name=f"{self.called(claim.name)}{number}")
+
+    def later(self) -> Iterator[LaterAttempts]:
+        for each in self.demand.later:
+            yield LaterAttempts(each.when, {self.called(name): sets for name, sets in each.pod_sets.items()})
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the steps of several pipelines are written."""
+
+    demands: Mapping[str, Demand]
+
+    def __call__(self, step: str) -> Where:
+        pipeline, _, name = step.partition(".")
+        return self.demands[pipeline].where(name)
+
+
+@dataclass(frozen=True)
+class _Pipelines:
+    """The documents behind several demands. What is certain of each without the others is not said again."""
+
+    pipelines: Mapping[str, OwnPipeline | None]
+
+    def warnings(self) -> Iterator[Finding]:
+        return iter(())
+
+    def devices(self, step: str) -> DeviceWish | None:
+        pipeline, name = self._of(step)
+        return None if pipeline is None else pipeline.devices(name)
+
+    def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
+        known = [each for each in self.pipelines.values() if each is not None]
+        return known[0].offers(labels, allocatable) if known else iter(())  # all are for the same site
+
+    def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
+        pipeline, name = self._of(step)
+        return None if pipeline is None else pipeline.pod_with(name, offer, count)
+
+    def _of(self, step: str) -> tuple[OwnPipeline | None, str]:
+        pipeline, _, name = step.partition(".")
+        return self.pipelines[pipeline], name

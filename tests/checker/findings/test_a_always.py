@@ -1,0 +1,121 @@
+"""Findings A: *always* that was wrong, or said more than is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpuflow.demands import demand_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from tests.checker.findings.test_c_never_ends import counts
+from tests.checker.whole_scenes import HEAD, checked, codes, line
+
+PODS = "count/pods"
+RESULTS = "count/workflowtaskresults.argoproj.io"
+
+# A3: what gpuflow cannot compile for an engine never runs there.
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("argo", "steps: {a: {command: [x], gang: {workers: 2}}}"),
+        ("airflow", "steps: {a: {command: [x], gang: {workers: 2}}}"),
+        ("kubeflow", "steps: {a: {command: [x], gang: {workers: 2}}}"),
+        ("argo", "steps: {a: {command: [x], queue_timeout: 5m}}"),
+        ("kubeflow", "parallel: 1\nsteps: {a: {command: [x]}, b: {command: [x]}}"),
+    ],
+)
+def test_a3_what_an_engine_refuses_is_never_and_named(engine: str, text: str) -> None:
+    report = checked(text, engine=engine)
+    assert (report.verdict, codes(report)) == ("never", ["GF301"])
+
+
+# A4: the pods that a Kubeflow run leaves behind, worked out by hand from KFP's compiler.
+
+STEP = "a: {command: [x]}"
+RUNS = {
+    "one step": (f"steps: {{{STEP}}}", 3),
+    "W20: a step and an exit step": (f"steps: {{{STEP}}}\nexit: {{e: {{command: [x]}}}}", 6),
+    "two exit steps": (f"steps: {{{STEP}}}\nexit: {{e: {{command: [x]}}, f: {{command: [x]}}}}", 9),
+    "W18: a step with a claim": (
+        "claims: {c: {size: 1Gi, storage_class: fast}}\nsteps: {a: {command: [x], volumes: {/d: {new_claim: c}}}}",
+        8,
+    ),
+    "a fan-out of three": ("steps: {a: {command: [x], for_each: {i: [1, 2, 3]}}}", 1 + 1 + 3 * (1 + 2)),
+    "two lists, multiplied out": (
+        "steps: {a: {command: [x], for_each: {i: [1, 2, 3], j: [1, 2]}}}",
+        1 + 1 + 6 * (1 + 2),
+    ),
+    "a condition": ("params: {p: true}\nsteps: {a: {command: [x], when: params.p}}", 1 + 1 + 2),
+    "a condition for each item": (
+        "steps: {a: {command: [x], when: item.i > 1, for_each: {i: [1, 2, 3]}}}",
+        1 + 1 + 3 * (1 + 1 + 2),
+    ),
+    "a step that is tried three times": ("steps: {a: {command: [x], retry: {failures: 2}}}", 1 + 1 + 3),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a4_every_driver_of_a_kubeflow_run_is_counted(name: str) -> None:
+    text, pods = RUNS[name]
+    for key in (PODS, RESULTS):
+        report = checked(text, counts({key: pods}), engine="kubeflow")
+        shown = line(report, "ResourceQuota", key)
+        assert (str(shown.peak), shown.verdict) == (str(pods), "always")
+        assert checked(text, counts({key: pods - 1}), engine="kubeflow").verdict != "always"
+
+
+def test_a4_a_sub_pipeline_has_a_driver_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "inner.yaml").write_text(HEAD.replace("name: p", "name: inner") + f"steps: {{{STEP}}}")
+    outer = loads(HEAD + "steps: {s: {pipeline: inner.yaml}}", str(tmp_path / "p.yaml"))
+    drivers = demand_of(outer, Site.load("nvidia"), "kubeflow").driver_pods
+    assert drivers is not None and (drivers.at_most, drivers.at_least) == (3, 3)  # the run, the sub-pipeline, the step
+
+
+def test_a4_a_fan_out_that_only_the_run_knows_leaves_an_unknown_number() -> None:
+    text = "params: {p: {type: json, required: true}}\nsteps: {a: {command: [x], for_each: {i: {param: p}}}}"
+    assert checked(text, counts({PODS: 99}), engine="kubeflow").verdict == "unknown"
+
+
+# A5: runs that overlap.
+
+OFTEN = 'schedule: {cron: "*/5 * * * *", concurrency: allow}\nsteps: {a: {command: [x]}}'
+ON_DATA = "on_data: [s3://bucket/x]\nsteps: {a: {command: [x]}}"
+
+
+def test_a5_runs_that_overlap_without_a_bound_may_queue() -> None:
+    """R15: a run every 5 minutes, quota for exactly one."""
+    report = checked(OFTEN, counts({"pods": 1}), engine="argo", runs=None)
+    assert (report.verdict, codes(report)) == ("may-queue", ["GF553"])
+    assert str(line(report, "ResourceQuota", "pods").peak) == "1"
+    assert checked(OFTEN, counts({"pods": 1000}), engine="argo", runs=None).verdict == "may-queue"
+    assert checked(OFTEN, engine="argo", runs=None).verdict == "always"
+    assert checked(OFTEN.replace("allow", "forbid"), counts({"pods": 1}), engine="argo", runs=None).verdict == "always"
+
+
+def test_a5_what_is_said_with_runs_is_what_counts() -> None:
+    assert checked(OFTEN, counts({"pods": 1}), engine="argo", runs=1).verdict == "always"
+    assert checked(OFTEN, counts({"pods": 1}), engine="argo", runs=2).verdict == "may-queue"
+
+
+@pytest.mark.parametrize(("engine", "text", "most"), [("airflow", ON_DATA, 16), ("kubeflow", OFTEN, 10)])
+def test_a5_runs_are_counted_as_the_engine_bounds_them(engine: str, text: str, most: int) -> None:
+    """R16: on_data on Airflow, whose max_active_runs is 16 unless somebody sets it."""
+    assert checked(text, counts({"pods": most}), engine=engine, runs=None).verdict == "always"
+    report = checked(text, counts({"pods": most - 1}), engine=engine, runs=None)
+    assert report.verdict == "may-queue"
+    assert [finding.code for finding in report.findings if finding.severity == "note"] == ["GF553"]
+
+
+# A8: a fan-out over a parameter.
+
+
+def test_a8_a_fan_out_over_a_parameter_says_that_it_is_counted_with_the_default() -> None:
+    text = "params: {shards: {type: json, default: [1, 2, 3]}}\n"
+    report = checked(text + "steps: {a: {command: [x], for_each: {i: {param: shards}}}}", counts({"pods": 3}))
+    (note,) = [finding for finding in report.findings if finding.code == "GF529"]
+    assert (report.verdict, note.severity) == ("always", "note")
+    assert '"shards"' in note.message and "3 items" in note.message and "--param" in (note.hint or "")
