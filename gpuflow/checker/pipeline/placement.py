@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuflow.checker.contention.concurrency import Concurrency
+from gpuflow.checker.hints.trials import Trials
 from gpuflow.checker.outcome import Outcome, merge
 from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
@@ -30,8 +31,12 @@ def placement_outcome(
     policy: NamespacePolicy,
     admissions: Sequence[StepAdmission],
     runs: int,
+    trials: Trials | None = None,
 ) -> Outcome:
-    """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither."""
+    """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither.
+
+    Without `trials` only the verdict is asked for: what it costs to find a way out is spared.
+    """
     cluster, namespace = prepared.cluster, prepared.namespace
     node_pools, setup = prepared.node_pools, read_setup(cluster, namespace)
     if node_pools is None and setup is None:
@@ -44,7 +49,7 @@ def placement_outcome(
     groups = pod_groups(demand, policy, admissions, namespace, by_labels=repelling)
     concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)
-    parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts)]
+    parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts, is_trial=trials is None)]
     if node_pools is not None:
         sent = [
             (pod_group, (UNQUEUED,) if queue_verdicts is None else queue_verdicts.assignments(pod_group))
@@ -65,6 +70,6 @@ def placement_outcome(
         node_verdicts = NodeVerdicts(
             node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most
         )
-        parts.append(node_outcome(demand, node_verdicts, sent, makers))
+        parts.append(node_outcome(demand, node_verdicts, sent, makers, trials))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)

@@ -1,0 +1,68 @@
+"""Advice is tried before it is printed: the demand as it would be then is judged by the same checker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from gpuflow.checker.outcome import Outcome
+from gpuflow.checker.report import Verdict
+from gpuflow.demands import Demand, graph_of
+from gpuflow.demands.model import Pod
+from gpuflow.errors import Finding
+
+MANY_STEPS: Final = 500
+"""With more steps than that one judgment takes long, and few are made."""
+FEW: Final = 3
+MANY: Final = 24
+
+
+class Trials:
+    """How often a changed demand may still be judged, and what is said to it.
+
+    What is not tried is not printed. The number of trials depends on the sizes of pipeline and cluster only, so that
+    the same input always gets the same advice.
+    """
+
+    def __init__(self, judge: Callable[[Demand], Outcome], steps: int, nodes: int) -> None:
+        self._judge = judge
+        self.left = FEW if max(steps, nodes) > MANY_STEPS else MANY
+
+    def verdict(self, demand: Demand | None) -> Verdict | None:
+        """The verdict on a whole demand; None when nothing may be tried any more, or when nobody can ask for this."""
+        outcome = self._outcome(demand)
+        return None if outcome is None else outcome.verdict
+
+    def can_run(self, demand: Demand, known: Iterable[Finding] = ()) -> bool:
+        """Whether a demand is admitted sooner or later. What is unknown about it may only be what is known to be."""
+        outcome = self._outcome(demand)
+        if outcome is None or outcome.verdict == "never":
+            return False
+        said = {(each.code, each.message) for each in known}
+        news = [each for each in outcome.findings if each.severity != "note" and (each.code, each.message) not in said]
+        return outcome.verdict != "unknown" or not news
+
+    def _outcome(self, demand: Demand | None) -> Outcome | None:
+        if demand is None or not self.left:
+            return None
+        self.left -= 1
+        return self._judge(demand)
+
+
+def alone(demand: Demand, name: str, pod: Pod, count: int | None = None) -> Demand:
+    """One step of a demand, and nothing else, with another pod, or with so many pods in a copy."""
+    step = demand.by_name[name]
+    pod_sets = tuple(replace(each, pod=pod, count=count or each.count) for each in step.pod_sets)
+    changed = replace(step, pod_sets=pod_sets, part_of=None)
+    return replace(
+        demand,
+        steps=(changed,),
+        graph=graph_of((changed,)),
+        conditional={},
+        later=(),
+        overlap=None,
+        driver_pods=None,
+        refusals=(),
+        pipeline=None,
+    )
