@@ -136,8 +136,7 @@ class _Pipelines:
         return iter(())
 
     def devices(self, step: str) -> DeviceWish | None:
-        pipeline, name = self._of(step)
-        return None if pipeline is None else pipeline.devices(name)
+        return None  # which GPU a step fits is said where its pipeline is checked alone
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         known = [each for each in self.pipelines.values() if each is not None]

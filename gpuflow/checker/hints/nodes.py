@@ -8,7 +8,7 @@ from typing import Final
 
 from gpuflow.checker.nodes.affinity import NO_AFFINITY, NO_ANTI_AFFINITY, NO_EXISTING
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import room, way_out
+from gpuflow.checker.nodes.capacity import way_out
 from gpuflow.checker.nodes.features import NO_FEATURES
 from gpuflow.checker.nodes.filters import CORDONED, NOT_SELECTED, OTHER_NAME, PORTS_TAKEN, TAINTED
 from gpuflow.checker.nodes.fit import NodeFit
@@ -37,15 +37,8 @@ DOES: Final = {
 """What a node does or is, for each of the scheduler's reasons but room."""
 
 
-def not_now(
-    node_pools: NodePools, pod: UnboundPod, pods: int, nodes: str, names: Collection[str], fitted: NodeFit
-) -> str:
+def not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: NodeFit) -> str:
     """Why none of the nodes that are for a pod takes it as they are. `nodes` is what a sentence calls them."""
-    feasible = set(fitted.feasible).intersection(names)
-    if feasible:
-        return (
-            f"{nodes} {'has' if len(names) == 1 else 'have'} room for {room(node_pools, pod, pods).now} of {pods} pods"
-        )
     short = {insufficient(name): name for name in pod.requests}
     reasons = [reason for name in names for reason in fitted.reasons.get(name, ())]
     lacking = [short[reason] for reason in dict.fromkeys(reasons) if reason in short]

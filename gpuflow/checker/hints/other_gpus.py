@@ -53,7 +53,12 @@ class OtherGpus:
             yield f"{most}ask for {fewer} in each pod"
         need = wish.needs_gib
         # Slices do not talk to each other as whole GPUs do, so several GPUs are not answered with slices.
-        offered = [each for each in self._offered if each.profile is None or wish.is_slice or wish.count == 1]
+        offered = [
+            each
+            for each in self._offered
+            if (each.profile is None or wish.is_slice or wish.count == 1)
+            and _words(each) not in wish.words.split(" or ")
+        ]
         holding = [each for each in offered if self._fits(pipeline, name, each, wish.count)]
         if need is None:
             enough, smaller = [], []
@@ -103,8 +108,9 @@ class OtherGpus:
 
 
 def _list(offers: list[Offer]) -> str:
-    words = [
-        f"{f'{offer.profile.name} of ' if offer.profile else ''}{offer.model.id} ({offer.usable_gib:g} GiB)"
-        for offer in offers
-    ]
-    return ", ".join(words)
+    return ", ".join(f"{_words(offer)} ({offer.usable_gib:g} GiB)" for offer in offers)
+
+
+def _words(offer: Offer) -> str:
+    """The offer as a pipeline asks for it."""
+    return f"{offer.profile.name} of {offer.model.id}" if offer.profile else offer.model.id

@@ -8,9 +8,10 @@ from typing import Final
 
 from gpuflow.checker.outcome import Outcome
 from gpuflow.checker.report import Verdict
-from gpuflow.demands import Demand, graph_of
+from gpuflow.demands import Demand
 from gpuflow.demands.model import Pod
 from gpuflow.errors import Finding
+from gpuflow.graph import Dag, Leaf, Loop, Tree
 
 MANY_STEPS: Final = 500
 """With more steps than that one judgment takes long, and few are made."""
@@ -50,15 +51,16 @@ class Trials:
         return self._judge(demand)
 
 
-def alone(demand: Demand, name: str, pod: Pod, count: int | None = None) -> Demand:
-    """One step of a demand, and nothing else, with another pod, or with so many pods in a copy."""
+def alone(demand: Demand, name: str, pod: Pod) -> Demand:
+    """One step of a demand, and nothing else, with another pod. Its fan-outs and all caps stay."""
     step = demand.by_name[name]
-    pod_sets = tuple(replace(each, pod=pod, count=count or each.count) for each in step.pod_sets)
-    changed = replace(step, pod_sets=pod_sets, part_of=None)
+    changed = replace(step, pod_sets=tuple(replace(each, pod=pod) for each in step.pod_sets), part_of=None)
+    graph = _only(demand.graph, name)
+    assert graph is not None
     return replace(
         demand,
         steps=(changed,),
-        graph=graph_of((changed,)),
+        graph=graph,
         conditional={},
         later=(),
         overlap=None,
@@ -66,3 +68,16 @@ def alone(demand: Demand, name: str, pod: Pod, count: int | None = None) -> Dema
         refusals=(),
         pipeline=None,
     )
+
+
+def _only(node: Tree, name: str) -> Tree | None:
+    """What of a graph belongs to one step."""
+    match node:
+        case Leaf():
+            return node if node.name == name else None
+        case Loop():
+            body = _only(node.body, name)
+            return None if body is None else replace(node, body=body)
+        case Dag():
+            inner = {key: found for key, each in node.nodes.items() if (found := _only(each, name)) is not None}
+            return replace(node, nodes=inner, edges={}) if inner else None

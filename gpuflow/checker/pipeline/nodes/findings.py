@@ -270,10 +270,10 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
         return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
     resource = foremost(decision.resources if decision else ())
     if resource is None:
-        node_pools, pods = node_verdicts.node_pools, request.pod_group.pods
-        fitted = fit(request.pod, node_pools.node_list)
-        names = [node_pools.node_list.hosts[index].node.name for index in pool.hosts]
-        why = not_now(node_pools, request.pod, pods, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
+        node_list = node_verdicts.node_pools.node_list
+        fitted = fit(request.pod, node_list)
+        names = [node_list.hosts[index].node.name for index in pool.hosts]
+        why = not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
         wait = Wait("GF515", f": {why}", is_now=True, kubernetes=fitted.message)
     else:
         pieces = fragmentation(node_verdicts.node_pools, request.pod, resource) if resource != PODS else None
