@@ -25,6 +25,23 @@ from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
 
 GIB: Final = 2**30
+UNHEARD: Final = frozenset(
+    {
+        "args",
+        "cache",
+        "command",
+        "description",
+        "env",
+        "inputs",
+        "needs",
+        "outputs",
+        "probes",
+        "script",
+        "timeout",
+        "when",
+    }
+)
+"""What a step says that has no say in where its pods go."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +66,8 @@ class PlannedPipeline:
         asked = asking.gpu or asking.mig
         if asked is None:
             return None
-        rest = (asking.cpu, asking.memory, asking.ephemeral_storage, asking.gang, asking.kubernetes)
-        return DeviceWish(_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr((asked, *rest)))
+        told = {name: getattr(asking, name) for name in sorted(type(asking).model_fields) if name not in UNHEARD}
+        return DeviceWish(_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr(told))
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         """The GPUs and slices that a node has, in the site's words."""

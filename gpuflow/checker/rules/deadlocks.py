@@ -72,7 +72,7 @@ def gangs_above_quota(
                 way_out = "ask for less in it"
                 if len(members) == 1:
                     most = quota.hard[key].milli // charge_of(members[0], quota)[key].milli
-                    way_out = f"that is {most} such pod{'' if most == 1 else 's'}; ask for less in it"
+                    way_out = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Finding(
                     "GF501",
                     f'step "{name}": a gang of {pods} pods asks for {whole[key]} of {key}, and quota '
