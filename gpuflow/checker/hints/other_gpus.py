@@ -87,7 +87,8 @@ class OtherGpus:
     def _is_admitted(self, pipeline: OwnPipeline, name: str, offer: Offer | None, count: int) -> bool:
         """Whether the step alone is admitted sooner or later if it asks for this."""
         pod = pipeline.pod_with(name, offer, count)
-        return pod is not None and self.trials.can_run(alone(self.demand, name, pod))
+        before = alone(self.demand, name, self.demand.by_name[name].pod)
+        return pod is not None and self.trials.can_run(alone(self.demand, name, pod), before)
 
     def _fits(self, pipeline: OwnPipeline, name: str, offer: Offer | None, count: int) -> bool:
         """Whether a node could hold the step's pod, or the nodes its gang, if it asked for this."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -10,12 +10,13 @@ from gpuflow.checker.outcome import Outcome
 from gpuflow.checker.report import Verdict
 from gpuflow.demands import Demand
 from gpuflow.demands.model import Pod
-from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 
 MANY_STEPS: Final = 500
 """With more steps than that one judgment takes long, and few are made."""
 FEW: Final = 3
+NOWHERE: Final = "GF506"
+"""That no node takes a step."""
 MANY: Final = 24
 
 
@@ -35,20 +36,24 @@ class Trials:
         outcome = self._outcome(demand)
         return None if outcome is None else outcome.verdict
 
-    def can_run(self, demand: Demand, known: Iterable[Finding] = ()) -> bool:
-        """Whether a demand is admitted sooner or later. What is unknown about it may only be what is known to be."""
+    def can_run(self, demand: Demand, before: Demand) -> bool:
+        """Whether a demand is admitted sooner or later. What is unknown about it may only be what was unknown `before`
+        as well, such as a webhook; whether a node takes it must be known."""
         outcome = self._outcome(demand)
-        if outcome is None or outcome.verdict == "never":
-            return False
-        said = {(each.code, each.message) for each in known}
-        news = [each for each in outcome.findings if each.severity != "note" and (each.code, each.message) not in said]
-        return outcome.verdict != "unknown" or not news
+        if outcome is None or outcome.verdict != "unknown":
+            return outcome is not None and outcome.verdict != "never"
+        known = self._outcome(before)
+        return known is not None and _said(outcome) <= {each for each in _said(known) if each[0] != NOWHERE}
 
     def _outcome(self, demand: Demand | None) -> Outcome | None:
         if demand is None or not self.left:
             return None
         self.left -= 1
         return self._judge(demand)
+
+
+def _said(outcome: Outcome) -> set[tuple[str, str]]:
+    return {(each.code, each.message) for each in outcome.findings if each.severity != "note"}
 
 
 def alone(demand: Demand, name: str, pod: Pod) -> Demand:

@@ -74,6 +74,23 @@ def test_e1_no_number_where_the_step_is_refused_for_something_else_too() -> None
     assert ("GF501" in codes(report), lines) == (True, [])
 
 
+HOOK: Body = {
+    "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+    "metadata": {"name": "guard"},
+    "webhooks": [{"name": "a.b.c", "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"],
+                  "resources": ["pods"]}]}],
+}  # fmt: skip
+
+
+def test_e1_what_is_unknown_anyway_takes_no_advice_away() -> None:
+    text = one("gpu: a100-80gb x 8")
+    report = checked(text, node("n", 4), HOOK)
+    (found,) = advice(text, report)
+    after = checked(found.text, node("n", 4), HOOK)
+    assert ("GF531" in codes(report), found.words) == (True, "ask for 4 in each pod")
+    assert (after.verdict, codes(after)) == ("unknown", ["GF531"])
+
+
 # E2 and E3: parallel, and the line that decides
 
 
