@@ -26,7 +26,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
-        prove-trust prove-trust-store
+        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries
 
 help:
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
@@ -43,6 +43,10 @@ help:
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
+	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
+	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
+	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
+	@echo "make prove-advice  COUNT (2000) lines of the checker's advice, each applied to its pipeline and judged again"
 	@echo "make cluster-up    start a private Kubernetes (needs Go and root); cluster-down stops it"
 	@echo "make test-cluster  the suite on a real cluster: yours (KUBECONFIG) or a private one"
 
@@ -114,19 +118,23 @@ test-frameworks: .venvs/frameworks/.ready
 
 test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@echo "== oracles: the engines' own code"
-	@.venvs/core/bin/python -m pytest tests/engines tests/differential -m go
+	@.venvs/core/bin/python -m pytest tests/engines tests/differential tests/simulator -m go
 	@echo "== new random cases, both sides"
 	@.venvs/core/bin/python -m tests.differential --kind quantity --cases 50000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind admission --cases 20000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind nodefit --cases 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential.dra_proof --count 5000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind dra-pod --cases 1000 --seed 2026
 	@.venvs/argo/bin/python -m tests.differential --kind argo --cases 2000 --seed 2026
+	@echo "== whole runs in every order"
+	@.venvs/core/bin/python -m tests.simulator --count 3000 --seed 2026 --workers $(WORKERS)
 	@echo "== what is compiled for Argo, asked of Argo's own code"
 	@.venvs/argo/bin/python -m pytest tests/targets/argo tests/gitops -m go
 
-test-control-plane: .venvs/core/.ready
+test-control-plane: .venvs/core/.ready .venvs/airflow/.ready
 	@echo "== control plane: etcd, API server, controllers, scheduler"
-	@.venvs/core/bin/python -m pytest tests/cluster -m control_plane
+	@.venvs/core/bin/python -m pytest tests/cluster tests/retries -m control_plane
 
 # The supervisor's own code under the explorer, and under kill -9; docs/design/supervisor.md says what is shown.
 DEPTH ?= 2
@@ -142,6 +150,20 @@ prove-trust-store: COUNT ?= 5600
 prove-trust-store: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.hostile --count $(COUNT) --seed $(SEED)
 
+# Claims for devices against the allocator of the scheduler; docs/design/dra.md says what is shown.
+prove-checker-dra: COUNT ?= 5000
+prove-checker-dra: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.differential.dra_proof --count $(COUNT) --seed $(SEED)
+
+# Verdicts on whole runs against the engines' own code in every order; docs/design/simulator.md says what is true.
+prove-checker: COUNT ?= 20000
+prove-checker: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.simulator --count $(COUNT) --seed $(SEED) --workers $(WORKERS)
+
+prove-advice: COUNT ?= 2000
+prove-advice: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.simulator --advice --count $(COUNT) --seed $(SEED) --workers $(WORKERS)
+
 prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)
 
@@ -152,6 +174,12 @@ prove-trust: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/
 	  .venvs/$$env/bin/python -m tests.hostile --environment $$env --count $(COUNT) --seed $(SEED) || failed=1; done; \
 	  .venvs/core/bin/python -m tests.hostile --sum --seed $(SEED) && exit $$failed
 
+# Each row of the table of evidence and random faults, on the private cluster; goes on where it was stopped.
+ENGINE ?=
+prove-retries: COUNT ?= 200
+prove-retries: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
+	@.venvs/core/bin/python -m tests.retries --seed $(SEED) --count $(COUNT) $(if $(ENGINE),--engine $(ENGINE))
+
 cluster-up: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster up --argo --kueue
 
@@ -161,7 +189,8 @@ cluster-down: .venvs/core/.ready
 test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster tests/targets/airflow/test_airflow_cluster.py \
 	  tests/targets/airflow/test_airflow_cluster_faults.py \
-	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/gitops/test_argo_cluster.py -m "control_plane or cluster" -rs
+	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/targets/argo/test_argo_cluster_token.py \
+	  tests/gitops/test_argo_cluster.py tests/retries -m "control_plane or cluster" -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \

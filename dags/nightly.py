@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from docs/examples/nightly.yaml sha256:0532e4b2941cf946 for site nvidia.
+# Made by gpuflow 0.1.0 from docs/examples/nightly.yaml sha256:4055318af9800e15 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -80,7 +80,7 @@ with DAG(
                 ],
             },
         ),
-        failures=3,
+        retries=3,
         retry_delay=timedelta(minutes=1),
         retry_exponential_backoff=2,
         source="docs/examples/nightly.yaml#L15",

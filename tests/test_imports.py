@@ -32,6 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checker.report", "checker.wording"),
     ("checker.outcome",),
     ("checker.contention", "checker.kueue", "checker.nodes"),
+    ("checker.dra",),
     ("checker.hints",),
     ("checker.quota",),
     ("checker.rules", "checker.snapshot"),

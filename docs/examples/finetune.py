@@ -42,7 +42,7 @@ with Pipeline(
         "cpu": 2,
         "memory": {"request": "6Gi", "limit": "8Gi"},
         "env": {"HF_HOME": "/cache", "RUN": RUN},
-        "retry": {"failures": 2, "backoff": "30s"},
+        "retry": {"any": 2, "backoff": "30s"},
     },
     claims={"corpus": {"size": "500Gi", "storage_class": "fast", "access": "ReadWriteMany"}},
 ) as p:
@@ -94,7 +94,7 @@ with Pipeline(
         ],
         timeout="3h",
         retry={
-            "failures": 5,
+            "any": 5,
             "backoff": {"start": "10s", "factor": 3, "max": "5m"},
             "retryable_exit_codes": [1, 28, 56],
         },

@@ -22,7 +22,7 @@ with Pipeline(
             "AWS_ACCESS_KEY_ID": {"secret": "object-store", "key": "access"},
             "AWS_SECRET_ACCESS_KEY": {"secret": "object-store", "key": "secret"},
         },
-        retry={"failures": 3, "backoff": "1m"},
+        retry={"any": 3, "backoff": "1m"},
     )
     tokenize = pipeline.step(
         "tokenize",

@@ -216,6 +216,9 @@ class GpuPodOperator(StepPods):
         )
         name = ((pod or last or {}).get("metadata") or {}).get("name", "?")
         outcome, because = verdict if verdict is not None else (evidence.INTERRUPTED, "it disappeared before it ended")
+        if self.supervised and outcome == evidence.RETRYABLE and seen.exit_code == 137 and not seen.said:
+            # The supervisor has last words, also when its program is killed. Without them it was killed itself.
+            outcome, because = evidence.INTERRUPTED, "the supervisor was killed, and nobody says why"
         values: dict[str, Any] | None = {}
         if outcome == evidence.SUCCEEDED and self.outputs:
             values = self._read_outputs(pod)
@@ -231,7 +234,7 @@ class GpuPodOperator(StepPods):
             return values or None
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
         told = last_pod.account(ledger.pods, seen, pod or last)
-        interrupted = outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED)
+        interrupted = outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED) or _spent_by_interruption(seen)
         if interrupted:
             ledger = ledger.judging(told, interruptions=1)
         else:
@@ -241,10 +244,10 @@ class GpuPodOperator(StepPods):
         books.save(context, ledger)
         self._clean_up(pod, ledger)
         sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
-        if interrupted:
-            sentence = f"interrupted: {because}"
         if outcome == evidence.FINAL:
             raise AirflowFailException(f"{sentence}; it is not retried")
+        if interrupted:
+            sentence = f"interrupted: {because}"
         if used_up := self.budgets.used_up(ledger, interrupted=interrupted):
             raise AirflowFailException(f"{sentence}; {used_up}")
         counted = self.budgets.counted(ledger, interrupted=interrupted)
@@ -402,6 +405,16 @@ class GpuPodOperator(StepPods):
             self._killed = True
             return
         super().on_kill()
+
+
+def _spent_by_interruption(seen: Any) -> bool:
+    """Whether the supervisor ended the step for good because of one interruption too many: the pod was taken away."""
+    from gpuflow.runtime import evidence
+
+    if seen.exit_code != evidence.EXIT_FINAL:
+        return False
+    verdict = evidence.judge(seen._replace(exit_code=None))
+    return verdict is not None and verdict.outcome == evidence.INTERRUPTED
 
 
 async def _first_event(trigger: Any) -> Mapping[str, Any]:

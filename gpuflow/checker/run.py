@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuflow.checker.hints.memory_max import memory_max
@@ -25,6 +26,7 @@ from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
 from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
+from gpuflow.checker.snapshot.changing_quotas import changing_quotas, with_changes
 from gpuflow.checker.snapshot.hidden_labels import hidden_labels
 from gpuflow.checker.snapshot.namespace_rules import (
     OPENSHIFT,
@@ -34,6 +36,7 @@ from gpuflow.checker.snapshot.namespace_rules import (
     namespace_refusals,
     node_selector,
     optional_selector,
+    optional_whitelist,
     selector_conflicts,
     with_node_selector,
 )
@@ -86,8 +89,22 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
 
 def _judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None) -> Outcome:
     """What the cluster says to a demand. Without `trials` only the verdict is asked for, and no advice is made."""
-    first = _with_node_selectors(demand, ready, runs_counted(demand, runs), trials)
-    return merge([first, overlap_outcome(first, demand, runs, lambda many: _with_node_selectors(demand, ready, many))])
+    first = _before_and_after(demand, ready, runs_counted(demand, runs), trials)
+    return merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
+
+
+def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
+    """What the cluster says; while quotas change, only what it says both before and after."""
+    changes = list(changing_quotas(ready.cluster, ready.namespace))
+    now = _with_node_selectors(demand, ready, runs, trials)
+    if not changes:
+        return now
+    changed = ready.with_cluster(with_changes(ready.cluster, ready.namespace))
+    then = _with_node_selectors(demand, changed, runs, trials)
+    if then.verdict == now.verdict:
+        return merge([now, outcome_of(replace(each, severity="note") for each in changes)])
+    milder = now if worst([now.verdict, then.verdict]) == then.verdict else then
+    return merge([milder, outcome_of(changes, "unknown")])
 
 
 def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
@@ -137,6 +154,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
             outcome_of(finding for finding in demand.refusals if finding.severity != "error"),
             outcome_of(namespace_refusals(cluster, namespace, demand), "never"),
             outcome_of(missing_accounts(cluster, namespace, demand), "never"),
+            outcome_of(optional_whitelist(cluster, namespace, demand), "unknown"),
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
@@ -200,7 +218,8 @@ def _unmodeled(
     pods: list[dict[str, str]] = [one.step.pod["metadata"].get("labels", {}) for one in admissions]
     if demand.driver is not None:
         pods.append({})  # its drivers
-    kinds = unmodeled_kinds(cluster, namespace, pods, _asked(admissions))
+    # Where nodes are shown, devices that stand for extended resources are judged.
+    kinds = unmodeled_kinds(cluster, namespace, pods, () if cluster.of("Node") else _asked(admissions))
     if kinds:
         yield Finding(
             "GF531",

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _unread(cluster: Cluster) -> list[Finding]:
-    hint = "a check against this snapshot reports unknown; gpuflow snapshot --rbac prints the permissions it needs"
+    hint = "what depends on them is unknown to a check; gpuflow snapshot --rbac prints the permissions it needs"
     return [
         Finding("GF413", f"{', '.join(kinds)} cannot be listed: {reason}", Where("live"), hint, severity="warning")
         for reason, kinds in cluster.closed().items()

@@ -79,6 +79,9 @@ def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None
     gang, retry = planned.step.gang, planned.step.retry
     bare = pod_for(planned.pipeline, planned.own_name, site)
     pod = with_engine(bare, planned.step, parts)
+    if parts.service_account is not None:
+        # A run has one account, for the steps that name none.
+        pod = {**pod, "spec": {"serviceAccountName": parts.service_account, **pod["spec"]}}
     avoided = 0
     if retry is not None and retry.other_node:
         avoided = attempts(retry) if facts.avoids_nodes_of == "attempts" else retry.after_failures

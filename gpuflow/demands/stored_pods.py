@@ -46,15 +46,17 @@ def sure_steps(plan: Plan) -> frozenset[str]:
 
 
 def _with_followers(plan: Plan, names: set[str]) -> set[str]:
-    """These steps, those that wait for one of them, and everything inside them, in whatever order they are written."""
-    found, size = set(names), -1
-    while len(found) != size:
-        size = len(found)
-        found |= {
-            each.name
-            for each in plan.steps
-            if any(need in found for need in each.needs) or (each.parent is not None and each.parent.name in found)
-        }
+    """These steps, those that wait for one of them, and everything inside them."""
+    after: dict[str, list[str]] = {}
+    for each in plan.steps:
+        for before in (*each.needs, *(() if each.parent is None else (each.parent.name,))):
+            after.setdefault(before, []).append(each.name)
+    found, left = set(names), list(names)
+    while left:
+        for name in after.get(left.pop(), ()):
+            if name not in found:
+                found.add(name)
+                left.append(name)
     return found
 
 

@@ -190,6 +190,7 @@ TABLE: tuple[Row, ...] = (
     Row(INTERRUPTED, "its node shut down", reason="^(Terminated|Shutdown)$"),
     Row(INTERRUPTED, "its node shut down", message="^Pod was terminated in response to imminent node shutdown"),
     Row(INTERRUPTED, "a critical pod took its place", reason="^Preempting$"),
+    Row(INTERRUPTED, "a critical pod took its place", message="^Preempted in order to admit critical pod"),
     Row(INTERRUPTED, "its node cannot be reached", reason="^NodeLost$"),
     Row(INTERRUPTED, "its node cannot be reached", phase="^Unknown$"),
     # The program's memory. Below the disruptions: a node that runs out of memory also kills with OOMKilled.

@@ -13,8 +13,10 @@ from tests.conftest import ROOT
 ENGINES = ROOT / "tests" / "engines"
 OWN = {
     "kubernetes/admission": {"__init__", "answer", "decision", "recall", "security_view"},
-    "checker/kueue": {"__init__", "amounts", "answer", "configuration", "queues", "snapshot"},
-    "checker/nodes": {"__init__", "capacity", "features", "fit", "flags", "node_pools", "subjects"},
+    "checker/kueue": {"__init__", "amounts", "answer", "configuration", "queues", "reservations", "snapshot"},
+    "checker/dra": {"__init__", "answer", "asks", "inventory", "objects", "plan", "survey", "turns"},
+    "checker/dra/cel": {"__init__", "tokens"},
+    "checker/nodes": {"__init__", "capacity", "features", "fit", "flags", "node_pools", "shut_out", "subjects"},
 }
 """Files that read manifests, hold values or put the parts together, and mirror no single function."""
 FILES = [

@@ -25,9 +25,9 @@ def cluster() -> Cluster:
 
 def test_a_prepared_cluster_is_validated_and_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    validate, read = module.validate, module.read_node_pools
+    validate, read = module.validate, module.read_node_list
     monkeypatch.setattr(module, "validate", lambda given: (calls.append("validate"), validate(given))[1])
-    monkeypatch.setattr(module, "read_node_pools", lambda *given: (calls.append("nodes"), read(*given))[1])
+    monkeypatch.setattr(module, "read_node_list", lambda *given: (calls.append("nodes"), read(*given))[1])
     ready = PreparedCluster(cluster(), NAMESPACE)
     demand = demand_of(loads(HEAD + STEP, "p.yaml"), Site.load("nvidia"))
     first, second = (check(demand, ready, NAMESPACE) for _ in range(2))

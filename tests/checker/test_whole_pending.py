@@ -299,4 +299,4 @@ def test_a_workload_of_unknown_age_stands_before_ours_in_a_strict_queue() -> Non
     huge = waits(9)
     huge = {**huge, "metadata": {key: huge["metadata"][key] for key in ("name", "namespace")}}
     report = checked(QUEUED, *queues({"f": quota(8)}, queueingStrategy="StrictFIFO"), huge)
-    assert (report.verdict, codes(report)) == ("may-queue", ["GF519"])
+    assert (report.verdict, codes(report)) == ("never", ["GF510"])

@@ -15,6 +15,7 @@ from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.assumed import ASSUMED
 from tests.checker.kueue.scenes import cluster_queue, cohort, flavor, holder, local_queue, pod_set, workload
 from tests.checker.test_whole_truth import Step, Vector, moments, pipelines, placements, written
 from tests.checker.whole_scenes import HEAD, NAMESPACE, Body, checked, codes, line, manifest, node, queues, quota
@@ -197,6 +198,6 @@ def test_a_status_that_is_no_map_is_an_error_in_the_manifest() -> None:
 
 def test_a_namespace_may_leave_its_labels_empty() -> None:
     home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": None}}
-    cluster = Cluster("cluster.yaml", (manifest(home),))
+    cluster = Cluster("cluster.yaml", (manifest(home),), assumed=ASSUMED)
     demand = demand_of(loads(HEAD + fan(1), "p.yaml"), Site.load("nvidia"), "none")
     assert check(demand, cluster, NAMESPACE).verdict == "always"

@@ -8,8 +8,10 @@ import json
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,8 @@ class Cluster:
         self.layout = layout
         self.sandbox = sandbox
         self.state = state
+        self._lock = threading.RLock()
+        """Addons are put on side by side, and all of them write down what they did."""
 
     @classmethod
     def up(
@@ -79,6 +83,7 @@ class Cluster:
         cluster = cls(layout, Sandbox(layout.run), state)
         with cluster.part("namespaces", say):
             cluster.sandbox = Sandbox.launch(layout.run, ADDRESS)
+            machine.make_cgroups(layout.cgroup, cluster.sandbox.pid)
             programs.credentials(layout)
         with cluster.part("etcd and API server", say):
             cluster.run("etcd", programs.etcd(layout))
@@ -98,15 +103,15 @@ class Cluster:
         if state["node"]:
             with cluster.part("real node", say):
                 cluster._start_node()
-        for addon in addons:
-            cluster.ensure(addon, say)
+        with ThreadPoolExecutor(max(1, len(addons))) as pool:
+            for done in [pool.submit(cluster.ensure, addon, say) for addon in addons]:
+                done.result()
         state["phase"] = "up"
         cluster._save()
         cluster.sandbox.settle()
         return cluster
 
     def _start_node(self) -> None:
-        machine.make_cgroups(self.layout.cgroup)
         self.run("containerd", programs.containerd(self.layout))
         until("containerd", lambda: self.ctr("version"), otherwise=lambda: self.sandbox.log("containerd"))
         plugins = [line.split() for line in self.ctr("plugins", "list").splitlines()]
@@ -154,8 +159,9 @@ class Cluster:
 
     def run(self, name: str, program: Program, *, wait: bool = True) -> None:
         """Start a program, remember how, and wait until it serves its port."""
-        self.state["programs"][name] = asdict(program)
-        self._save()
+        with self._lock:
+            self.state["programs"][name] = asdict(program)
+            self._save()
         machine.await_watchers()
         self.sandbox.start(name, program.argv, program.env)
         if wait:
@@ -190,8 +196,9 @@ class Cluster:
             build.build(ADDON_PROGRAMS[addon])
             with self.part(addon, say):
                 ADDONS[addon](self)
-            self.state["addons"].append(addon)
-            self._save()
+            with self._lock:
+                self.state["addons"].append(addon)
+                self._save()
 
     def image(self, image: str) -> str:
         """The reference of a local image, imported into the node when it is not there or has changed."""
@@ -200,8 +207,9 @@ class Cluster:
         archive = images.archive(image)
         if self.state["images"].get(image) != archive.name:
             self.ctr("images", "import", str(archive))
-            self.state["images"][image] = archive.name
-            self._save()
+            with self._lock:
+                self.state["images"][image] = archive.name
+                self._save()
         return IMAGES[image]
 
     def ctr(self, *words: str) -> str:
@@ -222,8 +230,9 @@ class Cluster:
         started = time.monotonic()
         yield
         seconds = round(time.monotonic() - started, 1)
-        self.state["parts"].append([label, seconds])
-        self._save()
+        with self._lock:
+            self.state["parts"].append([label, seconds])
+            self._save()
         say(f"{label}: {seconds:.1f} s")
 
     def _save(self) -> None:

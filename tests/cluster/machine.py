@@ -13,6 +13,11 @@ from . import keeper
 from .waiting import until
 
 CGROUPS = Path("/sys/fs/cgroup")
+PROGRAMS = "programs"
+"""The control group of the cluster's own programs, beside `kubepods`, in which the kubelet weighs pods by requests."""
+WEIGHT_OF_ALL = 4 * (os.cpu_count() or 1)
+WEIGHT_OF_PROGRAMS = 2 * (os.cpu_count() or 1)
+"""Twice what the kubelet gives to all pods: whoever starts, watches and counts pods goes before them."""
 # More than any one program of the cluster opens.
 WATCHERS = 16
 # What has to be there -> the Debian package that brings it.
@@ -93,14 +98,52 @@ def _hierarchies() -> list[Path]:
     return sorted(path.parent for path in CGROUPS.glob("*/cgroup.procs"))
 
 
-def make_cgroups(name: str) -> None:
+def make_cgroups(name: str, weigher: int | None = None) -> None:
+    """The cluster's groups with their share of CPU; the process `weigher`, and all it starts, goes before the pods.
+
+    Without a group of its own each program of the cluster weighs as much as any process of the machine, and all pods
+    together as much as one: on a busy machine a pod then takes a minute to start.
+    """
     for tree in _hierarchies():
         (tree / name).mkdir(exist_ok=True)
+    for tree in _cpu_hierarchies():
+        programs = tree / name / PROGRAMS
+        programs.mkdir(exist_ok=True)
+        _weigh(tree / name, WEIGHT_OF_ALL)
+        _weigh(programs, WEIGHT_OF_PROGRAMS)
+        if weigher is not None:
+            (programs / "cgroup.procs").write_text(str(weigher))
+
+
+def _cpu_hierarchies() -> list[Path]:
+    """The trees that share out CPU time: `cpu` of version 1, or the one tree of version 2 when it does."""
+    one = CGROUPS / "cgroup.subtree_control"
+    if one.exists():
+        return [CGROUPS] if "cpu" in one.read_text().split() else []
+    return [tree for tree in _hierarchies() if (tree / "cpu.shares").exists() and not tree.is_symlink()]
+
+
+def _weigh(group: Path, processes: int) -> None:
+    """Let the group weigh as much as so many processes of the machine."""
+    if (group / "cpu.shares").exists():
+        (group / "cpu.shares").write_text(str(1024 * processes))
+    elif (group / "cpu.weight").exists():
+        (group / "cpu.weight").write_text(str(min(10000, 100 * processes)))
+
+
+def cpu_weights(name: str) -> dict[str, int]:
+    """What each group of the cluster weighs, by its path inside the cluster's own; nothing where CPU is not shared."""
+    found = {}
+    for tree in _cpu_hierarchies():
+        for file in (*(tree / name).rglob("cpu.shares"), *(tree / name).rglob("cpu.weight")):
+            found[str(file.parent.relative_to(tree / name))] = int(file.read_text())
+    return found
 
 
 def cgroup_processes(name: str) -> set[int]:
-    """Every process in the cluster's control groups, that is, in its pods."""
-    files = (file for tree in _hierarchies() for file in (tree / name).rglob("cgroup.procs"))
+    """Every process in the cluster's pods."""
+    groups = (tree / name / "kubepods" for tree in _hierarchies())
+    files = (file for group in groups for file in group.rglob("cgroup.procs"))
     return {int(pid) for file in files for pid in file.read_text().split()}
 
 

@@ -155,6 +155,7 @@ oom_score = 0
   restrict_oom_score_adj = true
   disable_hugetlb_controller = true
   disable_apparmor = true
+  stats_collect_period = 4
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = {json.dumps(str(network))}
@@ -188,6 +189,8 @@ def kubelet(layout: Layout) -> Program:
         "nodeLeaseDurationSeconds": LEASE_SECONDS,
         "podLogsDir": str(layout.run / "pod-logs"),
         "volumePluginDir": str(layout.run / "volume-plugins"),
+        # How soon a pod over its own disk limit is found.
+        "volumeStatsAggPeriod": "4s",
         "registerNode": True,
     }
     config = layout.run / "kubelet.json"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from .fixtures import AnyCluster
+from . import machine
+from .cluster import Cluster
+from .fixtures import AnyCluster, lacking
 from .kube import Kube
 from .pods import outcome, pod
 
@@ -53,3 +55,23 @@ print(urllib.request.urlopen(request, context=context).status)
     namespace.create(pod("client", cluster.image("python"), ["python3", "-c", program]))
     namespace.await_pod("client", "Succeeded")
     assert namespace("logs", "client") == "200\n"
+
+
+def test_the_clusters_programs_go_before_its_pods_and_pods_share_cpu_by_their_requests(
+    private_cluster: Cluster, namespace: Kube
+) -> None:
+    weights = machine.cpu_weights(private_cluster.layout.cgroup)
+    if not weights:
+        lacking("this machine does not share CPU by control groups")
+    assert weights["programs"] > weights["kubepods"] > 0
+    sizes = {"small": "20m", "large": "400m"}
+    for name, cpu in sizes.items():
+        made = pod(name, private_cluster.image("busybox"), ["sleep", "60"])
+        made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+        namespace.create(made)
+    weigh = {}
+    for name in sizes:
+        uid = namespace.await_pod(name, "Running")["metadata"]["uid"]
+        now = machine.cpu_weights(private_cluster.layout.cgroup)
+        (weigh[name],) = (value for path, value in now.items() if path.endswith(f"pod{uid}"))
+    assert weigh["large"] > 5 * weigh["small"]

@@ -194,7 +194,7 @@ def test_the_proxy_of_the_kubeconfig_and_of_the_environment_is_used(
 ) -> None:
     away = "http://cluster.invalid:6443"
     assert read(tmp_path, away, **{"proxy-url": server.address}).of("Node")
-    assert server.paths()[0].startswith(f"{away}/api/v1/")
+    assert server.paths()[0].startswith(f"{away}/api")
     server.seen.clear()
     monkeypatch.setenv("HTTP_PROXY", server.address.replace("//", "//me:p%40w@"))
     assert read(tmp_path, away).of("Node")

@@ -242,6 +242,19 @@ def test_a_snapshot_is_what_was_read(played: dict[str, list[dict[str, Any]]], tm
     assert (cluster.namespace, cluster.unread) == ("ns", {})
 
 
+def test_what_may_not_be_read_is_said_on_the_console_and_in_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = {"deviceclasses": 403, "serviceaccounts": 403}
+    monkeypatch.setattr(snapshot, "read_live", lambda name, *_, **__: read_live(name, reader=Played(CORE, refused)))
+    assert main(["snapshot", "-o", str(tmp_path), "--namespace", "ns"]) == 0
+    said = capsys.readouterr().err
+    assert "GF413 DeviceClass, ServiceAccount cannot be listed: 403 Refused" in said
+    cluster = read_cluster(str(tmp_path))
+    assert cluster.unread == {"DeviceClass": "403 Refused", "ServiceAccount": "403 Refused"}
+    assert cluster.listed == {source.kind for source in SOURCES} - cluster.unread.keys()
+
+
 def test_a_kind_of_thousands_is_written_as_json_and_read_back(
     played: dict[str, list[dict[str, Any]]], tmp_path: Path
 ) -> None:

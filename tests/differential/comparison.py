@@ -29,10 +29,12 @@ class Difference:
 class Tally:
     """How often the sides agreed.
 
-    Not judged: no cluster would have such a case. Refused: gpuflow would not compile it, and said so.
+    Not judged: no cluster would have such a case. Refused: gpuflow would not compile it, and said so. Unknown: gpuflow
+    gives no answer, and says why.
     """
 
     agreed: int = 0
+    unknown: int = 0
     not_judged: int = 0
     refused: int = 0
     differed: int = 0
@@ -57,6 +59,8 @@ def compare(kind: Kind, oracle: Oracle, cases: Sequence[Case], tally: Tally) -> 
             tally.not_judged += 1
         elif difference is None:
             tally.agreed += 1
+        elif "unknown" in difference.ours:
+            tally.unknown += 1
         else:
             tally.differed += 1
             yield difference
@@ -99,6 +103,7 @@ def _asked(kind: Kind, case: Case) -> Case | None:
 def _same(smaller: Difference | None, found: Difference) -> bool:
     return (
         smaller is not None
+        and "unknown" not in smaller.ours
         and bool(smaller.fields & found.fields)
         and ("raises" in smaller.ours) == ("raises" in found.ours)
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import gpuflow.checker
-from tests.differential import nodes, pipelines, quantities, queues, sides, surroundings
+from tests.differential import device_pods, devices, nodes, pipelines, quantities, queues, sides, surroundings
 from tests.differential.draw import Draw
 from tests.differential.oracle import Answer, Case
 
@@ -32,6 +32,9 @@ NAMED = frozenset(
     | {"creationTimestamp", "status", "conditions", "admission", "clusterQueue", "template", "podSets", "count"}
 )
 """What every manifest has; a case without it asks something else."""
+
+
+DEVICES = NAMED | {"claims", "others", "classes", "slices", "nodes", "family", "driver", "pool", "devices", "requests"}
 
 
 PIPELINE = frozenset(
@@ -91,6 +94,16 @@ KINDS = {
             sides.nodefit_ours,
             sides.nodefit_theirs,
             function="fit_nodes",
+        ),
+        Kind("dra", "kubernetes", "dra", devices.case, sides.devices_ours, sides.devices_theirs, keep=DEVICES),
+        Kind(
+            "dra-pod",
+            "kubernetes",
+            "dra-pod",
+            device_pods.case,
+            sides.device_pods_ours,
+            sides.nodefit_theirs,
+            keep=DEVICES,
         ),
         Kind("kueue", "kueue", "kueue", queues.case, sides.kueue_ours, sides.kueue_theirs, function="assign_flavors"),
         Kind(

@@ -26,6 +26,7 @@ MODULES = {
     "kubernetes": "k8s.io/kubernetes",
     "kueue": "sigs.k8s.io/kueue",
     "argo": "github.com/argoproj/argo-workflows/v4",
+    "simulator": "sigs.k8s.io/kueue",
 }
 NICE = 10
 

@@ -11,6 +11,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from gpuflow.checker.dra.inventory import Inventory
+from gpuflow.checker.dra.plan import DevicePlan
+from gpuflow.checker.nodes.capacity import read_node_pools
+from gpuflow.checker.nodes.fit import fit, read_pending
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.errors import Where
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
 from tests.differential.expansion import environment, expanded
@@ -152,6 +158,55 @@ def nodefit_ours(case: Case) -> Answer:
 def nodefit_theirs(answer: Answer) -> Answer:
     reasons = {node: verdict["reasons"] for node, verdict in answer["nodes"].items() if not verdict["fits"]}
     return {"feasible": answer["feasible"], "reasons": reasons, "message": answer.get("message")}
+
+
+# Devices --------------------------------------------------------------------------------------------------
+
+
+def devices_ours(case: Case) -> Answer:
+    allocate = _ours("allocate_devices", "gpuflow.checker.dra.answer")
+    nodes = allocate(
+        case["claims"], case["nodes"], slices=case["slices"], classes=case["classes"], others=case["others"]
+    )
+    unknown = sorted({each.reason for each in nodes.values() if each.status == "unknown"})
+    if unknown:
+        return {"unknown": unknown}
+    return {
+        "nodes": {
+            name: {"status": each.status, "devices": [list(claim) for claim in each.devices]}
+            for name, each in nodes.items()
+        }
+    }
+
+
+def devices_theirs(answer: Answer) -> Answer:
+    """Without the words of an error: the scheduler's name what we name, in more words."""
+    return {
+        "nodes": {
+            name: {"status": each["status"], "devices": each.get("devices", [])}
+            for name, each in answer["nodes"].items()
+        }
+    }
+
+
+def device_pods_ours(case: Case) -> Answer:
+    """A pod with its devices as amounts on the nodes, as a whole pipeline is judged."""
+    kinds = {"classes": "DeviceClass", "slices": "ResourceSlice", "claims": "ResourceClaim"}
+    objects = tuple(
+        Manifest(kind, "resource.k8s.io", body["metadata"]["name"], body["metadata"].get("namespace"), body, Where("c"))
+        for field, kind in kinds.items()
+        for body in ({"apiVersion": "resource.k8s.io/v1", "kind": kind, **each} for each in case[field])
+    )
+    cluster = Cluster("c", objects, frozenset({*kinds.values(), "ResourceClaimTemplate"}))
+    pod, node_pools = read_pending(case["pod"]), read_node_pools(case["nodes"])
+    plan = DevicePlan(Inventory(cluster, "ns"), node_pools, {0: (case["pod"], pod)}, lambda _: True)
+    group = plan.groups.get(0)
+    if group is not None and group.unknown:
+        return {"unknown": group.unknown}
+    adds = {} if group is None else group.adds
+    found = fit(pod._replace(requests={**pod.requests, **adds}), plan.node_pools.node_list)
+    reasons = {node: sorted(texts) for node, texts in found.reasons.items() if texts}
+    return {"feasible": found.feasible, "reasons": reasons, "message": found.message}
 
 
 # Kueue ----------------------------------------------------------------------------------------------------

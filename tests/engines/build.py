@@ -1,8 +1,10 @@
 """Build the real engines from their pinned Go modules: `python -m tests.engines.build [program…]`.
 
-Each folder beside this file is a small Go module whose `go.mod` pins one project. A program is built once per
-version into a cache outside the tree and moved into place only when it is complete, so an interrupted run
-loses one build at most and the next run goes on from there.
+Each folder beside this file is a small Go module whose `go.mod` pins one project. A program is built once for what it
+is built from (the digest of `go.mod`, `go.sum` and how it is built) into a cache outside the tree, and moved into place
+only when it is complete, so an interrupted run loses one build at most and the next run goes on from there.
+The programs of one project are built one after another, since they share what is compiled; projects are built side by
+side where the machine has the memory for it.
 """
 
 from __future__ import annotations
@@ -10,20 +12,36 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import functools
+import hashlib
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
 ENGINES = Path(__file__).resolve().parent
 NICE = 10
 REPORT_EVERY = 30.0
+MEMORY_OF_A_BUILD = 5 << 30
+"""Bytes that compiling and linking one of these programs may take."""
+MOST_AT_ONCE = 2
+"""One build already uses every core while it compiles; two fill the gaps in which one of them links."""
+RECIPE = "1"
+"""Raise it when programs are built in another way than before from the same modules."""
+USUAL_SECONDS = {
+    "kube-apiserver": 392, "kube-controller-manager": 81, "kube-scheduler": 8, "kubelet": 36, "kubectl": 40,
+    "etcd": 70, "kwok": 258, "workflow-controller": 510, "argoexec": 164, "argo": 10, "kueue": 378,
+}  # fmt: skip
+"""On two busy cores from cold caches; what a build took on this machine is remembered instead."""
 
 
 class BuildError(RuntimeError):
@@ -49,9 +67,18 @@ class Project:
             raise BuildError(f"{self.folder}/go.mod requires no version of {self.module}")
         return found[1]
 
-    @property
+    @functools.cached_property
     def home(self) -> Path:
-        return cache() / "engines" / f"{self.folder}-{self.version}"
+        """Where its programs are kept: a changed dependency or linker value gives another place."""
+        return cache() / "engines" / f"{self.folder}-{self.version}-{self.digest}"
+
+    @property
+    def digest(self) -> str:
+        """Of everything that its programs are built from."""
+        found = hashlib.sha256(repr((RECIPE, sorted(self.stamp.items()), sorted(self.share.items()))).encode())
+        for name in ("go.mod", "go.sum"):
+            found.update((ENGINES / self.folder / name).read_bytes() + b"\0")
+        return found.hexdigest()[:10]
 
     def binary(self, program: str) -> Path:
         return self.home / "bin" / program
@@ -131,15 +158,133 @@ def judge(wanted: Sequence[str]) -> None:
 
 
 def build(programs: Sequence[str] = ()) -> None:
-    """Build what is missing of the named programs (all when none is named), saying what is being done."""
+    """Build what is missing of the named programs (all when none is named), saying what is being done and how long."""
     wanted = missing(programs)
+    for name in list(wanted):
+        if _take_over(BY_PROGRAM[name], name):
+            wanted.remove(name)
     judge(wanted)
-    for number, name in enumerate(wanted, start=1):
+    if not wanted:
+        return
+    plan = Plan(wanted)
+    lanes = [[name for name in wanted if BY_PROGRAM[name] is project] for project in PROJECTS]
+    # The longest first, so that none is left over at the end.
+    order = sorted(filter(None, lanes), key=lambda names: -sum(map(plan.usual, names)))
+    plan.lanes = min(at_once(), len(order))
+    print(f"building {', '.join(wanted)}: {plan.lanes} at once, {plan.left()}", flush=True)
+    with ThreadPoolExecutor(plan.lanes) as pool:
+        builds = [pool.submit(_build_lane, names, plan) for names in order]
+        try:
+            for one in as_completed(builds):
+                one.result()
+        except BaseException:
+            plan.stop.set()
+            for one in builds:
+                one.cancel()
+            raise
+
+
+def at_once() -> int:
+    """How many projects are built side by side: what the free memory carries."""
+    with contextlib.suppress(OSError, ValueError):
+        rows = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+        free = next(int(row[1]) << 10 for row in rows if row[0] == "MemAvailable:")
+        return max(1, min(MOST_AT_ONCE, free // MEMORY_OF_A_BUILD))
+    return 1
+
+
+class Plan:
+    """What is to be built, what is done, and how long the rest takes by what it took before."""
+
+    def __init__(self, wanted: Sequence[str]) -> None:
+        self.wanted, self.lanes, self.stop = list(wanted), 1, threading.Event()
+        self._begun: dict[str, float] = {}
+        self._done: set[str] = set()
+        self._known = _times()
+
+    def usual(self, program: str) -> float:
+        return self._known.get(program, USUAL_SECONDS.get(program, 120))
+
+    def begin(self, program: str) -> str:
+        """The label of a build."""
+        self._begun[program] = time.monotonic()
+        number = len(self._begun)
+        return f"[{number}/{len(self.wanted)}] {program} {BY_PROGRAM[program].version}"
+
+    def end(self, program: str, seconds: float) -> None:
+        self._done.add(program)
+        _remember(program, seconds)
+
+    def so_far(self, program: str) -> str:
+        """How a build stands, in words."""
+        spent = _span(time.monotonic() - self._begun[program])
+        return f"{spent} so far, such a build took {_span(self.usual(program))}; {self.left()}"
+
+    def left(self) -> str:
+        rest = 0.0
+        for name in self.wanted:
+            if name not in self._done:
+                spent = time.monotonic() - self._begun[name] if name in self._begun else 0.0
+                rest += max(self.usual(name) - spent, 0.1 * self.usual(name) if spent else 0.0)
+        return f"about {_span(rest / self.lanes)} left for all"
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _times() -> dict[str, float]:
+    """How long each program took the last time it was built here."""
+    with contextlib.suppress(OSError, ValueError):
+        return {str(key): float(value) for key, value in json.loads(_times_file().read_text()).items()}
+    return {}
+
+
+def _times_file() -> Path:
+    return cache() / "engines" / "build-times.json"
+
+
+def _remember(program: str, seconds: float) -> None:
+    partial = _times_file().with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    partial.write_text(json.dumps({**_times(), program: round(seconds, 1)}, indent=1, sort_keys=True))
+    partial.replace(_times_file())
+
+
+def _build_lane(names: Sequence[str], plan: Plan) -> None:
+    """The programs of one project, one after another."""
+    for name in names:
         project = BY_PROGRAM[name]
         with _locked(project.home) as lock:
             # Another builder may have finished it while this one waited for the lock.
             if not _done(project, name):
-                _build_one(project, name, lock, f"[{number}/{len(wanted)}]", left=len(wanted) - number)
+                _build_one(project, name, lock, plan)
+
+
+def _take_over(project: Project, program: str) -> bool:
+    """Use a program that was built before programs were kept by content, when Go's own note in it names our modules."""
+    old = cache() / "engines" / f"{project.folder}-{project.version}"
+    source = old / "bin" / program
+    if not source.exists() or not shutil.which("go") or not _is_made_of(source, project):
+        return False
+    if not all((old / "share" / name).exists() for name in project.share.values()):
+        return False
+    for name in ("bin", "log", "share"):
+        (project.home / name).mkdir(parents=True, exist_ok=True)
+    for name in project.share.values():
+        _copy_complete(old / "share" / name, project.home / "share" / name)
+    partial = project.home / "bin" / f".{program}.{os.getpid()}"
+    os.link(source, partial)
+    partial.replace(project.binary(program))
+    return True
+
+
+def _is_made_of(file: Path, project: Project) -> bool:
+    """Whether every module that Go noted in a program is one that this `go.sum` pins."""
+    done = subprocess.run(["go", "version", "-m", str(file)], text=True, capture_output=True, check=False)
+    noted = [line.split()[1:] for line in done.stdout.splitlines() if line.split()[:1] == ["dep"]]
+    pinned = {tuple(line.split()) for line in (ENGINES / project.folder / "go.sum").read_text().splitlines()}
+    # A module that is built from a folder of ours has no hash; its version stands in our go.mod.
+    return bool(noted) and all(len(row) < 3 or tuple(row[:3]) in pinned for row in noted)
 
 
 def _done(project: Project, program: str) -> bool:
@@ -160,27 +305,31 @@ def _locked(home: Path) -> Iterator[int]:
         yield lock.fileno()
 
 
-def _build_one(project: Project, program: str, lock: int, number: str, left: int) -> None:
+def _build_one(project: Project, program: str, lock: int, plan: Plan) -> None:
     folder, home = ENGINES / project.folder, project.home
     for name in ("bin", "log", "share"):
         (home / name).mkdir(exist_ok=True)
     options = ["-trimpath", "-ldflags", _ldflags(project)]
     log = home / "log" / f"{program}.log"
-    label = f"{number} {program} {project.version}"
+    label = plan.begin(program)
     started = time.monotonic()
-    _go(folder, ["mod", "download", project.module], log, lock, f"{label}: source")
+    print(f"{label}: such a build took {_span(plan.usual(program))}", flush=True)
+    call = functools.partial(_go, folder, log=log, lock=lock, label=label, program=program, plan=plan)
+    call(["mod", "download", project.module])
     source = _module_source(folder, project.module)
     for inside, name in project.share.items():
         _copy_complete(source / inside, home / "share" / name)
     if program in project.patched:
         options.append(f"-modfile={_patched_argo(folder, source, home)}")
     partial = home / "bin" / f".{program}.partial"
-    _go(folder, ["build", *options, "-o", str(partial), project.programs[program]], log, lock, f"{label}: build")
+    call(["build", *options, "-o", str(partial), project.programs[program]])
     partial.replace(project.binary(program))
     if not missing(tuple(project.programs)):
         shutil.rmtree(home / "patched", ignore_errors=True)
     size = project.binary(program).stat().st_size >> 20
-    print(f"{label}: done in {time.monotonic() - started:.0f} s, {size} MB, {left} left", flush=True)
+    seconds = time.monotonic() - started
+    plan.end(program, seconds)
+    print(f"{label}: done in {_span(seconds)}, {size} MB; {plan.left()}", flush=True)
 
 
 def _ldflags(project: Project) -> str:
@@ -191,8 +340,8 @@ def _ldflags(project: Project) -> str:
     return " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in values.items())])
 
 
-def _go(folder: Path, arguments: list[str], log: Path, lock: int, label: str) -> None:
-    """Run go in `folder`, its words into `log`; now and then say that it is still at work."""
+def _go(folder: Path, arguments: list[str], *, log: Path, lock: int, label: str, program: str, plan: Plan) -> None:
+    """Run go in `folder`, its words into `log`; now and then say that it is still at work, and for how long."""
     environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
     with log.open("a") as words:
         process = subprocess.Popen(
@@ -204,14 +353,18 @@ def _go(folder: Path, arguments: list[str], log: Path, lock: int, label: str) ->
             start_new_session=True,
             pass_fds=(lock,),
         )
-        started = time.monotonic()
+        said = time.monotonic()
         try:
             while True:
                 try:
-                    code = process.wait(REPORT_EVERY)
+                    code = process.wait(0.5)
                     break
                 except subprocess.TimeoutExpired:
-                    print(f"{label}: {time.monotonic() - started:.0f} s so far", flush=True)
+                    if plan.stop.is_set():
+                        raise BuildError(f"{label}: stopped") from None
+                    if time.monotonic() - said > REPORT_EVERY:
+                        said = time.monotonic()
+                        print(f"{label}: {plan.so_far(program)}", flush=True)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

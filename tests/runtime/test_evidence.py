@@ -99,6 +99,7 @@ ARGO = [
     ),
     ("Kueue gate", "Pending", None, None, NEVER_STARTED),
     ("node shutdown", "Failed", None, "Pod was terminated in response to imminent node shutdown.", INTERRUPTED),
+    ("critical pod", "Failed", 137, "Preempted in order to admit critical pod", INTERRUPTED),
     ("node pressure", "Failed", None, "The node was low on resource: memory. Container main was using", INTERRUPTED),
     ("node condition", "Failed", None, "The node had condition: [DiskPressure]. ", INTERRUPTED),
     ("ended well", "Succeeded", 0, None, SUCCEEDED),

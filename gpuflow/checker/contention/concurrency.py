@@ -69,6 +69,7 @@ class Concurrency:
         self.copies = {step.name: step.copies for step in demand.steps}
         self._peak_loads: dict[Load, PeakLoad] = {}
         self._totals: dict[tuple[str, ...], int | None] = {}
+        self._neighbors: dict[frozenset[str], frozenset[str]] = {}
 
     def capped(self, cap: int) -> Concurrency:
         """The same steps with at most so many pods alive at once."""
@@ -143,7 +144,9 @@ class Concurrency:
         """The steps that may be alive together with one of these; themselves only if they have several copies."""
         if len(names) > MOST_ASKED:
             return frozenset(self.pods)
-        return frozenset(other for name in names for other in self._concurrent_with(name))
+        if names not in self._neighbors:
+            self._neighbors[names] = frozenset(other for name in names for other in self._concurrent_with(name))
+        return self._neighbors[names]
 
     def _concurrent_with(self, name: str) -> Iterator[str]:
         """From the whole graph down to the step: what is not ordered with it at each level."""

@@ -10,7 +10,7 @@ from gpuflow.checker.nodes.affinity import NO_AFFINITY, NO_ANTI_AFFINITY, NO_EXI
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.nodes.capacity import way_out
 from gpuflow.checker.nodes.features import NO_FEATURES
-from gpuflow.checker.nodes.filters import CORDONED, NOT_SELECTED, OTHER_NAME, PORTS_TAKEN, TAINTED
+from gpuflow.checker.nodes.filters import CORDONED, NO_DEVICES, NOT_SELECTED, OTHER_NAME, PORTS_TAKEN, TAINTED
 from gpuflow.checker.nodes.fit import NodeFit
 from gpuflow.checker.nodes.node_list import TOO_MANY_PODS, insufficient
 from gpuflow.checker.nodes.node_pools import NodePools
@@ -28,6 +28,7 @@ DOES: Final = {
     NO_ANTI_AFFINITY: "runs a pod that it keeps apart from (anti-affinity)",
     NO_AFFINITY: "runs no pod that it must be with (affinity)",
     UNEVEN: "is left out by its topology spread constraints",
+    NO_DEVICES: "has too few devices left for its claims",
     NO_FEATURES: "lacks a feature that it asks for",
     TAINTED: "has a taint that it does not tolerate",
     NOT_SELECTED: "lacks the labels that it asks for",
@@ -41,6 +42,8 @@ def not_now(pod: UnboundPod, nodes: str, names: Collection[str], fitted: NodeFit
     """Why none of the nodes that are for a pod takes it as they are. `nodes` is what a sentence calls them."""
     short = {insufficient(name): name for name in pod.requests}
     reasons = [reason for name in names for reason in fitted.reasons.get(name, ())]
+    if set(reasons) == {NO_DEVICES}:
+        return f"none of {nodes} has the devices of its claims free"
     lacking = [short[reason] for reason in dict.fromkeys(reasons) if reason in short]
     if len(lacking) == len(set(reasons)):
         wanted = lacking or list(pod.requests)

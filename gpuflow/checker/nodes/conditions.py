@@ -1,8 +1,9 @@
 """Nodes that say that they are unwell, and do not carry the taint for it yet.
 
-Mirrors k8s.io/kubernetes/pkg/controller/nodelifecycle.nodeConditionToTaintKeyStatusMap, Kubernetes v1.36.3: the
-controller adds these taints within seconds, so that a new pod does not find such a node. The scheduler itself looks at
-taints only.
+Mirrors k8s.io/kubernetes/pkg/controller/nodelifecycle.nodeConditionToTaintKeyStatusMap, Kubernetes v1.36.3.
+
+The controller adds these taints within seconds, so that a new pod does not find such a node. The scheduler itself looks
+at taints only.
 """
 
 from __future__ import annotations

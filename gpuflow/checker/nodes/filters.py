@@ -23,6 +23,7 @@ TAINTED: Final = "node(s) had untolerated taint(s)"
 NOT_SELECTED: Final = "node(s) didn't match Pod's node affinity/selector"
 NOT_NAMED: Final = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 CONFLICT: Final = "pod affinity terms conflict"
+NO_DEVICES: Final = "cannot allocate all claims"
 PORTS_TAKEN: Final = "node(s) didn't have free ports for the requested pod ports"
 
 
@@ -61,6 +62,8 @@ def host_refusals(
     reason = affinity_state.refusal(node.labels) if affinity_state else None
     if reason is None and not pod.features <= node.features:
         reason = NO_FEATURES
+    if reason is None and node.claimed and host.lacks_devices(pod.requests):
+        reason = NO_DEVICES
     return [] if reason is None else [reason]
 
 

@@ -35,9 +35,16 @@ class NodeInfo(NamedTuple):
         """What it has too little of, in the scheduler's words."""
         short = [TOO_MANY_PODS] if len(self.pods) >= self.node.slots else []
         for name, amount in requests.items():
-            if amount > self.node.allocatable.get(name, 0) - self.used.get(name, 0):
+            if name not in self.node.claimed and self._lacks(name, amount):
                 short.append(insufficient(name))
         return short
+
+    def lacks_devices(self, requests: Amounts) -> bool:
+        """Whether claims find too few devices."""
+        return any(name in self.node.claimed and self._lacks(name, amount) for name, amount in requests.items())
+
+    def _lacks(self, name: str, amount: int) -> bool:
+        return amount > self.node.allocatable.get(name, 0) - self.used.get(name, 0)
 
 
 class NodeList(NamedTuple):

@@ -38,6 +38,8 @@ class Node(NamedTuple):
     features: frozenset[str]
     group_max: int | None
     """For the template of an autoscaled node group: how many such nodes there may be. `None`: a node that is."""
+    claimed: frozenset[str] = frozenset()
+    """The amounts that it has as devices, through claims."""
 
 
 class BoundPod(NamedTuple):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from gpuflow.checker.contention.concurrency import Concurrency
 from gpuflow.checker.hints.trials import Trials
-from gpuflow.checker.outcome import Outcome, merge
+from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
+from gpuflow.checker.pipeline.nodes.devices import read_devices
 from gpuflow.checker.pipeline.nodes.findings import node_outcome
 from gpuflow.checker.pipeline.nodes.pending import read_pending_pods
 from gpuflow.checker.pipeline.nodes.verdicts import NodeVerdicts
@@ -17,6 +18,7 @@ from gpuflow.checker.pipeline.queues.requests import UNQUEUED
 from gpuflow.checker.pipeline.queues.sent_pods import SentPods, sent_pods
 from gpuflow.checker.pipeline.queues.setup import read_setup
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdicts
+from gpuflow.checker.pipeline.stuck_on_flavor import stuck_on_flavor
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.quota.volume_claims import claims_for_any_node
 from gpuflow.checker.rules.later_attempts import nodes_avoided
@@ -41,13 +43,17 @@ def placement_outcome(
     node_pools, setup = prepared.node_pools, read_setup(cluster, namespace)
     if node_pools is None and setup is None:
         return Outcome()
-    pending_pods = [] if node_pools is None else read_pending_pods(cluster)
+    pending_pods = [] if node_pools is None else read_pending_pods(cluster, node_pools)
     repelling = node_pools is not None and any(
         pod.affinity.apart for host in node_pools.node_list.hosts for pod in host.pods
     )
     repelling = repelling or any(each.pod.affinity.apart for each in pending_pods)
     groups = pod_groups(demand, policy, admissions, namespace, by_labels=repelling)
     concurrency, makers = Concurrency(demand), makers_of_nodes(cluster)
+    devices = None
+    if node_pools is not None:
+        devices = read_devices(cluster, namespace, node_pools, groups, pending_pods, concurrency, runs)
+        node_pools = node_pools if devices is None else devices.node_pools
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)
     parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts, is_trial=trials is None)]
     if node_pools is not None:
@@ -68,8 +74,10 @@ def placement_outcome(
             )
         pending_pods += others.pods
         node_verdicts = NodeVerdicts(
-            node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most
+            node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most, devices
         )
         parts.append(node_outcome(demand, node_verdicts, sent, makers, trials))
+        if queue_verdicts is not None and not makers and parts[-1].verdict != "never":
+            parts.append(outcome_of(stuck_on_flavor(demand, queue_verdicts, node_verdicts), "never"))
     parts.append(mixed_gang_outcome(demand, groups, setup, None if makers else node_pools))
     return merge(parts)

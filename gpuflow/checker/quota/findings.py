@@ -23,7 +23,7 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
     """Why a line is not *always*, with the server's own words where a single pod already meets them."""
     scope, bound, item, at_least = line
     made = run_objects(demand).get(scope.resource)
-    if at_least > scope.hard:
+    if at_least > scope.hard and (scope.hard or scope.resource != COUNTED_PODS):
         yield cannot_finish(demand, scope, at_least)
         return
     if made is not None and made.per == "run" and scope.verdict == "never":

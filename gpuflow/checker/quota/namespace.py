@@ -12,7 +12,6 @@ from gpuflow.demands import Demand, StepDemand
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
 from gpuflow.quantity import Quantity
-from gpuflow.resources import read_map, read_resource_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,21 +98,9 @@ def _shape(pod: Mapping[str, Any]) -> bytes:
 
 def _read(item: Manifest) -> Quota:
     try:
-        return read_quota(_settled(item.body))
+        return read_quota(item.body)
     except ValueError as refusal:
         raise GpuflowError(Finding("GF403", str(refusal), item.at_fault(refusal), "fix the manifest")) from None
-
-
-def _settled(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The quota with the larger of both limits where its status lags behind its spec: what it refuses then, it refuses
-    before and after. That it is being changed is said elsewhere, and keeps the verdict from being *always*."""
-    spec, status = read_map(body.get("spec"), "spec"), read_map(body.get("status"), "status")
-    wanted, enforced = (read_resource_list(part.get("hard"), "hard") for part in (spec, status))
-    if not wanted or not enforced or wanted == enforced:
-        return body
-    raised = {key for key in enforced.keys() & wanted.keys() if wanted[key] > enforced[key]}
-    hard = {key: (spec if key in raised else status)["hard"][key] for key in enforced if key in wanted}
-    return {**body, "status": {**status, "hard": hard}}
 
 
 def emptied(quota: Quota) -> Quota:
@@ -126,4 +113,6 @@ def driver_admission(demand: Demand, policy: NamespacePolicy) -> Admission | Non
     if demand.driver is None or not demand.steps:
         return None
     pod = demand.driver.pod
-    return policy.admit_alone({"metadata": {"name": f"{demand.name}-driver"}, "spec": pod["spec"]})
+    # Several pipelines side by side have no name that an object could have.
+    owner = demand.name.replace(" + ", "-")[:200]
+    return policy.admit_alone({"metadata": {"name": f"{owner}-driver"}, "spec": pod["spec"]})

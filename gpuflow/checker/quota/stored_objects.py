@@ -101,18 +101,19 @@ def _stored(
 
 def _failed_kept(counted: Sequence[StepDemand], live: Bound | None, *, gangs_are_one: bool) -> Stored | None:
     """Those that run at once, and what earlier tries left."""
+    some = Quantity.from_units(int(any(step.is_sure and step.copies for step in counted)))
     if live is None or live.value is None:
-        return None if live is None else Stored(live)
+        return None if live is None else Stored(live, some)
     again = 0
     for step in counted:
         if step.copies is None and step.tries > 1:
             why = f"how many pods {step.name} leaves behind is only known when it has run"
-            return Stored(Bound("unknown", None, why, (step.name,)))
+            return Stored(Bound("unknown", None, why, (step.name,)), some)
         again += (step.copies or 0) * (1 if gangs_are_one else step.pods) * (step.tries - 1)
     if not again:
-        return Stored(live)
+        return Stored(live, some)
     total = live.value + Quantity.from_units(again)
-    return Stored(Bound("at-most", total, FAILED_KEPT, tuple(step.name for step in counted)))
+    return Stored(Bound("at-most", total, FAILED_KEPT, tuple(step.name for step in counted)), some)
 
 
 def _kept(
@@ -154,6 +155,13 @@ def _kept(
 def cannot_finish(demand: Demand, line: LimitLine, at_least: Quantity) -> Finding:
     """A run that stores more than a quota ever allows."""
     kind = _kind(demand, line.resource)
+    if not line.hard:
+        return Finding(
+            "GF501",
+            f"no step can finish: quota {line.name} allows 0 of {line.resource}, and each step needs one",
+            Where(demand.file),
+            "run in another namespace, or have the quota raised",
+        )
     steps = [step.name for step in demand.steps if step.is_sure]
     drivers = ", the engine's driver pods among them" if demand.driver is not None and kind != "Workloads" else ""
     return Finding(

@@ -22,6 +22,8 @@ PLUGIN: Final = "scheduler.alpha.kubernetes.io/node-selector"
 """Read by PodNodeSelector, which an API server runs only when it is told to."""
 OPENSHIFT: Final = "openshift.io/node-selector"
 """Read by every OpenShift."""
+WHITELIST: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
+"""Read by PodTolerationRestriction, which is optional too."""
 DEFAULT_ACCOUNT: Final = "default"
 """The service account that every namespace has."""
 
@@ -81,8 +83,7 @@ def node_selector(cluster: Cluster, namespace: str, annotation: str) -> Selector
     item = _namespace(cluster, namespace)
     if item is None:
         return {}
-    annotations = read_map(read_map(item.body.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
-    text = annotations.get(annotation)
+    text = _annotations(item).get(annotation)
     pairs = [part.split("=") for part in text.split(",")] if isinstance(text, str) and text.strip() else []
     return {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2}
 
@@ -134,6 +135,22 @@ def optional_selector(cluster: Cluster, namespace: str, selector: Selector, verd
     )
 
 
+def optional_whitelist(cluster: Cluster, namespace: str, demand: Demand) -> Iterator[Finding]:
+    """Tolerations in a namespace that has a list of allowed ones, which another optional plug-in reads."""
+    item = _namespace(cluster, namespace)
+    text = "" if item is None else str(_annotations(item).get(WHITELIST) or "")
+    steps = [step.name for step in demand.steps if any(each.pod["spec"].get("tolerations") for each in step.pod_sets)]
+    if item is not None and steps and text.strip() not in ("", "[]"):
+        yield Finding(
+            "GF539",
+            f"{listed(steps)}: unknown, because {namespace} has a list of allowed tolerations: with the plug-in "
+            "PodTolerationRestriction others are refused, and a snapshot does not show whether the API server runs it",
+            item.at("metadata", "annotations", WHITELIST),
+            f"ask whether the API server runs PodTolerationRestriction; if not, remove {WHITELIST}",
+            severity="warning",
+        )
+
+
 def written(selector: Mapping[str, str]) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
 
@@ -141,6 +158,10 @@ def written(selector: Mapping[str, str]) -> str:
 def _conflicts(pod: Pod, selector: Selector) -> bool:
     own = pod["spec"].get("nodeSelector", {})
     return any(key in own and own[key] != value for key, value in selector.items())
+
+
+def _annotations(item: Manifest) -> Mapping[str, Any]:
+    return read_map(read_map(item.body.get("metadata"), "metadata").get("annotations"), "metadata.annotations")
 
 
 def _namespace(cluster: Cluster, namespace: str) -> Manifest | None:

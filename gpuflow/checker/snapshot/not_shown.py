@@ -58,6 +58,9 @@ def needed_kinds(cluster: Cluster, namespace: str, demand: Demand) -> dict[str, 
         found |= dict.fromkeys(LIMITS, f"what limits {namespace}")
     queues = named_queues(cluster, namespace, pods)
     found |= dict.fromkeys(QUEUES, f"queue {_shown(queues)}") if queues else {}
+    elsewhere = any(map(cluster.of, QUEUES)) and not all(_labels(pod).get(QUEUE_LABEL) for pod in pods)
+    if elsewhere and "LocalQueue" not in found:
+        found["LocalQueue"] = f"whether a queue called {DEFAULT_QUEUE} takes the pods that name none"
     if queues and namespace_decides(cluster, namespace, queues):
         found["Namespace"] = f"whether queue {_shown(queues)} is for {namespace}"
     return found
@@ -132,7 +135,7 @@ def runs_kueue(cluster: Cluster) -> bool:
 def without_kueue(cluster: Cluster, namespace: str, needed: Mapping[str, str]) -> Iterator[Finding]:
     """Pods that name a queue in a cluster that has none: without Kueue the name is a label like any other."""
     listed = all(kind in cluster.listed and not cluster.of(kind) for kind in QUEUES)
-    if "LocalQueue" in needed and listed and not runs_kueue(cluster):
+    if set(QUEUES) <= needed.keys() and listed and not runs_kueue(cluster):
         yield Finding(
             "GF537",
             f"the cluster has no Kueue: {needed['LocalQueue']} holds nothing back, and the pods start without it",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 
-from gpuflow.checker.nodes.capacity import read_node_pools
 from gpuflow.checker.nodes.conditions import with_condition_taints
+from gpuflow.checker.nodes.daemons import with_daemons
+from gpuflow.checker.nodes.node_list import read_node_list
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.snapshot.validation import validate
 from gpuflow.cluster import Cluster
@@ -20,6 +22,12 @@ class PreparedCluster:
         self.cluster = cluster.with_default_namespace(namespace)
         self.namespace = namespace
 
+    def with_cluster(self, cluster: Cluster) -> PreparedCluster:
+        """The same with other objects, of which the nodes and pods are unchanged."""
+        other = copy(self)
+        other.cluster = cluster
+        return other
+
     @cached_property
     def node_pools(self) -> NodePools | None:
         """The nodes with what is bound to them; `None` when it is not known which nodes there are."""
@@ -28,9 +36,10 @@ class PreparedCluster:
             return None
         pods = [pod.body for pod in self.cluster.of("Pod")]
         try:
-            return read_node_pools(
+            node_list = read_node_list(
                 [with_condition_taints(node.body) for node in nodes], pods, self.cluster.bodies("Namespace")
             )
+            return NodePools(with_daemons(node_list, [item.body for item in self.cluster.of("DaemonSet")]))
         except ValueError as refusal:
             raise GpuflowError(
                 Finding("GF403", str(refusal), (nodes or self.cluster.of("Pod"))[0].where, "fix the manifest")

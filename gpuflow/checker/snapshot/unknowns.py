@@ -12,7 +12,7 @@ from gpuflow.checker.nodes.subjects import GROUP_MAX
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.fields import strays
 from gpuflow.errors import Finding, Where, did_you_mean
-from gpuflow.resources import ResourceList, read_map, read_maps, read_resource_list
+from gpuflow.resources import read_map, read_maps
 
 LIVE = "take a snapshot of the live cluster: gpuflow snapshot"
 MOST_NAMES = 5
@@ -32,7 +32,6 @@ def unknowns(cluster: Cluster, namespace: str, related: Collection[str]) -> Iter
             severity="warning",
         )
     yield from _strays(cluster, namespace)
-    yield from _unsettled_quotas(cluster, namespace)
     yield from _empty_limits(cluster, namespace)
     yield from _silent_nodes(cluster)
     yield from _lost_workloads(cluster, related)
@@ -87,30 +86,6 @@ def _strays(cluster: Cluster, namespace: str) -> Iterator[Finding]:
                 did_you_mean(str(name), stray.known) or f"known there: {', '.join(stray.known)}",
                 severity="warning",
             )
-
-
-def _unsettled_quotas(cluster: Cluster, namespace: str) -> Iterator[Finding]:
-    """Quotas whose status is not yet what their spec says: what is enforced is about to change."""
-    for item in cluster.of("ResourceQuota", namespace):
-        wanted, enforced = (
-            read_resource_list(read_map(item.body.get(part), part).get("hard"), f"{part}.hard")
-            for part in ("spec", "status")
-        )
-        differing = sorted(key for key in {*wanted, *enforced} if wanted.get(key) != enforced.get(key))
-        if enforced and wanted and differing:
-            key = differing[0]
-            yield Finding(
-                "GF576",
-                f"quota {item.name} is being changed: {key} is {_amount(wanted, key)} in spec.hard and "
-                f"{_amount(enforced, key)} in status.hard",
-                item.at("status", "hard", key),
-                "take the snapshot again when Kubernetes has caught up",
-                severity="warning",
-            )
-
-
-def _amount(amounts: ResourceList, key: str) -> str:
-    return str(amounts[key]) if key in amounts else "missing"
 
 
 def _empty_limits(cluster: Cluster, namespace: str) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from gpuflow.checker.nodes.subjects import GROUP_MAX
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.cluster.kinds import HARMLESS, NATIVE
 from gpuflow.kubernetes.admission.pod import read_text
@@ -87,13 +88,19 @@ def _gives(item: Manifest, resources: Collection[str]) -> bool:
 
 def _shows_daemons(cluster: Cluster) -> bool:
     """Whether what DaemonSets take of the nodes is seen in their pods, or there are no nodes to take from."""
-    return bool(cluster.of("Pod")) or "Pod" in cluster.listed or not cluster.of("Node")
+    # What they take of nodes that a node group may add is worked out from the DaemonSets themselves.
+    there = [item for item in cluster.of("Node") if GROUP_MAX not in _annotations(item)]
+    return bool(cluster.of("Pod")) or "Pod" in cluster.listed or not there
 
 
 def _lets_pass(item: Manifest) -> bool:
+    return _annotations(item).get(PASSES) == "true"
+
+
+def _annotations(item: Manifest) -> Mapping[str, Any]:
     metadata = item.body.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
-    return isinstance(annotations, Mapping) and annotations.get(PASSES) == "true"
+    return annotations if isinstance(annotations, Mapping) else {}
 
 
 def makers_of_nodes(cluster: Cluster) -> list[str]:

@@ -33,7 +33,8 @@ _OWN_FAULT = (
 """Memory, deadline, disk limits, a missing output: failures, whatever exit code the program gave on SIGTERM."""
 _TAKEN_AWAY = (
     "The node (was low|had condition)",
-    "Pod was terminated in response to imminent node shutdown",
+    "Pod was (terminated in response to imminent node shutdown|rejected as the node is shutting down)",
+    "Preempted in order to admit critical pod",
     "main: ContainerStatusUnknown ",
     "pod failed: neither main nor wait",
 )

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
+from gpuflow.checker.run import check
 from gpuflow.cluster import cluster_of
+from gpuflow.demands import demand_of
 from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
 from tests.checker.findings.snapshots import A100, LIMIT, NODE, ONE, QUEUED, home, record, shown
 from tests.checker.kueue.scenes import holder
-from tests.checker.whole_scenes import HOME, NAMESPACE, checked, codes, line, node, queues, quota, text_of
+from tests.checker.whole_scenes import HEAD, HOME, NAMESPACE, checked, codes, line, node, queues, quota, text_of
 
 # A1: a snapshot that shows nothing.
 
@@ -138,6 +142,13 @@ def test_n52_a_step_that_contradicts_its_namespace_is_refused() -> None:
     assert (report.verdict, codes(report)) == ("unknown", ["GF539"])
 
 
+def test_n52_a_list_of_allowed_tolerations_matters_to_steps_that_tolerate() -> None:
+    listed = home(annotations={"scheduler.alpha.kubernetes.io/tolerationsWhitelist": '[{"key": "x"}]'})
+    assert (shown(A100, listed, NODE).verdict, shown(ONE, listed, NODE).verdict) == ("unknown", "always")
+    empty = home(annotations={"scheduler.alpha.kubernetes.io/tolerationsWhitelist": "[]"})
+    assert shown(A100, empty, NODE).verdict == "always"
+
+
 def account(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
 
@@ -158,6 +169,19 @@ def test_d12_service_accounts_that_nobody_looked_for_are_not_known() -> None:
     report = shown(BOT, HOME, NODE)
     assert (report.verdict, codes(report)) == ("unknown", ["GF536"])
     assert shown(BOT, HOME, NODE, record("ServiceAccount")).verdict == "never"
+
+
+def test_d12_the_account_of_the_engine_is_looked_for_too() -> None:
+    site = Site.model_validate(
+        {"apiVersion": "gpuflow/v1", "kind": "Site", "name": "s", "engines": {"argo": {"service_account": "runner"}}}
+    )
+    steps = "steps: {a: {command: [x]}, b: {command: [x], service_account: bot}}"
+    demand = demand_of(loads(HEAD + steps, "p"), site, "argo")
+    cluster = cluster_of([HOME, NODE, account("bot")])
+    report = check(demand, cluster, NAMESPACE)
+    assert (report.verdict, codes(report)) == ("never", ["GF540"])
+    assert 'step "a": the service account runner does not exist' in text_of(report, "GF540")
+    assert check(demand, cluster_of([HOME, NODE, account("bot"), account("runner")]), NAMESPACE).verdict == "always"
 
 
 # A8

@@ -38,6 +38,15 @@ def test_x9_local_queues_that_nobody_looked_for_are_not_known() -> None:
     assert shown(QUEUED, HOME, NODE, *both, record("LocalQueue")).verdict == "never"
 
 
+def test_x9_a_queue_that_takes_pods_which_name_none_may_be_among_them() -> None:
+    both = [cluster_queue({"f": quota(8)}), flavor("f")]
+    report = shown(A100, HOME, NODE, *both)
+    assert (report.verdict, codes(report)) == ("unknown", ["GF536"])
+    assert "whether a queue called default takes the pods that name none" in text_of(report, "GF536")
+    assert shown(A100, HOME, NODE, *both, local_queue()).verdict == "always"
+    assert shown(A100, HOME, NODE, *both, record("LocalQueue")).verdict == "always"
+
+
 def test_x10_labels_of_a_namespace_that_is_not_shown_are_not_known() -> None:
     kueue = queues({"f": quota(8)}, **SELECTIVE)
     report = shown(QUEUED, NODE, LIMIT, *kueue)
@@ -90,3 +99,10 @@ def test_c16_what_is_too_much_before_and_after_is_never() -> None:
     wide = A100.replace("a100-80gb", "a100-80gb x 8")
     assert shown(wide, HOME, NODE, raised("2", "4")).verdict == "never"
     assert shown(wide, HOME, NODE, raised("8", "4")).verdict == "unknown"  # still admitted now
+
+
+@pytest.mark.parametrize(("enforced", "wanted"), [("4", "8"), ("8", "4")])
+def test_c16_a_change_that_decides_nothing_is_a_note(enforced: str, wanted: str) -> None:
+    report = shown(A100, HOME, NODE, raised(enforced, wanted))
+    assert (report.verdict, codes(report)) == ("always", [])
+    assert "is being changed" in text_of(report, "GF576")

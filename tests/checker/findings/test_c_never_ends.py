@@ -8,7 +8,20 @@ import pytest
 
 from gpuflow.site import Site
 from tests.checker.kueue.scenes import flavor, holder, pod_set, workload
-from tests.checker.whole_scenes import A100, NAMESPACE, Body, checked, codes, line, node, queues, quota, text_of
+from tests.checker.whole_scenes import (
+    A100,
+    NAMESPACE,
+    TAINT,
+    Body,
+    checked,
+    codes,
+    line,
+    node,
+    queues,
+    quota,
+    running,
+    text_of,
+)
 
 RESULTS = "count/workflowtaskresults.argoproj.io"
 
@@ -143,3 +156,60 @@ def test_c3_a_step_that_always_gets_the_flavor_without_nodes_never_runs() -> Non
     text = "steps: {a: {command: [x], gpu: {count: 2, memory: 70Gi}, queue: lq, retry: {interruptions: 1}}}"
     report = checked(text, *scene, node("n", 2))
     assert (report.verdict, codes(report)) == ("never", ["GF506"])
+
+
+# C2: a node that a node group adds has the pods of DaemonSets on it.
+
+
+def daemon(cpu: str, **spec: Any) -> Body:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    template = {"metadata": {"labels": {"d": "d"}}, "spec": {"containers": [container], **spec}}
+    metadata = {"name": "agent", "namespace": "kube-system"}
+    return {
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata,
+        "spec": {"selector": {"matchLabels": {"d": "d"}}, "template": template},
+    }  # fmt: skip
+
+
+def test_c2_daemons_take_their_share_of_new_nodes() -> None:
+    """The step asks for the whole template node, and an agent runs on every node."""
+    group = node("group", 8, cpu="8", group=3)
+    text = "steps: {a: {command: [x], cpu: 8, gpu: a100-80gb x 8}}"
+    assert checked(text, group).verdict == "may-queue"
+    assert (checked(text, group, daemon("100m")).verdict, checked(text, group, daemon("0")).verdict) == (
+        "never",
+        "may-queue",
+    )
+
+
+def test_c2_a_daemon_for_other_nodes_takes_nothing() -> None:
+    text = "steps: {a: {command: [x], cpu: 8, gpu: a100-80gb x 8}}"
+    group = node("group", 8, cpu="8", group=3)
+    assert checked(text, group, daemon("100m", nodeSelector={"pool": "cpu"})).verdict == "may-queue"
+    assert checked(text, node("group", 8, cpu="8", group=3, taints=[TAINT]), daemon("100m")).verdict == "may-queue"
+
+
+def test_c2_a_node_that_lacks_its_daemon_will_get_it() -> None:
+    """The agent's pod is a moment away; with it the node has no room for both steps."""
+    text = "steps: {a: {command: [x], cpu: 2}, b: {command: [x], cpu: 1}}"
+    owned = {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "controller": True}]}
+    there = running("agent-1", "n", requests={"cpu": "1"})
+    there = {**there, "metadata": {**there["metadata"], **owned}}
+    other = running("other", "n", requests={"cpu": "0"})
+    report = checked(text, node("n", cpu="3"), daemon("1"), other)
+    assert report.verdict == "may-queue"
+    assert "kube-system/agent (of a DaemonSet)" in text_of(report, "GF524")
+    assert checked(text, node("n", cpu="4"), daemon("1"), other, there).verdict == "always"
+    assert checked(text, node("n", cpu="3"), daemon("1", nodeSelector={"pool": "gpu"}), other).verdict == "always"
+
+
+def test_c3_one_of_two_steps_surely_gets_the_flavor_without_nodes() -> None:
+    """Each flavor has quota for one of them. Whichever comes first gets the first flavor, and stays Pending."""
+    flavors = [flavor("empty", nodeLabels={"x": "y"}), flavor("full", nodeLabels=A100)]
+    scene = [*queues({"empty": quota(2), "full": quota(2)}, flavors=flavors), node("n", 4)]
+    each = "{command: [x], gpu: {count: 2, memory: 70Gi}, queue: lq, retry: {interruptions: 1}}"
+    report = checked(f"steps: {{a: {each}, b: {each}}}", *scene)
+    assert report.verdict == "never"
+    assert "whichever of steps a, b is admitted first gets quota of flavor empty" in text_of(report, "GF511")
+    waits = workload(pod_set(gpu="2"), name="waits")
+    assert checked(f"steps: {{a: {each}, b: {each}}}", *scene, waits).verdict == "may-queue"

@@ -84,3 +84,8 @@ def test_e8_a_claim_and_a_workflow_of_each_run_count(tmp_path: Path) -> None:
     words = ["--cluster", str(tmp_path / "both.json"), "--namespace", NAMESPACE, "--engine", "argo", "--fail-on"]
     assert main(["check", *files, *words, "may-queue"]) == 0
     assert main(["check", *files, *words, "may-queue", "--together"]) == 1
+
+
+def test_e8_the_driver_of_pipelines_side_by_side_has_a_name_that_kubernetes_takes(asked: Any) -> None:
+    *_, whole = json.loads(asked(8, "--together", "--format", "json", "--engine", "kubeflow")[1])
+    assert whole["together"]["verdict"] == "always"

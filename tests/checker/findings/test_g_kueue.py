@@ -147,6 +147,12 @@ def test_g2_pods_without_a_queue_have_no_workload() -> None:
     assert report.verdict == "never"
 
 
+def test_g2_no_workload_can_be_made_where_none_is_allowed() -> None:
+    text = "steps: {a: {command: [x], queue: lq}}"
+    report = checked(text, *queues({"f": quota(8)}), counts({WORKLOADS: 0}), engine="airflow")
+    assert (report.verdict, codes(report)) == ("never", ["GF501"])
+
+
 # G4: one step of the pipeline evicts another.
 
 
@@ -202,3 +208,11 @@ def test_g1_a_queue_that_lives_on_what_it_keeps_takes_nothing_from_the_cohort() 
     text = "steps:\n" + step("near", 1) + step("far", 1, "r")
     assert checked(text, *teams(limited(1), limited(1, lendingLimit=0))).verdict == "always"
     assert checked(text, *teams(limited(1), limited(1, lendingLimit=0)), waits("w", 1)).verdict == "may-queue"
+
+
+def test_g1_another_queue_takes_from_the_cohort_what_it_does_not_keep() -> None:
+    """`right` keeps 1 of its 2. A step of 2 there takes 1 of the 2 that both share: 1 is left."""
+    text = "steps:\n" + step("near", 1) + step("far", 2, "r")
+    assert checked(text, *teams(limited(1), limited(2, lendingLimit=1))).verdict == "always"
+    assert checked(text, *teams(limited(1), limited(2, lendingLimit=2))).verdict == "always"
+    assert checked(text, *teams(limited(0), limited(2, lendingLimit=1))).verdict == "may-queue"

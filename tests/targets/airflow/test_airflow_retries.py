@@ -97,6 +97,37 @@ def test_retries_beside_an_interruption_budget_are_the_failures(server: StandIn,
     assert "all 1 interruptions of the budget are used up" in played.messages[0]
 
 
+@pytest.mark.parametrize(
+    ("supervised", "message", "state"),
+    [
+        pytest.param(True, None, "success", id="the supervisor itself was killed"),
+        pytest.param(True, "gpuflow-run: attempt 1 failed", "failed", id="its program was killed"),
+        pytest.param(False, None, "failed", id="nobody supervises"),
+    ],
+)
+def test_a_killed_supervisor_is_an_interruption_as_in_its_own_book(
+    server: StandIn, maker: Any, supervised: bool, message: str | None, state: str
+) -> None:
+    server.tell([running(), ended(137, "Error", message)], GOOD)
+    played = Stage().play(maker(failures=0, interruptions=1, supervised=supervised))
+    assert played.state == state
+
+
+def test_one_interruption_too_many_is_counted_as_one_though_the_supervisor_says_final(
+    server: StandIn, maker: Any
+) -> None:
+    taken = told_to_stop("DeletionByTaintManager")
+    last = {**taken, "status": {**taken["status"], **ended(79, "Error")["status"]}}
+    last["status"]["conditions"] = taken["status"]["conditions"]
+    server.tell([running(), last, None], GOOD)
+    stage = Stage()
+    played = stage.play(maker(failures=2, interruptions=0, supervised=True))
+    assert (played.state, len(server.made)) == ("failed", 1)
+    assert stage.store is not None
+    kept = stage.store.get("gpuflow_ledger")
+    assert (kept["failures"], kept["interruptions"]) == (0, 1)
+
+
 # -- what is a failure ----------------------------------------------------------------------------------------------
 
 

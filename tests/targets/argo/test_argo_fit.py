@@ -18,6 +18,7 @@ from gpuflow.emit import emit_all
 from gpuflow.fit import Misfit, fit
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.assumed import RECORD
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 FAN = "steps: {each: {for_each: {x: {range: 20}}, command: [go, {item: x}], gpu: a100-80gb x 2}}\n"
@@ -43,7 +44,7 @@ def compiled(
 ) -> tuple[int, Path]:
     source, cluster, out = folder / "p.yaml", folder / "cluster.yaml", folder / "out" / "p.yaml"
     source.write_text(HEAD + text)
-    cluster.write_text(emit_all(list(manifests)))
+    cluster.write_text(f"{emit_all(list(manifests))}\n---\n{RECORD}")
     arguments = ["compile", str(source), "--namespace", "ns", "--fit", str(cluster), "-o", str(out), *more]
     return main(arguments), out
 

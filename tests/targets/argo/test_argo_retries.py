@@ -62,6 +62,8 @@ INTERRUPTED = [
     *sentence("The node was low on resource: memory. Threshold quantity: 100Mi, available: 1Mi. ", *ANY_ANSWER),
     *sentence("The node had condition: [DiskPressure]. ", *ANY_ANSWER),
     *sentence("Pod was terminated in response to imminent node shutdown.", *ANY_ANSWER),
+    *sentence("Preempted in order to admit critical pod", *ANY_ANSWER),
+    Last("Failed", None, "Pod was rejected as the node is shutting down."),
 ]
 FORGED = [
     "OOMKilled",

@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.pending import named
+from gpuflow.checker.dra.extended import CLAIM
+from gpuflow.checker.dra.plan import ANY, Group
 from gpuflow.checker.hints.nodes import not_now, nowhere
 from gpuflow.checker.hints.other_gpus import OtherGpus
 from gpuflow.checker.hints.trials import Trials
@@ -17,6 +19,7 @@ from gpuflow.checker.nodes.fit import fit
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import GROUP_MAX
 from gpuflow.checker.outcome import Outcome, foremost
+from gpuflow.checker.pipeline.nodes.devices import is_reported
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
@@ -58,7 +61,9 @@ def node_outcome(
             continue  # its queue never admits it
         fit_for = [each for each in own if each.verdict != "never"]
         if not fit_for:
-            unplaceable = _unplaceable(demand, node_verdicts.node_pools, pod_group, own, others)
+            unplaceable = _deviceless(demand, node_verdicts, pod_group, own)
+            if unplaceable is None:
+                unplaceable = _unplaceable(demand, node_verdicts.node_pools, pod_group, own, others)
             verdicts.append("unknown" if makers else "never")
             findings.append(_maybe(unplaceable, makers) if makers else unplaceable)
             continue
@@ -74,6 +79,7 @@ def node_outcome(
     reports = _pools(node_verdicts, is_trial=trials is None)
     findings += [finding for pool in reports for finding in _waits(demand, node_verdicts, pool)]
     findings += _unweighed(demand, node_verdicts)
+    findings += _unseen_devices(demand, node_verdicts)
     findings += _gangs(demand, node_verdicts)
     scopes = tuple(scope for pool in reports for scope in _lines(node_verdicts, pool))
     if makers:
@@ -100,6 +106,40 @@ def _unplaceable(
     if others is not None and not pod_group.is_driver:
         hint = "\n".join(filter(None, (hint, others.hint(pod_group.steps[0]))))
     return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
+
+
+def _deviceless(
+    demand: Demand, node_verdicts: NodeVerdicts, pod_group: PodGroup, own: list[NodeVerdict]
+) -> Finding | None:
+    """Pods whose claims no node can satisfy; `None` where something else is short."""
+    devices = node_verdicts.devices
+    group = None if devices is None else devices.of(pod_group)
+    if devices is None or group is None or not own:
+        return None
+    refusal, pod = devices.refusal(pod_group), own[0].request.pod
+    short = way_out(node_verdicts.node_pools, pod).shortfalls
+    lacking = [name for name in short if name in group.adds]
+    if refusal is None and (not lacking or len(lacking) < len(short)):
+        return None
+    counted = [
+        f"{name}: asked {short[name].asked}, the largest eligible node has {short[name].largest}"
+        for name in lacking
+        if is_reported(name)
+    ]
+    return Finding(
+        "GF546",
+        f"{_who(pod_group)} {'finds' if pod_group.is_one else 'find'} the devices of {_claims(group)} on no node",
+        where_of(demand, pod_group.steps[0]),
+        ", ".join(counted) or "compare the selectors and constraints of the claim with the ResourceSlices of the nodes",
+        kubernetes=refusal or fit(pod, node_verdicts.node_pools.node_list).message,
+    )
+
+
+def _claims(group: Group) -> str:
+    names = dict.fromkeys((*(claim.name for claim in group.ask.claims), *group.ask.shared))
+    names.pop(CLAIM, None)
+    listed_names = ", ".join(names)
+    return f"claim {listed_names}" if names else "its claims"
 
 
 def _maybe(unplaceable: Finding, makers: Sequence[str]) -> Finding:
@@ -155,17 +195,21 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
     asked = dict.fromkeys(resource for each in members for resource in each.request.pod.requests)
     if any(PODS in _deciding(node_verdicts, each) for each in members):
         asked[PODS] = None
-    devices = [resource for resource in asked if "/" in resource]
-    for resource in sorted(asked, key=lambda each: ("/" not in each, each)):
+    devices = [resource for resource in asked if "/" in resource and is_reported(resource)]
+    for resource in sorted(filter(is_reported, asked), key=lambda each: ("/" not in each, each)):
         verdict = worst(_verdict(node_verdicts, each, resource) for each in members)
         if resource not in devices and devices and verdict == "always":
             continue
+        hosts = [node_pools.node_list.hosts[index].node for index in pool.hosts]
+        if any(resource in node.claimed and node.allocatable.get(resource, 0) >= ANY for node in hosts):
+            continue  # how much of it there is, is not known
+        free = [node_pools.free[index] for index in pool.hosts]
         if resource == PODS:
-            hard = sum(node_pools.node_list.hosts[index].node.slots for index in pool.hosts)
-            used = hard - sum(node_pools.free[index].slots for index in pool.hosts)
+            hard = sum(node.slots for node in hosts)
+            used = hard - sum(space.slots for space in free)
         else:
-            hard = sum(node_pools.node_list.hosts[index].node.allocatable.get(resource, 0) for index in pool.hosts)
-            used = hard - sum(node_pools.free[index].free.get(resource, 0) for index in pool.hosts)
+            hard = sum(node.allocatable.get(resource, 0) for node in hosts)
+            used = hard - sum(space.free.get(resource, 0) for space in free)
         peak, witness = node_verdicts.peak(members[0].request, resource)
         yield LimitLine(
             "Nodes",
@@ -275,6 +319,8 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
         names = [node_list.hosts[index].node.name for index in pool.hosts]
         why = not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
         wait = Wait("GF515", f": {why}", is_now=True, kubernetes=fitted.message)
+    elif not is_reported(resource):
+        wait = Wait("GF515", f": steps that run at the same time may take the devices of its claims on {nodes}")
     else:
         pieces = fragmentation(node_verdicts.node_pools, request.pod, resource) if resource != PODS else None
         is_fragmented = pieces is not None and pieces.placeable < pieces.whole
@@ -295,6 +341,23 @@ def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) 
     asked = "?" if peak is None else amount(as_quantity(resource, peak))
     together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
     return f"{together} for up to {asked} {resource}, {amount(as_quantity(resource, free))} are free"
+
+
+def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:
+    found: dict[tuple[str, ...], list[str]] = {}
+    for each in node_verdicts.verdicts:
+        if each.devices:
+            found.setdefault(each.devices, []).extend(each.request.pod_group.steps)
+    for reasons, steps in found.items():
+        names = list(dict.fromkeys(steps))
+        yield Finding(
+            "GF547",
+            f"{listed(names)}: it is unknown whether a node has the devices: {'; '.join(reasons)}",
+            where_of(demand, names[0]),
+            "gpuflow snapshot shows all that is judged; by hand: kubectl get deviceclasses,resourceslices -o yaml and "
+            "kubectl get resourceclaims,resourceclaimtemplates -A -o yaml",
+            severity="warning",
+        )
 
 
 def _unweighed(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:

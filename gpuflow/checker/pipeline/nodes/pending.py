@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpuflow.checker.contention.pending import PendingRequest, PendingRequests
+from gpuflow.checker.nodes.daemons import missing_daemons
 from gpuflow.checker.nodes.node_pools import NodePools, in_order
 from gpuflow.checker.nodes.subjects import UnboundPod, read_schedulable_pod
 from gpuflow.cluster import Cluster
@@ -23,8 +24,8 @@ class PendingPod(NamedTuple):
     """The queues that send it, if it comes from such."""
 
 
-def read_pending_pods(cluster: Cluster) -> list[PendingPod]:
-    """The pods of a snapshot that wait for a node and for nothing else."""
+def read_pending_pods(cluster: Cluster, node_pools: NodePools) -> list[PendingPod]:
+    """The pods of a snapshot that wait for a node and for nothing else, and those that DaemonSets are about to make."""
     found = []
     for item in cluster.of("Pod"):
         try:
@@ -33,6 +34,10 @@ def read_pending_pods(cluster: Cluster) -> list[PendingPod]:
             raise GpuflowError(Finding("GF403", str(refusal), item.where, "fix the manifest")) from None
         if pod is not None:
             found.append(PendingPod(f"{pod.namespace}/{item.name}", pod))
+    if cluster.knows("Pod"):
+        daemon_sets = cluster.of("DaemonSet")
+        for number, pod in missing_daemons(node_pools.node_list, [item.body for item in daemon_sets]):
+            found.append(PendingPod(f"{pod.namespace}/{daemon_sets[number].name} (of a DaemonSet)", pod))
     return found
 
 

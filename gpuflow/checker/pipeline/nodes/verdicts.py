@@ -21,6 +21,7 @@ from gpuflow.checker.nodes.fit import read_pending
 from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, in_order, offer
 from gpuflow.checker.nodes.shut_out import gang_has_no_domain, taken_for_good
 from gpuflow.checker.nodes.subjects import Node, UnboundPod
+from gpuflow.checker.pipeline.nodes.devices import Devices
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
@@ -56,6 +57,8 @@ class NodeVerdict:
     decision: Decision | None = None
     unknown: tuple[str, ...] = ()
     """What the scheduler also considers and is not modeled."""
+    devices: tuple[str, ...] = ()
+    """What is not known of the devices that it claims."""
 
 
 class NodeVerdicts:
@@ -72,7 +75,9 @@ class NodeVerdicts:
         pending_pods: Sequence[PendingPod] = (),
         avoided: Mapping[str, int] | None = None,
         most_sent: Mapping[tuple[str, str], Mapping[str, int]] | None = None,
+        devices: Devices | None = None,
     ) -> None:
+        self.devices = devices
         self.node_pools, self.concurrency, self.runs = node_pools, concurrency, runs
         self._share = share
         self._avoided = avoided or {}
@@ -90,15 +95,24 @@ class NodeVerdicts:
         self.verdicts = [self._decide(request) for request in self.requests]
 
     def _request(self, pod_group: PodGroup, assignment: FlavorAssignment) -> PoolRequest:
-        pod = read_pending(_without(_sent(pod_group.pod, assignment), self._claims_for_any_node))
+        body = _without(_sent(pod_group.pod, assignment), self._claims_for_any_node)
+        if self.devices is not None:
+            body = self.devices.without_claims(body)
+        pod = read_pending(body)
+        if self.devices is not None:
+            pod = pod._replace(requests={**pod.requests, **self.devices.adds(pod_group)})
         return PoolRequest(pod_group, assignment, pod, self.node_pools.pool(pod))
 
     def _decide(self, request: PoolRequest) -> NodeVerdict:
+        devices = self.devices
+        if devices is not None and devices.refusal(request.pod_group) is not None:
+            return NodeVerdict(request, "never")
         if room(self.node_pools, request.pod, request.pod_group.pods).verdict == "never" or self._is_kept_out(request):
             return NodeVerdict(request, "never")
         unknown = tuple(dict.fromkeys(self._unknown(request)))
-        if unknown:
-            return NodeVerdict(request, "unknown", unknown=unknown)
+        open_devices = () if devices is None else devices.unknown(request.pod_group)
+        if unknown or open_devices:
+            return NodeVerdict(request, "unknown", unknown=unknown, devices=open_devices)
         decision = self.among(request, self.concurrency)
         return NodeVerdict(request, decision.verdict, decision)
 

@@ -19,50 +19,64 @@ from gpuflow.checker.kueue.amounts import UNLIMITED, FlavorResource, minus, plus
 from gpuflow.checker.kueue.tree import NO_QUOTA, QuotaNode
 from gpuflow.checker.pipeline.queues.requests import COUNT, GroupRequest, PendingBelow, QueueRequest
 
-Below = Callable[[QuotaNode, FlavorResource], Competitors]
-"""Who may be charged for a resource of a flavor in the queues below a node."""
+Below = Callable[[QuotaNode, tuple[str, ...]], Competitors]
+"""Who may be charged for some flavors in the queues below a node."""
+MostCharged = Callable[[QuotaNode, FlavorResource], int | None]
+"""The most that the pipeline's steps are charged at a node for a resource of a flavor; `None`: not known."""
+
+
+class Level(NamedTuple):
+    """One limit on the way up, and whether all that can ever be charged there is within it."""
+
+    contention: Contention
+    is_enough: bool
 
 
 class CohortHeadroom(NamedTuple):
     """A resource of one flavor: there is room when no level refuses, or when the queue's own quota does not."""
 
-    levels: list[Contention]
-    own: Contention
+    levels: list[Level]
+    own: Level
 
 
 def cohort_headroom(
-    kueue: Kueue, request: QueueRequest, group: GroupRequest, below: Below, pending: PendingBelow
+    kueue: Kueue,
+    request: QueueRequest,
+    group: GroupRequest,
+    below: Below,
+    most_charged: MostCharged,
+    pending: PendingBelow,
 ) -> Iterator[list[CohortHeadroom]]:
     """For each flavor that the search is sure to try, all resources of the request; no flavor without a cohort."""
     assert request.cluster_queue is not None
     leaf = kueue.snapshot.nodes[request.cluster_queue.name]
     if leaf.parent is None or group.own_quota_only:
         return
+
+    def headroom(flavor: str, resource: str, amount: int) -> CohortHeadroom:
+        key = flavor, resource
+
+        def level(node: QuotaNode, room: int) -> Level:
+            most, waiting = most_charged(node, key), pending(node, (flavor,))
+            contention = Contention(
+                request.pod_group.steps,
+                {resource: amount},
+                [Bin({resource: room})],
+                below(node, (flavor,)),
+                COUNT,
+                pending=waiting,
+                reaches_outside=True,
+            )
+            others = 0 if waiting is None else waiting.total(resource)
+            return Level(contention, most is not None and most + others <= room)
+
+        levels = [level(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
+        # Where the cohort has given out more than it has, Kueue takes the difference from what the queue keeps.
+        kept = max(0, min(leaf.local_available(key), leaf.available(key)))
+        return CohortHeadroom(levels, level(leaf, kept))
+
     for flavor in group.flavors[:1] if group.first_flavor_only else group.flavors:
-        yield [_headroom(leaf, request, (flavor, name), amount, below, pending) for name, amount in group.asked.items()]
-
-
-def _headroom(
-    leaf: QuotaNode, request: QueueRequest, key: FlavorResource, amount: int, below: Below, pending: PendingBelow
-) -> CohortHeadroom:
-    flavors, resource = (key[0],), key[1]
-
-    def contention(node: QuotaNode, room: int) -> Contention:
-        asked, bins, competitors = {resource: amount}, [Bin({resource: room})], below(node, key)
-        return Contention(
-            request.pod_group.steps,
-            asked,
-            bins,
-            competitors,
-            COUNT,
-            pending=pending(node, flavors),
-            reaches_outside=True,
-        )
-
-    levels = [contention(node, _let_through(leaf, height, key)) for height, node in enumerate(leaf.path())]
-    # Where the cohort has given out more than it has, Kueue takes the difference from what the queue keeps.
-    kept = max(0, min(leaf.local_available(key), leaf.available(key)))
-    return CohortHeadroom(levels, contention(leaf, kept))
+        yield [headroom(flavor, resource, amount) for resource, amount in group.asked.items()]
 
 
 def _let_through(leaf: QuotaNode, height: int, key: FlavorResource) -> int:

@@ -42,8 +42,13 @@ def _lacks_quota(each: QueueVerdict) -> bool:
 
 
 def _may_evict(queue_verdicts: QueueVerdicts, each: QueueVerdict, other: QueueVerdict) -> bool:
+    return _is_allowed_to(queue_verdicts, each, other) and _may_overlap(queue_verdicts, each.request, other.request)
+
+
+def _is_allowed_to(queue_verdicts: QueueVerdicts, each: QueueVerdict, other: QueueVerdict) -> bool:
+    """Whether the queues let the one preempt the other."""
     own, their = each.request.cluster_queue, other.request.cluster_queue
-    if own is None or their is None or not _may_overlap(queue_verdicts, each.request, other.request):
+    if own is None or their is None:
         return False
     flavors = {name for group in each.request.groups for name in group.flavors}
     if flavors.isdisjoint(name for group in other.request.groups for name in group.flavors):

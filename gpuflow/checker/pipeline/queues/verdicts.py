@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 
 from gpuflow.checker.contention.competitors import Competitors
 from gpuflow.checker.contention.concurrency import Concurrency, largest_cap
-from gpuflow.checker.contention.proof import Contention, Decision, blocked_by, decide
+from gpuflow.checker.contention.proof import Decision, blocked_by, decide
 from gpuflow.checker.kueue import Ahead, blocker_ahead
 from gpuflow.checker.kueue.amounts import FlavorResource
 from gpuflow.checker.kueue.decision import FAIR_SHARING, check_decides
 from gpuflow.checker.kueue.tree import QuotaNode
 from gpuflow.checker.pipeline.pod_groups import PodGroup
-from gpuflow.checker.pipeline.queues.cohort_limits import cohort_headroom
+from gpuflow.checker.pipeline.queues.cohort_limits import Level, cohort_headroom
 from gpuflow.checker.pipeline.queues.pending import PendingWorkloads
 from gpuflow.checker.pipeline.queues.requests import (
     UNQUEUED,
@@ -84,8 +84,8 @@ class QueueVerdicts:
             if queue is not None:
                 self.requests.append(queue_request(self.kueue, pod_group, queue, setup.workload(pod_group, queue)))
         self._request_of = {request.pod_group: request for request in self.requests}
-        self._competitors: dict[tuple[QuotaNode, tuple[str, ...], frozenset[str]], Competitors] = {}
-        self._kept: dict[tuple[FlavorResource, int | None, bool], frozenset[str]] = {}
+        self._competitors: dict[tuple[QuotaNode, tuple[str, ...]], Competitors] = {}
+        self._charged: dict[tuple[QuotaNode, FlavorResource, QuotaNode, int | None], int | None] = {}
         self._pending_workloads = self._pending_by_queue()
         self.pending = PendingWorkloads(self.kueue, self._pending_workloads)
         self.all = [self._decide(request) for request in self.requests]
@@ -112,34 +112,32 @@ class QueueVerdicts:
         """All that may be charged for these flavors in the request's ClusterQueue itself."""
         return self.below(self._node(request), flavors)
 
-    def below(self, top: QuotaNode, flavors: tuple[str, ...], without: frozenset[str] = frozenset()) -> Competitors:
-        """All that may be charged for these flavors in the queues below a node, those of some queues left out."""
-        key = top, flavors, without
+    def below(self, top: QuotaNode, flavors: tuple[str, ...]) -> Competitors:
+        """All that may be charged for these flavors in the queues below a node."""
+        key = top, flavors
         if key not in self._competitors:
-            requests = [
-                each for each in self.requests if not (each.cluster_queue and each.cluster_queue.name in without)
-            ]
-            self._competitors[key] = competitors_of(self.kueue, top, flavors, requests)
+            self._competitors[key] = competitors_of(self.kueue, top, flavors, self.requests)
         return self._competitors[key]
 
-    def _within_kept(
-        self, key: FlavorResource, concurrency: Concurrency, pending_below: PendingBelow
-    ) -> frozenset[str]:
-        """The queues whose own steps always find room in what a lending limit keeps for them, and in which nobody else
-        waits: nothing of theirs is ever charged to the cohort."""
-        flavors, resource = (key[0],), key[1]
-        known = key, concurrency.cap, pending_below is no_pending
-        if known not in self._kept:
-            found = set()
+    def _most_charged(
+        self, top: QuotaNode, key: FlavorResource, own: QuotaNode, concurrency: Concurrency
+    ) -> int | None:
+        """The most that the pipeline's steps are charged at a node above their queues; `None` when it is not known.
+
+        What a lending limit keeps for another queue is used up first, and that is never charged to the cohort.
+        """
+        known = top, key, own, concurrency.cap
+        if known not in self._charged:
+            total: int | None = 0
             for name in {each.cluster_queue.name for each in self.requests if each.cluster_queue}:
                 node = self.kueue.snapshot.nodes.get(name)
-                if node is None or not node.local(key) or pending_below(node, flavors) is not None:
+                if node is None or top not in node.path():
                     continue
-                peak = self.below(node, flavors).peak_load(resource, concurrency).value
-                if peak is not None and peak * self.runs <= node.local_available(key):
-                    found.add(name)
-            self._kept[known] = frozenset(found)
-        return self._kept[known]
+                peak = self.below(node, key[:1]).peak_load(key[1], concurrency).value
+                kept = 0 if node is own else node.local_available(key)
+                total = None if total is None or peak is None else total + max(peak * self.runs - kept, 0)
+            self._charged[known] = total
+        return self._charged[known]
 
     def share(
         self, pod_group: PodGroup, assignment: FlavorAssignment, asked: Mapping[str, int]
@@ -232,17 +230,15 @@ class QueueVerdicts:
     ) -> bool:
         """Whether some flavor always has room because limits keep the steps of other queues away from it."""
 
-        def competitors(top: QuotaNode, key: FlavorResource) -> Competitors:
-            own = request.cluster_queue
-            apart = self._within_kept(key, concurrency, pending_below) - {own.name if own else ""}
-            return self.below(top, (key[0],), apart)
+        def most_charged(top: QuotaNode, key: FlavorResource) -> int | None:
+            return self._most_charged(top, key, self._node(request), concurrency)
 
-        def holds(contention: Contention) -> bool:
-            return decide(contention, concurrency, self.runs).verdict == "always"
+        def holds(level: Level) -> bool:
+            return level.is_enough or decide(level.contention, concurrency, self.runs).verdict == "always"
 
         return any(
             all(holds(each.own) or all(map(holds, each.levels)) for each in resources)
-            for resources in cohort_headroom(self.kueue, request, group, competitors, pending_below)
+            for resources in cohort_headroom(self.kueue, request, group, self.below, most_charged, pending_below)
         )
 
     def _is_always(self, request: QueueRequest, concurrency: Concurrency) -> bool:

@@ -1,30 +1,36 @@
-"""The page of security findings names tests that exist, in the files that it says, and each finding once."""
+"""The pages of findings name tests that exist, in the files that they say, and each finding once."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "design" / "security-findings.md"
-COUNT = 19
+DESIGN = ROOT / "docs" / "design"
+PAGES = {
+    "security-findings": [f"S{number}" for number in range(1, 20)],
+    "retries-findings": [f"R{number}" for number in range(1, 11)],
+}
+NAMED = r"`(test_\w+)`: ([a-z0-9_]+(?:, [a-z0-9_]+)*)"
 
 
-def test_every_test_that_the_table_names_is_in_the_file_that_it_names() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_the_table_names_is_in_the_file_that_it_names(page: str) -> None:
     files = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
-    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| S")]
-    numbers = [int(row.split("|")[1].strip().removeprefix("S")) for row in rows]
-    assert numbers == list(range(1, COUNT + 1))
+    lines = (DESIGN / f"{page}.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if re.match(r"\| [A-Z]+[0-9]+ \|", line)]
+    assert [row.split("|")[1].strip() for row in rows] == PAGES[page]
     for row in rows:
         told = row.split("|")[4]
-        named = re.findall(r"`(test_\w+)`: ([a-z0-9_]+(?:, [a-z0-9_]+)*)", told)
+        named = re.findall(NAMED, told)
         assert named, row
         for file, tests in named:
             for test in tests.split(", "):
                 assert f"def test_{test}(" in files[file], f"{file}: {test}"
         # A name that stands outside of such a list is checked by nobody.
-        loose = re.sub(r"`test_\w+`: [a-z0-9_]+(?:, [a-z0-9_]+)*", "", told)
-        assert not re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+){3,}", loose), row
+        assert not re.findall(r"\b[a-z0-9]+(?:_[a-z0-9]+){3,}", re.sub(NAMED, "", told)), row
 
 
 def test_the_pages_on_security_are_linked_from_the_front() -> None:

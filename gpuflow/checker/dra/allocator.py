@@ -1,0 +1,342 @@
+"""Which devices the scheduler gives to the claims of a pod on one node.
+
+The first solution in a fixed order is taken: claim by claim, request by request, device by device, with a step back
+where it does not work out. The scheduler gives up after ten seconds; here a search that takes too many steps is not
+judged.
+
+Mirrors k8s.io/dynamic-resource-allocation/structured/internal/incubating.Allocator.Allocate, Kubernetes v1.36.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpuflow.checker.dra.allocated import AllocatedState
+from gpuflow.checker.dra.cel import CelError, Unsupported, compiled
+from gpuflow.checker.dra.constraints import ConstraintState
+from gpuflow.checker.dra.consumable import Consumed, consumed, has_room
+from gpuflow.checker.dra.counters import AvailableCounters, ConsumedCounters
+from gpuflow.checker.dra.objects import ALL, EXACT_COUNT, Claim, Device, DeviceClass, DeviceId, Request, Slice
+from gpuflow.checker.dra.pools import Pool, SliceIndex
+from gpuflow.checker.dra.taints import prevents
+from gpuflow.kubernetes.labels import Labels
+from gpuflow.quantity import Quantity
+
+MOST_RESULTS: Final = 32
+"""So many devices one claim may hold."""
+MOST_STEPS: Final = 50_000
+"""After so many steps it is not known what the scheduler finds in its time."""
+MOST_DEVICES: Final = 200
+"""So many devices one pod may ask for here; the scheduler has no such bound."""
+
+
+class AllocationError(Exception):
+    """Something is wrong with a claim or class: the scheduler ends the attempt for all nodes."""
+
+
+class Undecided(Exception):
+    """What the scheduler answers is not known; it says why."""
+
+
+class _TooMany(Exception):
+    """A claim would get more devices than it may hold."""
+
+
+class Picked(NamedTuple):
+    request: str
+    device: DeviceId
+
+    def __str__(self) -> str:
+        return f"{self.request}={self.device}"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What one node can give. Status: `allocated`, `none`, or `invalid` when a pool of the node is."""
+
+    status: str
+    claims: tuple[tuple[Picked, ...], ...] = ()
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A request, or an alternative of one, with what is known of it before the search."""
+
+    request: Request
+    device_class: DeviceClass
+    count: int
+    everything: list[tuple[Pool, Slice, Device]] = field(default_factory=list)
+    selectable: dict[DeviceId, bool] = field(default_factory=dict)
+
+
+class Allocator:
+    """The devices of a cluster, asked about many nodes and claims."""
+
+    def __init__(
+        self, slices: Iterable[Slice], classes: Mapping[str, DeviceClass], allocated: AllocatedState | None = None
+    ) -> None:
+        self.index = SliceIndex(slices)
+        self.classes = classes
+        self.allocated = AllocatedState() if allocated is None else allocated
+        self.counters = AvailableCounters(self.allocated)
+
+    def beside(self, allocated: AllocatedState) -> Allocator:
+        """The same devices, of which others are in use."""
+        other = Allocator((), self.classes, allocated)
+        other.index = self.index
+        return other
+
+    def allocate(self, name: str, labels: Labels, claims: Sequence[Claim]) -> Allocation:
+        """What a node gives to claims. `AllocationError`, or `Undecided` where that is not known."""
+        pools = self.index.pools(name, labels)
+        search = _Search(self, name, labels, pools, claims)
+        if search.run():
+            return Allocation("allocated", tuple(map(tuple, search.results)))
+        return Allocation("invalid" if any(pool.is_invalid for pool in pools) else "none")
+
+
+def selects(device_class: DeviceClass, request: Request, device: Device) -> bool:
+    """Whether the selectors of a class and of a request take a device."""
+    for owner, selectors in (
+        (f"class {device_class.name}", device_class.selectors),
+        (f"request {request.full_name}", request.selectors),
+    ):
+        for expression in selectors:
+            try:
+                if not compiled(expression).matches(device.view):
+                    return False
+            except Unsupported as reason:
+                raise Undecided(f"{owner}: the selector {expression!r} is not evaluated here: {reason}") from None
+            except CelError as error:
+                raise AllocationError(f"{owner}: CEL runtime error: {error}") from None
+    return True
+
+
+class _Search:
+    def __init__(
+        self, allocator: Allocator, name: str, labels: Labels, pools: Sequence[Pool], claims: Sequence[Claim]
+    ) -> None:
+        self.allocator, self.allocated = allocator, allocator.allocated
+        self.name, self.labels, self.pools, self.claims = name, labels, pools, claims
+        self.taken: dict[DeviceId, set[int]] = {}
+        """The claims for which a device is being picked."""
+        self.taking: dict[DeviceId, Consumed] = {}
+        """What is being taken of devices that are shared."""
+        self.counters = ConsumedCounters(allocator.counters)
+        self.results: list[list[Picked]] = [[] for _ in claims]
+        self.steps = 0
+        self.wanted: list[list[list[_Wanted]]] = []
+        self.constraints: list[list[ConstraintState]] = []
+        for claim in claims:
+            wanted = [[self._wanted(claim, each) for each in alternatives] for alternatives in claim.requests]
+            least = sum(min(each.count for each in alternatives) for alternatives in wanted)
+            if least > MOST_RESULTS:
+                raise AllocationError(
+                    f"claim {claim.name}: number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}"
+                )
+            self.wanted.append(wanted)
+            self.constraints.append([ConstraintState(each) for each in claim.constraints])
+
+    def _wanted(self, claim: Claim, request: Request) -> _Wanted:
+        where = f"claim {claim.name}, request {request.name}"
+        if not request.device_class:
+            raise AllocationError(f"{where}: missing device class name (unsupported request type?)")
+        device_class = self.allocator.classes.get(request.device_class)
+        if device_class is None:
+            raise AllocationError(f"{where}: could not retrieve device class {request.device_class}")
+        wanted = _Wanted(request, device_class, request.devices)
+        if request.mode == ALL:
+            for pool in self.pools:
+                if pool.is_incomplete or pool.is_invalid:
+                    state = "being updated" if pool.is_incomplete else "invalid"
+                    raise AllocationError(
+                        f"{where}: asks for all devices, but resource pool {pool.driver}/{pool.name} is currently "
+                        f"{state}"
+                    )
+                wanted.everything += [
+                    (pool, each, device)
+                    for each in pool.slices
+                    for device in each.devices
+                    if self._is_selectable(wanted, each, device) and self._has_room(request, device)
+                ]
+            wanted.count = len(wanted.everything)
+        elif request.mode != EXACT_COUNT:
+            raise AllocationError(f"{where}: unsupported count mode {request.mode}")
+        return wanted
+
+    def run(self) -> bool:
+        if sum(each.count for claim in self.wanted for request in claim for each in request) > MOST_DEVICES:
+            raise Undecided(f"a pod that asks for more than {MOST_DEVICES} devices")
+        try:
+            return self._from_claim(0)
+        except _TooMany:  # only from the first claim: the rest is caught on the way
+            raise AllocationError("allocation max size exceeded") from None
+
+    def _from_claim(self, claim: int) -> bool:
+        return claim >= len(self.claims) or self._from_request(claim, 0)
+
+    def _from_request(self, claim: int, request: int) -> bool:
+        """Everything from this request on."""
+        if request >= len(self.wanted[claim]):
+            try:
+                return self._from_claim(claim + 1)
+            except _TooMany:
+                return False
+        alternatives = self.wanted[claim][request]
+        if alternatives[0].request.parent is None:
+            return self._devices(claim, request, alternatives[0], 0, (0, 0, 0))
+        too_many = 0
+        for alternative in alternatives:
+            try:
+                if self._devices(claim, request, alternative, 0, (0, 0, 0)):
+                    return True
+            except _TooMany:
+                too_many += 1
+        if too_many == len(alternatives):
+            raise _TooMany
+        return False
+
+    def _devices(self, claim: int, request: int, wanted: _Wanted, number: int, start: tuple[int, int, int]) -> bool:
+        """The devices of a request from this number on, then everything that follows."""
+        self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise Undecided("the search for devices takes too many steps")
+        is_all = wanted.request.mode == ALL
+        if is_all and not wanted.everything:
+            return False
+        if number >= wanted.count:
+            return self._from_request(claim, request + 1)
+        if len(self.results[claim]) + wanted.count - number > MOST_RESULTS:
+            raise _TooMany
+        if is_all:
+            pool, _, device = wanted.everything[number]
+            undo = self._pick(claim, wanted.request, pool, device, must=True)
+            if undo is None:
+                return False
+            return self._go_on(undo, lambda: self._devices(claim, request, wanted, number + 1, (0, 0, 0)))
+        if number == 0 and not self._has_enough(claim, wanted):
+            return False
+        for pool_index in range(start[0], len(self.pools)):
+            pool = self.pools[pool_index]
+            if pool.is_incomplete or pool.is_invalid:
+                continue
+            first = start[1] if pool_index == start[0] else 0
+            for slice_index in range(first, len(pool.slices)):
+                each = pool.slices[slice_index]
+                begin = start[2] if (pool_index, slice_index) == start[:2] else 0
+                for device_index in range(begin, len(each.devices)):
+                    device = each.devices[device_index]
+                    if (
+                        self._is_in_use(claim, wanted.request, device.id)
+                        or not self._is_selectable(wanted, each, device)
+                        or not self._has_room(wanted.request, device)
+                    ):
+                        continue
+                    undo = self._pick(claim, wanted.request, pool, device, must=False)
+                    if undo is None:
+                        continue
+                    following = (pool_index, slice_index, device_index + 1)
+                    if self._go_on(undo, lambda at=following: self._devices(claim, request, wanted, number + 1, at)):  # type: ignore[misc]
+                        return True
+        return False
+
+    def _has_enough(self, claim: int, wanted: _Wanted) -> bool:
+        """Whether there are so many devices at all. It spares the search that would find out, device by device: that
+        looks at the same ones in the same order, and so meets the same error first."""
+        found = 0
+        for pool in self.pools:
+            for each in pool.slices:
+                for device in each.devices:
+                    if (
+                        not self._is_in_use(claim, wanted.request, device.id)
+                        and self._is_selectable(wanted, each, device)
+                        and self._has_room(wanted.request, device)
+                    ):
+                        found += 1
+                        if found >= wanted.count:
+                            return True
+        return False
+
+    @staticmethod
+    def _go_on(undo: Callable[[], None], rest: Callable[[], bool]) -> bool:
+        done = False
+        try:
+            done = rest()
+        finally:
+            if not done:
+                undo()
+        return done
+
+    def _is_in_use(self, claim: int, request: Request, device: DeviceId) -> bool:
+        if request.has_admin_access:
+            return claim in self.taken.get(device, ())
+        return device in self.allocated.devices or bool(self.taken.get(device))
+
+    def _is_selectable(self, wanted: _Wanted, each: Slice, device: Device) -> bool:
+        known = wanted.selectable.get(device.id)
+        if known is None:
+            known = selects(wanted.device_class, wanted.request, device) and (
+                not each.is_per_device or device.nodes.matches(self.name, self.labels)
+            )
+            wanted.selectable[device.id] = known
+        return known
+
+    def _has_room(self, request: Request, device: Device) -> bool:
+        return has_room(request, device, self.allocated.capacity.get(device.id, {}), self.taking.get(device.id, {}))
+
+    def _pick(
+        self, claim: int, request: Request, pool: Pool, device: Device, *, must: bool
+    ) -> Callable[[], None] | None:
+        """Take a device for a request; what undoes it, or `None` when it cannot be taken."""
+        id, shares = device.id, device.allows_multiple
+        if (not shares or not request.has_admin_access) and self._is_in_use(claim, request, id):
+            return None
+        reserves = bool(device.consumes) and not (shares and (id in self.allocated.capacity or id in self.taking))
+        if reserves and not self.counters.reserve(pool, device):
+            return None
+        added: list[ConstraintState] = []
+
+        def back() -> None:
+            for each in reversed(added):
+                each.remove(request)
+            if reserves:
+                self.counters.release(pool, device)
+
+        if prevents(device.taints, request.tolerations):
+            back()
+            return None
+        for constraint in self.constraints[claim]:
+            if not constraint.add(request, device):
+                back()
+                if must:
+                    raise AllocationError(
+                        f"claim {self.claims[claim].name}, request {request.name}: cannot add device {id} because a "
+                        "claim constraint would not be satisfied"
+                    )
+                return None
+            added.append(constraint)
+        if not self._has_room(request, device):
+            back()
+            return None
+        before = self.taking.get(id)
+        if shares:
+            held = before or {}
+            more = consumed(request, device)
+            self.taking[id] = {name: held.get(name, Quantity.zero) + amount for name, amount in more.items()}
+        else:
+            self.taken.setdefault(id, set()).add(claim)
+        self.results[claim].append(Picked(request.full_name, id))
+
+        def undo() -> None:
+            self.results[claim].pop()
+            if not shares:
+                self.taken[id].discard(claim)
+            elif before is None:
+                del self.taking[id]
+            else:
+                self.taking[id] = before
+            back()
+
+        return undo

@@ -1,0 +1,211 @@
+"""The values of a selector, and what its operators and functions make of them.
+
+A runtime error is an answer: `false && error` is false, and an error that is left over ends the allocation.
+
+Mirrors github.com/google/cel-go/interpreter and k8s.io/apiserver/pkg/cel/library.Quantity, SemverLib, Kubernetes
+v1.36.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from gpuflow.checker.dra.cel.semver import Semver, normalized, parse
+from gpuflow.quantity import Quantity
+
+Value = Any
+"""bool, int, str, Quantity, Semver, or a map of these by domain and name."""
+
+
+class CelError(Exception):
+    """A runtime error of CEL."""
+
+
+class CelPanic(Exception):
+    """A crash of CEL's own code: the whole selector ends in an error, whatever stands beside it."""
+
+
+class Unsupported(Exception):
+    """Text that is not among what is evaluated here; it says which."""
+
+
+class View(NamedTuple):
+    """What a selector sees of a device."""
+
+    driver: str
+    allows_multiple: bool
+    attributes: Mapping[str, Mapping[str, Value]]
+    capacity: Mapping[str, Mapping[str, Quantity]]
+
+
+def no_overload(name: str) -> CelError:
+    return CelError(f"no such overload: {name}")
+
+
+def same(left: Value, right: Value) -> bool:
+    """Values of different types are not the same."""
+    return type(left) is type(right) and bool(left == right)
+
+
+def equal(left: Value, right: Value) -> bool:
+    """As `same`, but a version or quantity can only be compared with its like."""
+    if type(left) in (Quantity, Semver) and type(right) is not type(left):
+        raise no_overload("==")
+    return same(left, right)
+
+
+def in_constants(value: Value, items: list[Value]) -> bool:
+    """Whether a value is among constants, which are kept in a hash table: a version cannot be looked up there."""
+    if type(value) is Semver:
+        raise CelPanic("internal error: hash of unhashable type")
+    return any(same(value, each) for each in items)
+
+
+ORDER: Final[Mapping[str, Callable[[Value, Value], bool]]] = {
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+ORDERED: Final = (int, str, bool)
+
+
+def ordered(operator: str, left: Value, right: Value) -> bool:
+    if type(left) is not type(right) or type(left) not in ORDERED:
+        raise no_overload(operator)
+    return ORDER[operator](left, right)
+
+
+def _compare(left: Value, right: Value) -> int:
+    if type(left) is not type(right) or type(left) not in (Quantity, Semver):
+        raise no_overload("compareTo")
+    return int(left > right) - int(left < right)
+
+
+def _text(function: Callable[[str, str], bool]) -> Callable[[Value, Value], bool]:
+    def applied(left: Value, right: Value) -> bool:
+        if type(left) is not str or type(right) is not str:
+            raise no_overload("a function of strings")
+        return function(left, right)
+
+    return applied
+
+
+SIMPLE: Final = re.compile(
+    r"(?:[A-Za-z0-9 _/:,=@-]|\\[.\-+()\[\]?*]|\.|[|()^$]|\[\^?[A-Za-z0-9 _.-]+\]|(?<![*+?(|^])[*+?])*"
+)
+"""Patterns that mean the same to RE2 and to Python: no flags, no counts, no escapes but of signs."""
+
+
+@lru_cache(maxsize=1024)
+def pattern(text: str) -> re.Pattern[str]:
+    if not SIMPLE.fullmatch(text):
+        raise Unsupported(f"the pattern {text!r}")
+    try:
+        return re.compile(text, re.ASCII)
+    except re.error:
+        raise Unsupported(f"the pattern {text!r}") from None
+
+
+def _matches(text: str, expression: str) -> bool:
+    if "\n" in text:
+        raise Unsupported("a pattern over several lines")
+    return pattern(expression).search(text) is not None
+
+
+class Method(NamedTuple):
+    """A function called on a value: the types it may have, that of its argument (if any) and of its answer."""
+
+    receivers: tuple[str, ...]
+    takes: bool
+    gives: str
+    run: Callable[..., Value]
+
+
+def _part(name: str) -> Callable[[Value], int]:
+    def found(version: Value) -> int:
+        if type(version) is not Semver:
+            raise no_overload(name)
+        return int(getattr(version, name))
+
+    return found
+
+
+def _cased(name: str, change: Callable[[str], str]) -> Callable[[Value], str]:
+    def changed(text: Value) -> str:
+        if type(text) is not str:
+            raise no_overload(name)
+        return "".join(change(each) if each.isascii() else each for each in text)
+
+    return changed
+
+
+AMOUNTS: Final = ("quantity", "semver")
+TEXTS: Final = ("string",)
+METHODS: Final[Mapping[str, Method]] = {
+    "compareTo": Method(AMOUNTS, True, "int", _compare),
+    "isGreaterThan": Method(AMOUNTS, True, "bool", lambda left, right: _compare(left, right) == 1),
+    "isLessThan": Method(AMOUNTS, True, "bool", lambda left, right: _compare(left, right) == -1),
+    "startsWith": Method(TEXTS, True, "bool", _text(str.startswith)),
+    "endsWith": Method(TEXTS, True, "bool", _text(str.endswith)),
+    "contains": Method(TEXTS, True, "bool", _text(str.__contains__)),
+    "matches": Method(TEXTS, True, "bool", _text(_matches)),
+    "major": Method(("semver",), False, "int", _part("major")),
+    "minor": Method(("semver",), False, "int", _part("minor")),
+    "patch": Method(("semver",), False, "int", _part("patch")),
+    "lowerAscii": Method(TEXTS, False, "string", _cased("lowerAscii", str.lower)),
+    "upperAscii": Method(TEXTS, False, "string", _cased("upperAscii", str.upper)),
+}
+
+
+def to_quantity(text: Value) -> Quantity:
+    if type(text) is not str:
+        raise no_overload("quantity")
+    try:
+        return Quantity(text)
+    except ValueError as error:
+        raise CelError(str(error)) from None
+
+
+def to_semver(text: Value, tolerant: Value = False) -> Semver:
+    if type(text) is not str or type(tolerant) is not bool:
+        raise no_overload("semver")
+    try:
+        return normalized(text) if tolerant else parse(text)
+    except ValueError as error:
+        raise CelError(str(error)) from None
+
+
+def is_readable(read: Callable[..., Value]) -> Callable[..., bool]:
+    """Whether a text can be read as a quantity or version; another value than a text stays an error."""
+
+    def asked(text: Value, *more: Value) -> bool:
+        if type(text) is not str or any(type(each) is not bool for each in more):
+            raise no_overload("is")
+        try:
+            read(text, *more)
+        except CelError:
+            return False
+        return True
+
+    return asked
+
+
+class Function(NamedTuple):
+    """A function: the types of its arguments, the last of which may be left out where `optional`."""
+
+    arguments: tuple[str, ...]
+    optional: bool
+    gives: str
+    run: Callable[..., Value]
+
+
+FUNCTIONS: Final[Mapping[str, Function]] = {
+    "quantity": Function(("string",), False, "quantity", to_quantity),
+    "isQuantity": Function(("string",), False, "bool", is_readable(to_quantity)),
+    "semver": Function(("string", "bool"), True, "semver", to_semver),
+    "isSemver": Function(("string", "bool"), True, "bool", is_readable(to_semver)),
+}

@@ -1,0 +1,69 @@
+"""How many pods a node surely takes, when pods with different claims come and go in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuflow.checker.dra.allocated import AllocatedState
+from gpuflow.checker.dra.allocator import AllocationError, Allocator, Undecided
+from gpuflow.checker.dra.objects import Claim, DeviceId
+from gpuflow.kubernetes.labels import Labels
+
+Held = tuple[tuple[DeviceId, ...], ...]
+"""The devices of each pod that is there, in order."""
+
+
+class Budget:
+    """How many questions may still be asked."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+
+def turns(
+    allocator: Allocator, name: str, labels: Labels, pods: Sequence[Sequence[Claim]], budget: Budget
+) -> int | None:
+    """The least number of these pods on a node beside which some of them finds no devices; `None`: there is none.
+
+    Every way in which pods may have come and gone is tried, on a node where nobody else holds a device. Where that
+    takes too long, or cannot be told, it is one: each of them finds devices on the node as it is.
+    """
+    seen: set[Held] = {()}
+    todo: list[Held] = [()]
+    least: int | None = None
+    while todo:
+        held = todo.pop()
+        if least is not None and len(held) >= least:
+            continue
+        for claims in pods:
+            if not budget.take():
+                return 1
+            try:
+                given = _given(allocator, name, labels, claims, held)
+            except (AllocationError, Undecided):
+                return 1
+            if given is None:
+                least = len(held)
+                continue
+            more = tuple(sorted((*held, given)))
+            # A pod may go at any time: what is then left is a way too.
+            for after in (more, *(more[:at] + more[at + 1 :] for at in range(len(more)))):
+                if after not in seen:
+                    seen.add(after)
+                    todo.append(after)
+    return None if least is None else max(least, 1)
+
+
+def _given(
+    allocator: Allocator, name: str, labels: Labels, claims: Sequence[Claim], held: Held
+) -> tuple[DeviceId, ...] | None:
+    """The devices of one more pod; `None` when there are too few."""
+    state = AllocatedState()
+    for devices in held:
+        state.devices.update(devices)
+    found = allocator.beside(state).allocate(name, labels, claims)
+    return tuple(picked.device for one in found.claims for picked in one) if found.status == "allocated" else None

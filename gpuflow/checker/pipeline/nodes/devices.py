@@ -1,0 +1,115 @@
+"""The devices that pod groups of a pipeline claim, as amounts on the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from gpuflow.checker.contention.competitors import Competitor, Competitors
+from gpuflow.checker.contention.concurrency import Concurrency
+from gpuflow.checker.dra.inventory import Inventory
+from gpuflow.checker.dra.plan import CLAIMS, DevicePlan, Group
+from gpuflow.checker.nodes.fit import read_pending
+from gpuflow.checker.nodes.node_pools import NodePools
+from gpuflow.checker.pipeline.nodes.pending import PendingPod
+from gpuflow.checker.pipeline.pod_groups import PodGroup
+from gpuflow.cluster import Cluster, Manifest
+from gpuflow.kubernetes.labels import QUEUE_LABEL
+from gpuflow.resources import read_map, read_maps, read_texts
+
+ALIVE: Final = "pods"
+
+
+class Devices:
+    """What a pipeline claims, and the nodes with what claims find there."""
+
+    def __init__(self, plan: DevicePlan, pod_groups: Sequence[PodGroup]) -> None:
+        self.node_pools = plan.node_pools
+        self._groups = {pod_groups[number]: group for number, group in plan.groups.items()}
+
+    def of(self, pod_group: PodGroup) -> Group | None:
+        return self._groups.get(pod_group)
+
+    def adds(self, pod_group: PodGroup) -> Mapping[str, int]:
+        """The amounts that stand for the claims of its pods."""
+        group = self.of(pod_group)
+        return {} if group is None else group.adds
+
+    def refusal(self, pod_group: PodGroup) -> str | None:
+        """Why its claims can never be allocated, whatever the nodes have."""
+        group = self.of(pod_group)
+        return None if group is None else group.ask.never
+
+    def unknown(self, pod_group: PodGroup) -> tuple[str, ...]:
+        group = self.of(pod_group)
+        return () if group is None else tuple(dict.fromkeys(group.unknown))
+
+    def without_claims(self, pod: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The pod without its claims, which are judged here."""
+        if not pod["spec"].get("resourceClaims"):
+            return pod
+        return {**pod, "spec": {key: value for key, value in pod["spec"].items() if key != "resourceClaims"}}
+
+
+def is_reported(resource: str) -> bool:
+    """Whether an amount is one of a report: some only say that a claim can be allocated."""
+    return not resource.startswith(CLAIMS)
+
+
+def read_devices(
+    cluster: Cluster,
+    namespace: str,
+    node_pools: NodePools,
+    pod_groups: Sequence[PodGroup],
+    pending_pods: Sequence[PendingPod],
+    concurrency: Concurrency,
+    runs: int,
+) -> Devices | None:
+    """The devices that these pods ask for; `None` when they ask for none."""
+
+    def is_alone(numbers: Sequence[int]) -> bool:
+        members = (pod_groups[number] for number in numbers)
+        alive = Competitors(Competitor(each.steps, {ALIVE: 1}, each.pods) for each in members)
+        value, _, _ = alive.peak_load(ALIVE, concurrency)
+        return value == 1 and runs == 1
+
+    claiming = {f"{item.namespace}/{item.name}" for item in cluster.of("Pod") if _claims(item)}
+    waiting = [f"pod {each.name}" for each in pending_pods if each.name in claiming]
+    waiting += _queued(cluster)
+    pods = {number: (group.pod, read_pending(group.pod)) for number, group in enumerate(pod_groups)}
+    plan = DevicePlan(Inventory(cluster, namespace), node_pools, pods, is_alone, waiting)
+    for number, group in plan.groups.items():
+        if pod_groups[number].labels.get(QUEUE_LABEL):
+            group.unknown += _renamed(cluster, group)
+    return Devices(plan, pod_groups) if plan.groups else None
+
+
+def _renamed(cluster: Cluster, group: Group) -> list[str]:
+    """The resources that Kueue charges under another name, because its configuration maps their classes."""
+    mapped: set[str] = set()
+    for item in cluster.of("Configuration"):
+        resources = read_map(item.body.get("resources"), "resources")
+        for index, each in enumerate(read_maps(resources.get("deviceClassMappings"), "resources.deviceClassMappings")):
+            where = f"resources.deviceClassMappings[{index}].deviceClassNames"
+            mapped.update(read_texts(each.get("deviceClassNames"), where))
+    return [
+        f"how Kueue charges {resource}: deviceClassMappings gives class {each.name} another name"
+        for resource, each in group.ask.extended.items()
+        if each.name in mapped
+    ]
+
+
+def _claims(pod: Manifest) -> bool:
+    return bool(read_map(pod.body.get("spec"), "spec").get("resourceClaims"))
+
+
+def _queued(cluster: Cluster) -> list[str]:
+    """Workloads that wait in a queue and whose pods will claim devices."""
+    found = []
+    for item in cluster.of("Workload"):
+        status = read_map(item.body.get("status"), "status")
+        pod_sets = read_maps(read_map(item.body.get("spec"), "spec").get("podSets"), "spec.podSets")
+        specs = (read_map(read_map(each.get("template"), "template").get("spec"), "spec") for each in pod_sets)
+        if status.get("admission") is None and any(each.get("resourceClaims") for each in specs):
+            found.append(f"workload {item.namespace}/{item.name}")
+    return found
