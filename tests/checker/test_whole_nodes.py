@@ -40,7 +40,7 @@ def test_the_largest_parallelism_that_always_has_room_is_named() -> None:
     report = checked(copies(17), node("n", 8), node("m", 8))
     assert codes(report) == ["GF515"]
     assert line(report, "Nodes", "nvidia.com/gpu").safe_parallelism == 16
-    assert "with parallel: 16 these nodes always have room" in text_of(report, "GF515")
+    assert "always admitted with parallel: 16" in text_of(report, "GF515")
     assert checked(copies(17, parallel="16"), node("n", 8), node("m", 8)).verdict == "always"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuflow.checker.contention.concurrency import Concurrency
+from gpuflow.checker.hints.trials import Trials
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
 from gpuflow.checker.pipeline.mixed_gangs import mixed_gang_outcome
 from gpuflow.checker.pipeline.nodes.claims import claim_outcome
@@ -34,8 +35,12 @@ def placement_outcome(
     admissions: Sequence[StepAdmission],
     runs: int,
     claims: MountedClaims | None = None,
+    trials: Trials | None = None,
 ) -> Outcome:
-    """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither."""
+    """What queues and nodes say to the whole pipeline; nothing where the snapshot has neither.
+
+    Without `trials` only the verdict is asked for: what it costs to find a way out is spared.
+    """
     cluster, namespace = prepared.cluster, prepared.namespace
     node_pools, setup = prepared.node_pools, read_setup(cluster, namespace)
     if node_pools is None and setup is None:
@@ -52,7 +57,7 @@ def placement_outcome(
         devices = read_devices(cluster, namespace, node_pools, groups, pending_pods, concurrency, runs)
         node_pools = node_pools if devices is None else devices.node_pools
     queue_verdicts = None if setup is None else QueueVerdicts(setup, groups, concurrency, runs)
-    parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts)]
+    parts = [] if queue_verdicts is None else [queue_outcome(demand, queue_verdicts, is_trial=trials is None)]
     if node_pools is not None:
         sent = [
             (pod_group, (UNQUEUED,) if queue_verdicts is None else queue_verdicts.assignments(pod_group))
@@ -73,7 +78,7 @@ def placement_outcome(
         node_verdicts = NodeVerdicts(
             node_pools, sent, concurrency, runs, claims, share, pending_pods, avoided, others.most, devices
         )
-        parts.append(node_outcome(demand, node_verdicts, sent, makers))
+        parts.append(node_outcome(demand, node_verdicts, sent, makers, trials))
         if queue_verdicts is not None and not makers and parts[-1].verdict != "never":
             parts.append(outcome_of(stuck_on_flavor(demand, queue_verdicts, node_verdicts), "never"))
         if claims is not None:

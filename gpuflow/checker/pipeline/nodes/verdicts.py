@@ -178,7 +178,20 @@ class NodeVerdicts:
 
     def peak(self, request: PoolRequest, resource: str) -> tuple[int | None, tuple[str, ...]]:
         """The most of a resource that is alive at once on the request's nodes, and the steps that reach it."""
-        value, witness = self.worst(self.competitors(request), resource)
+        return self._below_ceiling(request, resource, self.competitors(request))
+
+    def peak_beside(self, request: PoolRequest, resource: str) -> tuple[int | None, tuple[str, ...]]:
+        """The same, of the steps that may be alive together with the request's own; the others are never in its way."""
+        competitors = self.competitors(request)
+        if self.runs == 1:
+            near = self.concurrency.concurrent_with(frozenset(request.pod_group.steps))
+            competitors = competitors.concurrent_with(near)
+        return self._below_ceiling(request, resource, competitors)
+
+    def _below_ceiling(
+        self, request: PoolRequest, resource: str, competitors: Competitors
+    ) -> tuple[int | None, tuple[str, ...]]:
+        value, witness = self.worst(competitors, resource)
         most = self.ceilings(request).get(resource)
         return (value if most is None else most if value is None else min(value, most)), witness
 
