@@ -22,6 +22,15 @@ def spent(options: Options, used: Counts, before: Counts | None = None) -> str |
     return None
 
 
+def could_be_a_failure(options: Options, before: Counts) -> bool:
+    """Whether one interruption too many may turn out to be a failure that is still allowed.
+
+    Who is told to stop cannot know why: perhaps for a disk limit. The engine tells the next attempt, and that one ends
+    the step before its command runs if it was an interruption.
+    """
+    return options.engine_attempt is not None and options.failures is not None and before.failures < options.failures
+
+
 def are_counted(options: Options) -> bool:
     """Whether the supervisor is the one who ends a step that fails too often."""
     return options.failures is not None or options.retries is not None

@@ -205,7 +205,7 @@ class Attempt:
         because = ending.because
         if ledger and counts is not None and not final and ending.outcome != SUCCEEDED:
             spent = budgets.spent(options, counts, ledger.counts)
-            if spent is not None:
+            if spent is not None and not (ending.told and budgets.could_be_a_failure(options, ledger.counts)):
                 final = True
                 because += f"; {spent}"
         code = exit_code(ending, final)

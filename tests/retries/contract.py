@@ -170,6 +170,13 @@ def promised(case: Case) -> End:
     raise AssertionError("the last act is a success")
 
 
+def cut_short(case: Case, starts: int) -> End:
+    """What was counted when the engine gave up after so many starts of the program."""
+    pairs = zip(case.acts, costs(case), strict=True)
+    spent = [budget for act, budget in pairs if starts_program(act)][:starts]
+    return End(FAILED, starts, spent.count(FAILURE), spent.count(INTERRUPTION))
+
+
 def faults(case: Case) -> int:
     """How many of its acts are faults that happen before it ends."""
     reached, failures, interruptions = 0, 0, 0

@@ -51,6 +51,7 @@ def line(result: dict[str, Any]) -> str:
     seen = result["seen"]
     counted = f"failures {seen.get('failures', '-')} interruptions {seen.get('interruptions', '-')}"
     verdict = "as promised" if not result["differences"] else "DIFFERENT: " + "; ".join(result["differences"])
+    verdict += "".join(f" ({note})" for note in result["notes"])
     acts = " ".join(result["acts"])
     return (
         f"{result['engine']:7} {result['care']:10} {result['budget']:8} {acts:40} "
@@ -80,6 +81,8 @@ def summary(results: list[dict[str, Any]], outcomes: int) -> Iterator[str]:
         yield f"random sequences: {len(drawn)} cases, {sum(acts.values())} faults: " + ", ".join(
             f"{act} {number}" for act, number in sorted(acts.items())
         )
+    for note, number in sorted(Counter(note for item in results for note in item["notes"]).items()):
+        yield f"{note}: {number}"
     different = [item for item in results if item["differences"]]
     yield f"all: {len(results)} cases, {sum(item['faults'] for item in results)} faults, {len(different)} different"
     for item in different:

@@ -24,6 +24,7 @@ from .contract import (
     Case,
     End,
     costs,
+    cut_short,
     faults,
     promised,
     starts_program,
@@ -54,6 +55,7 @@ COSTS = {
 }
 """Which budget a word of the supervisor's book costs; "" when it has none."""
 
+BEFORE_MAIN = "Pod failed before main container starts"
 ROOM = ": waiting for room: "
 """What the operator says before the API server's own sentence."""
 
@@ -141,7 +143,12 @@ def judged(ground: Ground, play: Play, told: dict[str, Any]) -> Result:
     folder = ground.plays / name
     names = sorted(path.name for path in folder.iterdir())
     words = ground.book(name)
+    starts = sum(name.isdigit() for name in names)
     end = promised(case)
+    notes = []
+    if told["state"] == FAILED and starts < end.starts and _used_up(case, told["nodes"]):
+        end = cut_short(case, starts)
+        notes.append("Argo's own retries were used up by a pod that never got to its supervisor")
     counted, ledger = _counted(case, end, words, len(told["nodes"])), told.get("ledger")
     if case.engine == "airflow":
         counts = {key: int((ledger or {}).get(key, 0)) for key in ("failures", "interruptions")}
@@ -150,7 +157,7 @@ def judged(ground: Ground, play: Play, told: dict[str, Any]) -> Result:
     else:
         # Argo counts nothing that can be read; the starts and the end show what it took each attempt for.
         counts = {}
-    seen = {"state": told["state"], "starts": sum(name.isdigit() for name in names), **counts}
+    seen = {"state": told["state"], "starts": starts, **counts}
     due = {key: value for key, value in asdict(end).items() if key in seen}
     differences = [f"{key} {seen[key]}, promised {value}" for key, value in due.items() if seen[key] != value]
     if case.engine == "airflow" and case.supervised and counted != counts and _counts_itself(case):
@@ -174,9 +181,19 @@ def judged(ground: Ground, play: Play, told: dict[str, Any]) -> Result:
         "outcome": case.outcome,
         "rows": rows,
         "told": told,
+        "notes": notes,
         "seconds": round(time.monotonic() - play.begun),
         "differences": differences,
     }
+
+
+def _used_up(case: Case, nodes: list[dict[str, Any]]) -> bool:
+    """Whether Argo had no retry left because it spent one on a pod that failed before its supervisor ran.
+
+    Usually it makes such a pod anew at no cost; the reference says that it may not.
+    """
+    before = [node for node in nodes if node["message"].startswith(BEFORE_MAIN)]
+    return case.engine == "argo" and bool(before) and len(nodes) > case.failures + case.interruptions
 
 
 def _counted(case: Case, end: End, words: list[str], nodes: int) -> dict[str, int]:

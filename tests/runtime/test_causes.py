@@ -183,6 +183,47 @@ def test_told_to_stop_is_a_failure_when_it_was_for_a_deadline_or_the_disk(
 # -- the book
 
 
+@pytest.mark.parametrize(
+    ("message", "code", "ran"),
+    [
+        pytest.param(DISK, 0, True, id="the disk: a failure that is allowed"),
+        pytest.param("main: Error (exit code 75)", 79, False, id="an interruption too many"),
+    ],
+)
+def test_one_stop_too_many_ends_the_step_only_when_the_engine_had_no_other_reason(
+    tmp_path: Path, state: tuple[str, ...], message: str, code: int, ran: bool
+) -> None:
+    budgets = ("--failures", "1", "--interruptions", "0")
+    process = start(*state, *budgets, "--engine-attempt", "0", *HANG)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 75
+    mark = tmp_path / "ran"
+    done = run(
+        *state, *budgets, "--engine-attempt", "1", "--last", last(message, exit_code=75), *shell(f"touch {mark}")
+    )
+    assert (done.returncode, mark.exists()) == (code, ran)
+
+
+@pytest.mark.parametrize(
+    "budgets",
+    [
+        pytest.param(("--failures", "0", "--interruptions", "0", "--engine-attempt", "0"), id="no failure is left"),
+        pytest.param(("--failures", "1", "--interruptions", "0"), id="no engine tells the next one"),
+        pytest.param(("--retries", "0", "--engine-attempt", "0"), id="one budget for both"),
+    ],
+)
+def test_one_stop_too_many_is_the_end_where_nobody_could_know_better(
+    state: tuple[str, ...], budgets: tuple[str, ...]
+) -> None:
+    process = start(*state, *budgets, *HANG)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 79
+
+
 def begin(store: Folder, keys: Keys | None = None, engine_attempt: int | None = None) -> Ledger:
     ledger = Ledger(store, BASE, keys=keys)
     ledger.engine_attempt = engine_attempt
