@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
+from gpuflow.graph.antichain import heaviest
 from gpuflow.graph.live import Step, weigh
 from gpuflow.graph.price import Best, Capped, Copies, Part, Single, Together
 from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown
@@ -63,8 +64,38 @@ def peak(tree: Tree, key: str) -> Peak:
 
 def worst(tree: Tree, key: str, work: Work) -> tuple[Best, list[str]]:
     """The best at price 0, and what is missing to bound it."""
+    plain = _plain_weights(tree, key)
+    if plain is not None:
+        return _of_steps(tree, plain, work), []
     reader = _Reader(key, work)
     return reader.part(tree).at(0), list(dict.fromkeys(reader.missing))
+
+
+def _plain_weights(tree: Tree, key: str) -> list[int] | None:
+    """What the nodes of a graph weigh, where all are steps with known weights and no cap counts their pods."""
+    weights: list[int] = []
+    if not isinstance(tree, Dag) or tree.parallel is not None:
+        return None
+    for node in tree.nodes.values():
+        weight = node.weights.get(key, 0) if isinstance(node, Leaf) else None
+        if not isinstance(weight, int):
+            return None
+        weights.append(weight)
+    return weights
+
+
+def _of_steps(tree: Tree, weights: list[int], work: Work) -> Best:
+    """The same as for any tree, without a part for each step: there may be ten thousand of them."""
+    assert isinstance(tree, Dag)
+    found = heaviest(tree.shape, weights)
+    leaves = list(tree.nodes.values())
+    steps = []
+    for place in found.nodes:
+        leaf = leaves[place]
+        assert isinstance(leaf, Leaf)
+        steps.append(Step(place, leaf.name, weights[place], leaf.pods))
+    work.cut_short |= found.bound > sum(step.weight for step in steps)
+    return Best(found.bound, sum(step.pods for step in steps), tuple((step, 1) for step in steps))
 
 
 class _Reader:
