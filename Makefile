@@ -123,6 +123,7 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m tests.differential --kind quantity --cases 50000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind admission --cases 20000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind nodefit --cases 5000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind claims --cases 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential.dra_proof --count 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind dra-pod --cases 1000 --seed 2026

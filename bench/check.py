@@ -29,6 +29,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import load
 
 ROWS = ((1_000, 5_000), (10_000, 500), (10_000, 5_000))
+STEPS = ROWS[-1][0]
 PARTS = ("load", "demand", "read", "check")
 LAYER, NEEDS = 100, 8
 PODS_PER_NODE, QUEUES, COHORTS = 4, 50, 10
@@ -52,19 +53,60 @@ KINDS = {
 DEVICES = ("nvidia.com/gpu", "nvidia.com/mig-1g.10gb")
 
 
-def pipeline(steps: int) -> str:
-    """A pipeline of this many steps, as YAML."""
-    dice = random.Random(1)
-    lines = [HEAD]
+def layered(index: int, dice: random.Random) -> list[int]:
+    before = index // LAYER - 1
+    return [before * LAYER + dice.randrange(LAYER) for _ in range(NEEDS)] if before >= 0 else []
+
+
+def any_earlier(index: int, dice: random.Random) -> list[int]:
+    return [dice.randrange(index) for _ in range(3)] if index else []
+
+
+def nearest(index: int, dice: random.Random) -> list[int]:
+    return [dice.randrange(max(0, index - 200), index) for _ in range(4)] if index else []
+
+
+def dense(index: int, dice: random.Random) -> list[int]:
+    return [dice.randrange(max(0, index - 1000), index) for _ in range(20)] if index else []
+
+
+def tree(index: int, dice: random.Random) -> list[int]:
+    return [dice.randrange(max(0, index - 500), index)] if index else []
+
+
+def chains(index: int, dice: random.Random) -> list[int]:
+    """Short chains, some of which wait for a step of another."""
+    return [index - 1] * bool(index % 8) + [dice.randrange(max(index, 1))] * (index > 0 and dice.random() < 0.1)
+
+
+def forks(index: int, dice: random.Random) -> list[int]:
+    """Twenty steps that fork into four branches, one after another, with a few edges across."""
+    within = index % 20
+    last = [index - 1] if index and within not in (1, 6, 11, 16) else [index - within] if within else []
+    return last + [dice.randrange(max(index, 1))] * (index > 0 and dice.random() < 0.2)
+
+
+Needs = Callable[[int, random.Random], list[int]]
+IRREGULAR: tuple[Needs, ...] = (any_earlier, nearest, dense, tree, chains, forks)
+CAP = 200
+
+
+def pipeline(steps: int, needs_of: Needs = layered, parallel: int | None = None) -> str:
+    """A pipeline of this many steps, as YAML. Those of irregular graphs ask for various amounts."""
+    dice, amounts = random.Random(1), random.Random(2)
+    lines = [HEAD if parallel is None else HEAD.replace("steps:", f"parallel: {parallel}\nsteps:")]
+    various = needs_of is not layered
     for index in range(steps):
-        before = index // LAYER - 1
-        needs = sorted({before * LAYER + dice.randrange(LAYER) for _ in range(NEEDS)}) if before >= 0 else []
+        needs = sorted(set(needs_of(index, dice)))
         lines.append(f"  s{index}:\n    command: [python, work.py, --index, '{index}']\n")
         lines.append(f"    needs: [{', '.join(f's{need}' for need in needs)}]\n" if needs else "")
         if index % 3 == 0:
-            lines.append("    gpu: a100-80gb x 2\n    memory: 64Gi\n")
+            count, memory = (amounts.choice((1, 2, 4)), amounts.choice((64, 96, 200))) if various else (2, 64)
+            lines.append(f"    gpu: a100-80gb x {count}\n    memory: {memory}Gi\n")
         elif index % 7 == 0:
             lines.append("    mig: {profile: 1g.10gb, model: a100-80gb}\n    memory: 12Gi\n")
+        elif various:
+            lines.append(f"    cpu: {amounts.choice((1, 2, 3))}\n    memory: {amounts.choice((3, 5, 9, 17))}Gi\n")
     return "".join(lines)
 
 
@@ -209,7 +251,9 @@ def measure(folder: Path, file: str) -> dict[str, Any]:
     checking, report = seconds(lambda: check(demand, cluster, NAMESPACE))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     row = dict(zip(PARTS, (loading, demanding, reading, checking), strict=True))
-    return {**row, "all": sum(row.values()), "MiB": peak, "verdict": report.verdict, "lines": len(report.scopes)}
+    bounds = sum(bound.reached is not None for bound in demand.peak.values())
+    told = {"verdict": report.verdict, "lines": len(report.scopes), "bounds": bounds}
+    return {**row, "all": sum(row.values()), "MiB": peak, **told}
 
 
 def _counted(demand: Demand) -> Demand:
@@ -248,6 +292,7 @@ def whole_checks() -> None:
             pods_there = count * PODS_PER_NODE
             print(f"{steps:<8}{count:>7}{pods_there:>8}{figures}  {row['verdict']}, {row['lines']} lines", flush=True)
         plain = in_its_own_process("peer", str(folder))
+        irregular(folder, rows[ROWS[-1]]["all"], columns)
     few_steps, few_nodes, large = (rows[size] for size in ROWS)
     for what, small in (("10 x steps", few_steps), ("10 x nodes", few_nodes)):
         print(f"{what:<23}" + "".join(f"{large[name] / small[name]:>8.1f}x" for name in columns))
@@ -255,6 +300,19 @@ def whole_checks() -> None:
         f"PyYAML's C loader alone, {plain['MB']:.0f} MB of manifests: {plain['read']:.1f} s; "
         f"with positions and checks: {large['read'] / plain['read']:.2f} times as long"
     )
+
+
+def irregular(folder: Path, layers: float, columns: tuple[str, ...]) -> None:
+    """Graphs with random edges against the largest cluster, and how much longer they take than layers."""
+    print(f"\n{'irregular, parallel':<23}" + "".join(f"{name:>9}" for name in columns) + "  to layers  verdict")
+    for needs_of in IRREGULAR:
+        for parallel in (None, CAP):
+            (folder / "pipeline.yaml").write_text(pipeline(STEPS, needs_of, parallel))
+            row = in_its_own_process("row", str(folder))
+            figures = "".join(f"{row[name]:>9.1f}" for name in columns)
+            what = f"{needs_of.__name__}, {parallel or 'any'}"
+            told = f"{row['all'] / layers:>9.1f}x  {row['verdict']}, {row['bounds']} of the peaks are bounds"
+            print(f"{what:<23}{figures}{told}", flush=True)
 
 
 def simple_pod(index: int) -> dict[str, Any]:

@@ -9,9 +9,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 DESIGN = ROOT / "docs" / "design"
+LETTERS = {"A": 9, "B": 3, "C": 3, "D": 3, "E": 10, "F": 1, "G": 4}
+"""The letters of the findings on the checker, and how many each has."""
 PAGES = {
     "security-findings": [f"S{number}" for number in range(1, 20)],
     "retries-findings": [f"R{number}" for number in range(1, 11)],
+    "checker-findings": [
+        *(f"{letter}{number}" for letter, last in LETTERS.items() for number in range(1, last + 1)),
+    ],
 }
 NAMED = r"`(test_\w+)`: ([a-z0-9_]+(?:, [a-z0-9_]+)*)"
 

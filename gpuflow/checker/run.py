@@ -6,8 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuflow.checker.hints.memory_max import memory_max
+from gpuflow.checker.hints.parallel import with_parallel
 from gpuflow.checker.hints.refusals import refusal_hint
+from gpuflow.checker.hints.trials import Trials
 from gpuflow.checker.outcome import Outcome, merge, outcome_of
+from gpuflow.checker.pipeline.nodes.claims import unusable_claims
+from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.placement import placement_outcome
 from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
@@ -17,7 +22,7 @@ from gpuflow.checker.quota.lines import QuotaLine, limit_lines
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, namespace_policy
 from gpuflow.checker.quota.unknown_usage import unknown_usage
 from gpuflow.checker.quota.volume_claims import pending_claims
-from gpuflow.checker.report import Report, Verdict, safe_parallelism, worst
+from gpuflow.checker.report import Report, Verdict, worst
 from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
@@ -52,6 +57,7 @@ from gpuflow.checker.snapshot.unmodeled_kinds import PASSES, unmodeled_kinds
 from gpuflow.checker.wording import listed, shortened
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Demand
+from gpuflow.demands.model import LaterAttempts
 from gpuflow.demands.pod_sets import one_pod_each
 from gpuflow.errors import Finding, Where, did_you_mean
 
@@ -66,10 +72,10 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     cluster, pass the same `PreparedCluster`: it is validated and read once.
     """
     ready = prepared(cluster, namespace)
-    counted = runs_counted(demand, runs)
-    first = _before_and_after(demand, ready, counted)
-    whole = merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
-    findings = sorted(whole.findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    nodes = len(ready.cluster.of("Node"))
+    trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
+    whole = _judged(demand, ready, runs, trials)
+    findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
     return Report(
         demand.name,
         namespace,
@@ -83,27 +89,33 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     )
 
 
-def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+def _judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None) -> Outcome:
+    """What the cluster says to a demand. Without `trials` only the verdict is asked for, and no advice is made."""
+    first = _before_and_after(demand, ready, runs_counted(demand, runs), trials)
+    return merge([first, overlap_outcome(first, demand, runs, lambda many: _before_and_after(demand, ready, many))])
+
+
+def _before_and_after(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What the cluster says; while quotas change, only what it says both before and after."""
     changes = list(changing_quotas(ready.cluster, ready.namespace))
-    now = _with_node_selectors(demand, ready, runs)
+    now = _with_node_selectors(demand, ready, runs, trials)
     if not changes:
         return now
     changed = ready.with_cluster(with_changes(ready.cluster, ready.namespace))
-    then = _with_node_selectors(demand, changed, runs)
+    then = _with_node_selectors(demand, changed, runs, trials)
     if then.verdict == now.verdict:
         return merge([now, outcome_of(replace(each, severity="note") for each in changes)])
     milder = now if worst([now.verdict, then.verdict]) == then.verdict else then
     return merge([milder, outcome_of(changes, "unknown")])
 
 
-def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What the cluster says, with what the namespace adds to its pods; also where it is not known whether it does."""
     cluster, namespace = ready.cluster, ready.namespace
     certain, possible = (node_selector(cluster, namespace, name) for name in (OPENSHIFT, PLUGIN))
     conflicts = outcome_of(selector_conflicts(cluster, demand, certain), "never")
     demand = with_node_selector(demand, certain)
-    whole = merge([conflicts, _with_later(demand, ready, runs)])
+    whole = merge([conflicts, _with_later(demand, ready, runs, trials)])
     if not possible or whole.verdict == "never":
         return whole
     refused: Verdict = "never" if conflicting_steps(demand, possible) else "always"
@@ -113,13 +125,18 @@ def _with_node_selectors(demand: Demand, ready: PreparedCluster, runs: int) -> O
     return merge([whole, outcome_of([optional_selector(cluster, namespace, possible, otherwise)], "unknown")])
 
 
-def _with_later(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+def _with_later(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What all parts of the cluster say to the first attempts, and to later ones."""
-    first = _outcome(demand, ready, runs)
-    return merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs))])
+    first = _outcome(demand, ready, runs, trials)
+    limits = ready.cluster.of("LimitRange", ready.namespace)
+
+    def way_out(later: LaterAttempts) -> str | None:
+        return None if trials is None else memory_max(first, demand, later, limits, trials)
+
+    return merge([first, later_outcome(first, demand, lambda later: _outcome(later, ready, runs), way_out)])
 
 
-def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
+def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials | None = None) -> Outcome:
     """What all parts of the cluster say to one demand."""
     cluster, namespace = ready.cluster, ready.namespace
     demand = one_pod_each(with_deadline(demand))
@@ -127,7 +144,8 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
     admissions = policy.admit_steps(demand.steps)
     undecided = order_dependent(demand, policy.limit_ranges, admissions)
     admissions = [most_expensive(one) if one.step.name in undecided else one for one in admissions]
-    placed = placement_outcome(demand, ready, policy, admissions, runs)
+    mounted = _mounted(demand, ready, policy)
+    placed = placement_outcome(demand, ready, policy, admissions, runs, mounted, trials)
     default_queue = any(item.name == DEFAULT_QUEUE for item in cluster.of("LocalQueue", namespace))
     quota_lines = list(limit_lines(demand, policy, admissions, runs, default_queue))
     lines = [*(line.scope for line in quota_lines), *placed.scopes]
@@ -143,9 +161,10 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int) -> Outcome:
             outcome_of(_refused(demand, admissions), "never"),
             outcome_of(dict.fromkeys(undecided.values()), "unknown"),
             _claims(demand, cluster, namespace, policy, admissions),
+            outcome_of(unusable_claims(demand, mounted), "never"),
             outcome_of(_limit_range_gpus(demand, cluster.of("LimitRange", namespace), admissions)),
             outcome_of(ineffective_keys(policy.quotas, cluster, _asked(admissions))),
-            _quotas(demand, admissions, quota_lines, safe_parallelism(lines)),
+            _quotas(demand, admissions, quota_lines),
             outcome_of(unknown_usage(demand, policy, admissions, lines), "unknown"),
             placed,
             outcome_of(() if demand.pipeline is None else demand.pipeline.warnings()),
@@ -170,6 +189,20 @@ def _open(ready: PreparedCluster, admissions: Sequence[StepAdmission]) -> Iterat
     return unknowns(cluster, namespace, related_queues(cluster, own))
 
 
+def _mounted(demand: Demand, ready: PreparedCluster, policy: NamespacePolicy) -> MountedClaims:
+    """The claims that the pods mount, with what the snapshot says of them."""
+    cluster, namespace = ready.cluster, ready.namespace
+    return MountedClaims(
+        demand,
+        [each.pod for step in demand.steps for each in step.pod_sets],
+        run_claims(demand, policy.storage_classes),
+        ready.storage,
+        namespace,
+        knows_claims=cluster.bodies("PersistentVolumeClaim", namespace) is not None,
+        assumed=cluster.assumed,
+    )
+
+
 def _claims(
     demand: Demand, cluster: Cluster, namespace: str, policy: NamespacePolicy, admissions: Sequence[StepAdmission]
 ) -> Outcome:
@@ -190,10 +223,9 @@ def _quotas(
     demand: Demand,
     admissions: Sequence[StepAdmission],
     lines: Sequence[QuotaLine],
-    safe: int | None,
 ) -> Outcome:
     """The lines of the quotas, with why each of them is not *always*."""
-    findings = [finding for line in lines for finding in quota_findings(demand, line, admissions, safe)]
+    findings = [finding for line in lines for finding in quota_findings(demand, line, admissions)]
     scopes = tuple(line.scope for line in lines)
     return Outcome(worst(scope.verdict for scope in scopes), scopes, tuple(findings))
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gpuflow.demands import Demand
+from gpuflow.engines import WaitsFor, facts_of
 from gpuflow.errors import Where, listed, shortened
+from gpuflow.quantity import Quantity
 
-__all__ = ["asking", "listed", "shortened", "where_of"]
+__all__ = ["amount", "asking", "listed", "shortened", "waiting", "where_of"]
 
 
 def where_of(demand: Demand, name: str) -> Where:
@@ -20,3 +22,19 @@ def asking(witness: Sequence[str], named: Sequence[str] = ()) -> str:
     if len(witness) == 1:
         return f"{witness[0]} asks"
     return "together they ask" if set(witness) == set(named) else f"{shortened(witness)} together ask"
+
+
+def amount(quantity: Quantity | int | str) -> str:
+    """A quantity for a person: Kubernetes writes 1000 cpu as `1k`."""
+    text = str(quantity)
+    return str(quantity.value) if isinstance(quantity, Quantity) and text.endswith("k") and len(text) <= 4 else text
+
+
+def waiting(demand: Demand, what: WaitsFor, steps: Iterable[str]) -> str:
+    """What it means on the engine that pods of these steps wait, and how long they may."""
+    text = facts_of(demand.engine).waits[what]
+    found = (demand.by_name[name].waits_at_most for name in steps if name in demand.by_name)
+    limits = list(dict.fromkeys(limit for limit in found if limit is not None))
+    if not limits or what == "objects":
+        return text
+    return f"{text}\nqueue_timeout: after waiting {' or '.join(limits[:3])} the step fails"

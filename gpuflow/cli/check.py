@@ -18,6 +18,7 @@ from gpuflow.cli.inputs import (
     read_site,
     with_params,
 )
+from gpuflow.cli.progress import progress
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
 from gpuflow.cli.terminal import paint, put, say, show_json
@@ -86,11 +87,15 @@ def run(args: argparse.Namespace) -> int:
         if args.together:
             raise fail("GF903", "--compare and --together exclude each other", where=Where("gpuflow check"))
         return _compare(args, pipelines, site, cluster, namespace)
-    demands = [_demand(args, pipeline, site) for pipeline in pipelines]
-    reports = [check(demand, cluster, namespace, runs=args.runs) for demand in demands]
+    demands, reports = [], []
+    for pipeline in pipelines:
+        with progress(f"checking {pipeline.name}"):
+            demands.append(_demand(args, pipeline, site))
+            reports.append(check(demands[-1], cluster, namespace, runs=args.runs))
     whole = None
     if args.together and len(demands) > 1:
-        whole = check_together(demands, reports, cluster, namespace, args.runs)
+        with progress("checking them together"):
+            whole = check_together(demands, reports, cluster, namespace, args.runs)
     elif len(reports) > 1 and args.format != "text":
         reports = [checked_alone(each, [other for other in reports if other is not each]) for each in reports]
     _show(reports, whole, args.format, FAILS[args.fail_on])
@@ -107,7 +112,8 @@ def _demand(args: argparse.Namespace, pipeline: Pipeline, site: Site) -> Demand:
 
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     if args.cluster != "live":
-        return read_cluster(args.cluster)
+        with progress(f"reading {args.cluster}"):
+            return read_cluster(args.cluster)
     return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
 
 
@@ -144,10 +150,11 @@ def _compare(
     documents = []
     for pipeline, file in zip(pipelines, args.files, strict=True):
         other = earlier(file, args.compare, allow_python=python_is_allowed(args))
-        before, after = (
-            check(_demand(args, one, site), cluster, namespace, runs=args.runs)
-            for one in (with_params(other, args.param), pipeline)
-        )
+        with progress(f"checking {pipeline.name} before and after"):
+            before, after = (
+                check(_demand(args, one, site), cluster, namespace, runs=args.runs)
+                for one in (with_params(other, args.param), pipeline)
+            )
         failed |= after.verdict in FAILS[args.fail_on]
         documents.append({"before": before.document(), "after": after.document()})
         if args.format != "json":

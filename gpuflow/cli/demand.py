@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site, warn_of_secrets
+from gpuflow.cli.progress import progress
 from gpuflow.cli.terminal import paint, say, show_json, table
 from gpuflow.demands import Bound, Demand, demand_of
 from gpuflow.printable import line
@@ -22,12 +23,19 @@ def run(args: argparse.Namespace) -> int:
     site = read_site(args)
     pipelines = read_pipelines(args)
     warn_of_secrets(pipelines, site)
-    demands = [demand_of(pipeline, site, args.engine) for pipeline in pipelines]
-    if args.format == "json":
-        documents = [demand.document() for demand in demands]
+    as_json = args.format == "json"
+    documents, texts = [], []
+    for pipeline in pipelines:
+        with progress(f"working out the demand of {pipeline.name}"):
+            demand = demand_of(pipeline, site, args.engine)
+            if as_json:
+                documents.append(demand.document())
+            else:
+                texts.append(text(demand))
+    if as_json:
         show_json(documents[0] if len(documents) == 1 else documents)
     else:
-        say("\n".join(text(demand) for demand in demands))
+        say("\n".join(texts))
     return 0
 
 

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow import files, yaml_tree
+from gpuflow.cluster import block_yaml
 from gpuflow.errors import Finding, GpuflowError, Where, fail
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MOST_JSON = 256 * 1024 * 1024
 QUICK_JSON = 1024 * 1024
 """From this size on JSON is read without the place of every value, forty times faster."""
+QUICK_YAML = 1024 * 1024
+"""From this size on YAML as kubectl writes it is read with the place of every object only, five times faster."""
 _TEMPLATE = re.compile(r"\{\{-?\s*[.$\w]")
 
 
@@ -77,6 +80,8 @@ def documents(file: Path, *, piped: bool = False) -> list[Any]:
     if len(raw) >= QUICK_JSON and _is_json(raw):
         return [_json(raw, str(file))]
     text = yaml_tree.decode(raw, str(file))
+    if len(raw) >= QUICK_YAML and (quick := block_yaml.read(text)) is not None:
+        return quick
     try:
         return yaml_tree.parse_all(text, str(file))
     except GpuflowError:

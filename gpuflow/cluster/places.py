@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpuflow import yaml_tree
+from gpuflow.cluster.block_yaml import Block
 from gpuflow.errors import Where
 
 Path = tuple[str | int, ...]
@@ -32,6 +33,10 @@ def place(body: Mapping[str, Any], start: Where, path: Sequence[str | int], *, k
 
 def with_entry(tree: Mapping[str, Any], key: str, value: Any) -> Mapping[str, Any]:
     """The mapping with one entry set, everything else at its place."""
+    if isinstance(tree, Block):
+        same = Block(tree.spot)
+        same.update(tree, **{key: value})
+        return same
     if not isinstance(tree, yaml_tree.Map):
         return {**tree, key: value}
     copy = yaml_tree.Map(tree.spot)

@@ -189,7 +189,7 @@ SHAPES: Final[dict[str, dict[str, Shape]]] = {
     },
     "PersistentVolume": {
         "spec": _fields(
-            "storageClassName volumeMode",
+            "storageClassName volumeMode volumeAttributesClassName",
             accessModes=TEXTS,
             capacity=MAP,
             nodeAffinity={"required": NODE_TERMS},

@@ -74,6 +74,8 @@ class StepDemand:
     """The step that this is one pod set of; all of them run together."""
     is_sure: bool = False
     """Every run that succeeds has started it."""
+    waits_at_most: str | None = None
+    """How long a pod may wait before it runs, as it was written; then the step fails. None: no limit of its own."""
 
     def __post_init__(self) -> None:
         if not self.pod_sets:
@@ -202,6 +204,12 @@ class OwnPipeline(Protocol):
     def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
         """The step's pod if it asked for so many of these, or of what it asks for now; None when there is no such."""
 
+    def capped(self, demand: Demand, parallel: int) -> Demand | None:
+        """Its demand if the document said `parallel`; None where no one document can."""
+
+    def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
+        """Its demand if later attempts of these steps got at most so much memory; None where that cannot be said."""
+
 
 @dataclass(frozen=True)
 class Demand:
@@ -301,6 +309,12 @@ class Demand:
             for step in self.steps
         )
         return replace(self, steps=tuple(steps), later=())
+
+    def capped(self, parallel: int) -> Demand | None:
+        """The demand if its pipeline said `parallel`; None where nobody can say that."""
+        if self.pipeline is not None:
+            return self.pipeline.capped(self, parallel)
+        return replace(self, graph=replace(self.graph, parallel=parallel)) if isinstance(self.graph, Dag) else None
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""

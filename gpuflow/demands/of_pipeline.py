@@ -58,7 +58,20 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         engine_settings=_settings(parts, engine),
         pods_collected=parts.pod_gc is not None and parts.pod_gc.strategy in ("OnPodSuccess", "OnPodCompletion"),
         places=plan.where,
-        pipeline=PlannedPipeline(plan, parts),
+        pipeline=PlannedPipeline(plan, parts, _remade),
+    )
+
+
+def _remade(demand: Demand, before: Plan, after: Plan) -> Demand:
+    """A demand as it would be by another plan with the same first attempts: graph, later attempts, refusals."""
+    pods = {step.name: step.pods for step in demand.steps}
+    known = {finding.message for finding in _refusals(before, demand.engine)}
+    new = [finding for finding in _refusals(after, demand.engine) if finding.message not in known]
+    return replace(
+        demand,
+        graph=_graph(after, pods, facts_of(demand.engine).keeps_parallel),
+        later=tuple(_later(after, demand.steps)) if demand.later else (),
+        refusals=(*demand.refusals, *new),
     )
 
 
@@ -79,6 +92,7 @@ def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None
         tries=1 + attempts(retry),
         nodes_avoided=avoided,
         is_exit=planned.section == "exit",
+        waits_at_most=None if planned.step.queue_timeout is None else str(planned.step.queue_timeout),
     )
     if pod is bare and driver is None:
         return demand
@@ -122,7 +136,8 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Tree:
 
 def _claims(pipeline: Pipeline) -> Iterator[ClaimDemand]:
     for name, claim in pipeline.claims.items():
-        spec: dict[str, Any] = {"resources": {"requests": {"storage": str(claim.size)}}}
+        requests = {"storage": str(claim.size)}
+        spec: dict[str, Any] = {"accessModes": [claim.access], "resources": {"requests": requests}}
         if claim.storage_class is not None:
             spec["storageClassName"] = claim.storage_class
         yield ClaimDemand(

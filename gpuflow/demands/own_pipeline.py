@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,13 +10,14 @@ from gpuflow.catalog import Model, Offer
 from gpuflow.catalog.labels import PRODUCT_KEY, read_product_label
 from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.resources import profile_of_resource
-from gpuflow.demands.model import DeviceWish
+from gpuflow.demands.model import Demand, DeviceWish
 from gpuflow.demands.parameter_defaults import counted_with_defaults
 from gpuflow.demands.retry_and_checkpoint import retry_and_checkpoint
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.plan import Plan
+from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.injected import with_engine
+from gpuflow.quantity import Quantity
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.exposed_secrets import exposed_secrets
@@ -24,6 +25,23 @@ from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
 
 GIB: Final = 2**30
+UNHEARD: Final = frozenset(
+    {
+        "args",
+        "cache",
+        "command",
+        "description",
+        "env",
+        "inputs",
+        "needs",
+        "outputs",
+        "probes",
+        "script",
+        "timeout",
+        "when",
+    }
+)
+"""What a step says that has no say in where its pods go."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +50,8 @@ class PlannedPipeline:
 
     plan: Plan
     parts: Engine
+    remade: Callable[[Demand, Plan, Plan], Demand]
+    """A demand as it would be by another plan of the same steps."""
 
     def warnings(self) -> Iterator[Finding]:
         """Policies that cannot work as written, and secrets in plain text."""
@@ -46,8 +66,8 @@ class PlannedPipeline:
         asked = asking.gpu or asking.mig
         if asked is None:
             return None
-        rest = (asking.cpu, asking.memory, asking.ephemeral_storage, asking.gang, asking.kubernetes)
-        return DeviceWish(_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr((asked, *rest)))
+        told = {name: getattr(asking, name) for name in sorted(type(asking).model_fields) if name not in UNHEARD}
+        return DeviceWish(_words(asked), asked.count, asking.mig is not None, _needs_gib(asking), repr(told))
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         """The GPUs and slices that a node has, in the site's words."""
@@ -83,6 +103,25 @@ class PlannedPipeline:
         except GpuflowError:
             return None
         return with_engine(pod, planned.step, self.parts)
+
+    def capped(self, demand: Demand, parallel: int) -> Demand:
+        """The demand if the pipeline said `parallel`."""
+        pipeline = self.plan.pipeline.model_copy(update={"parallel": parallel})
+        return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
+
+    def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
+        """The demand if `retry.more_memory.max` of these steps were so much; None inside sub-pipelines."""
+        pipeline = self.plan.pipeline
+        for name in steps:
+            planned = self.plan.by_name[name]
+            retry = planned.step.retry
+            if retry is None or retry.more_memory is None or planned.pipeline is not self.plan.pipeline:
+                return None
+            policy = retry.model_copy(update={"more_memory": retry.more_memory.model_copy(update={"max": most})})
+            own = getattr(pipeline, planned.section)
+            changed = {**own, planned.own_name: own[planned.own_name].model_copy(update={"retry": policy})}
+            pipeline = pipeline.model_copy(update={planned.section: changed})
+        return self.remade(demand, self.plan, plan_of(pipeline, self.plan.site))
 
 
 def _wish(offer: Offer) -> Gpu | Mig:

@@ -18,12 +18,16 @@ Usage = Mapping[str, Quantity]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A quantity that is exact, at most this, or unknown. The witness is a set of steps that reach it together."""
+    """A quantity that is exact, at most this, or unknown. The witness is a set of steps that reach it together.
+
+    Where only a bound was worked out, because more takes too long, the witness has what is `reached`.
+    """
 
     bound: str
     value: Quantity | None
     because: str | None = None
     witness: tuple[str, ...] = ()
+    reached: Quantity | None = None
 
     def document(self) -> dict[str, Any]:
         """The contract's JSON shape."""
@@ -70,7 +74,8 @@ def _bound(found: Peak, form: Quantity, conditional: Mapping[str, bool]) -> Boun
         )
     if found.bound == "exact" and by_item:
         return Bound("at-most", value, f"the condition of {by_item[0]} may leave items out", found.witness)
-    return Bound(found.bound, value, found.because, found.witness)
+    reached = Quantity.from_nano(found.reached * 1_000_000, form.format) if found.is_cut_short else None
+    return Bound(found.bound, value, found.because, found.witness, reached)
 
 
 def _and_around(step: str) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuflow.catalog import Offer
@@ -19,6 +19,7 @@ from gpuflow.demands.model import (
 )
 from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
+from gpuflow.quantity import Quantity
 
 
 def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
@@ -135,8 +136,7 @@ class _Pipelines:
         return iter(())
 
     def devices(self, step: str) -> DeviceWish | None:
-        pipeline, name = self._of(step)
-        return None if pipeline is None else pipeline.devices(name)
+        return None  # which GPU a step fits is said where its pipeline is checked alone
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         known = [each for each in self.pipelines.values() if each is not None]
@@ -145,6 +145,12 @@ class _Pipelines:
     def pod_with(self, step: str, offer: Offer | None, count: int) -> Pod | None:
         pipeline, name = self._of(step)
         return None if pipeline is None else pipeline.pod_with(name, offer, count)
+
+    def capped(self, demand: Demand, parallel: int) -> Demand | None:
+        return None  # each has its own
+
+    def with_memory_max(self, demand: Demand, steps: Collection[str], most: Quantity) -> Demand | None:
+        return None
 
     def _of(self, step: str) -> tuple[OwnPipeline | None, str]:
         pipeline, _, name = step.partition(".")

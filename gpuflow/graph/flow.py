@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import pairwise
 
+from gpuflow.graph.work import FLOW
+
 # A search that passes more than this part of the graph shows that its distances have aged: they are measured anew.
 STALE = 16
 
@@ -25,24 +27,68 @@ class Flow:
         for node, targets in enumerate(after):
             for target in targets:
                 self.before[target].append(node)
+        # The sides at the other end of each dependency, which are looked at again and again.
+        self.entering = [[2 * target + 1 for target in targets] for targets in after]
+        self.leaving = [[2 * source for source in sources] for sources in self.before]
+        self.weights = weights
         self.offered = list(weights)
         self.asked = list(weights)
         self.through = [0] * len(weights)
         self.inflow: list[dict[int, int]] = [{} for _ in weights]
+        self.arcs = sum(map(len, after))
+        self.work = 0
+        """The arcs looked at so far."""
+        self.most_work = FLOW
 
-    def maximise(self) -> list[int]:
-        """Push all that can be; the sides that an open offer still reaches then have a distance above 0."""
+    def times_in(self, weights: Sequence[int]) -> int:
+        """How many times this flow fits into the same graph with other weights."""
+        if any(own and not weight for own, weight in zip(self.weights, weights, strict=True)):
+            return 0
+        return min((weight // own for own, weight in zip(self.weights, weights, strict=True) if own), default=0)
+
+    def begin_with(self, flow: "Flow", times: int) -> None:
+        """Take over what was found for smaller weights, so many times. What is left over is small, and soon found."""
+        for node, weight in enumerate(flow.weights):
+            self.offered[node] -= times * (weight - flow.offered[node])
+            self.asked[node] -= times * (weight - flow.asked[node])
+        self.through = [times * amount for amount in flow.through]
+        self.inflow = [{source: times * amount for source, amount in flows.items()} for flows in flow.inflow]
+
+    @property
+    def open(self) -> int:
+        """What is not served. Of a flow, the largest or not, no antichain weighs more."""
+        return sum(self.asked)
+
+    def maximise(self, most_work: int = FLOW) -> list[int]:
+        """Push all that can be, or what `most_work` allows; the sides that an open offer still reaches then have a
+        distance above 0."""
+        self.most_work = most_work
         self._serve_from_nearest()
-        least = 1 << max(0, min(max(self.offered), max(self.asked)).bit_length() - 1)
+        least = 1 << max(self.weights).bit_length()
         while True:
-            distance = self._distances(least)
-            if self._serve(distance, least):
-                continue
-            if least > 1:
-                distance = self._distances(1)
-                least //= 2
-            if not self._reached_asks(distance, 1):
+            distance = self._distances(1)
+            asks = self._reached_asks(distance, 1)
+            if not asks:
                 return distance
+            if self.work > most_work:
+                return self._heaviest_reach(distance)
+            # Nothing fatter than the largest ask that is still reached: smaller steps would find nothing more.
+            least = min(max(1, least // 2), 1 << (max(self.asked[ask] for ask in asks).bit_length() - 1))
+            fresh = distance if least == 1 else self._distances(least)
+            while self._serve(fresh, least):
+                fresh = self._distances(least)
+            if least == 1 and self.work <= most_work:
+                return fresh  # nothing was served, so no ask is reached any more
+
+    def _heaviest_reach(self, distance: list[int]) -> list[int]:
+        """Of what offers reach along the flow found so far, fat arcs only or all, that with the heaviest antichain.
+
+        All that is reached leads on to what waits for it, so each of these shows an antichain.
+        """
+        found = [distance]
+        for bits in range(2, max(self.weights).bit_length(), 2):
+            found.append(self._distances(1 << bits))
+        return max(found, key=lambda each: sum(self.weights[node] for node in members(each)))
 
     def _serve_from_nearest(self) -> None:
         """A first flow without detours: each node, in order, is served by the nearest ancestors that still offer.
@@ -79,24 +125,31 @@ class Flow:
 
         Arcs and offers below `least` do not count.
         """
-        after, through, inflow = self.after, self.through, self.inflow
-        distance = [0] * (2 * len(after))
+        entering, through, inflow = self.entering, self.through, self.inflow
+        self.work += len(entering) + self.arcs
+        distance = [0] * (2 * len(entering))
         queue = [2 * node for node, amount in enumerate(self.offered) if amount >= least]
         for side in queue:
             distance[side] = 1
+        found = queue.append
         for side in queue:
             node, farther = side >> 1, distance[side] + 1
             if side & 1:
-                targets = [2 * source for source, amount in inflow[node].items() if amount >= least]
-                targets.append(side - 1)
+                for source, amount in inflow[node].items():
+                    if amount >= least and not distance[2 * source]:
+                        distance[2 * source] = farther
+                        found(2 * source)
+                if not distance[side - 1]:
+                    distance[side - 1] = farther
+                    found(side - 1)
             else:
-                targets = [2 * target + 1 for target in after[node]]
-                if through[node] >= least:
-                    targets.append(side + 1)
-            for target in targets:
-                if not distance[target]:
-                    distance[target] = farther
-                    queue.append(target)
+                for target in entering[node]:
+                    if not distance[target]:
+                        distance[target] = farther
+                        found(target)
+                if through[node] >= least and not distance[side + 1]:
+                    distance[side + 1] = farther
+                    found(side + 1)
         return distance
 
     def _reached_asks(self, distance: list[int], least: int) -> list[int]:
@@ -115,8 +168,8 @@ class Flow:
                     break
                 self._push(path)
                 served = True
-                if passed * STALE > len(distance):
-                    return True
+                if passed * STALE > len(distance) or self.work > self.most_work:
+                    return self.work <= self.most_work
         return served
 
     def _search(self, ask: int, distance: list[int], dead: set[int], least: int) -> tuple[list[int], int]:
@@ -133,9 +186,9 @@ class Flow:
             passed += 1
             node = side >> 1
             if side & 1:
-                sources = [2 * source for source in self.before[node]]
+                sources = self.leaving[node]
                 if self.through[node] >= least:
-                    sources.append(side - 1)
+                    sources = [*sources, side - 1]
             elif self.offered[node] >= least:
                 path = [side]
                 while path[-1] != ask:
@@ -143,8 +196,9 @@ class Flow:
                 return path, passed
             else:
                 inflow = self.inflow
-                sources = [2 * target + 1 for target in self.after[node] if inflow[target].get(node, 0) >= least]
+                sources = [target for target in self.entering[node] if inflow[target >> 1].get(node, 0) >= least]
                 sources.append(side + 1)
+            self.work += len(sources)
             for source in sources:
                 if distance[source] and source not in next_of and source not in dead:
                     next_of[source] = side
@@ -179,6 +233,11 @@ class Flow:
                     del self.inflow[node][other]
             else:
                 self.inflow[other][node] = self.inflow[other].get(node, 0) + amount
+
+
+def members(reached: Sequence[int]) -> list[int]:
+    """The antichain at the border of what is reached: nodes whose leaving side is, and whose entering side is not."""
+    return [node for node in range(len(reached) // 2) if reached[2 * node] and not reached[2 * node + 1]]
 
 
 def _sides(path: list[int]) -> list[int]:

@@ -1,13 +1,11 @@
 """Sets of live steps with their copies, and how to cut one down to a number of pods."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One step for one key; `place` is its position in the tree.
 
     `doubts` say why its weight or its copies may turn out smaller.

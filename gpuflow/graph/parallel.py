@@ -6,6 +6,7 @@ from dataclasses import replace
 from gpuflow.graph.live import count_pods, weigh
 from gpuflow.graph.peak import worst
 from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.graph.work import Work
 
 
 def safe_parallel(tree: Tree, key: str, budget: int) -> int | None:
@@ -18,13 +19,14 @@ def safe_parallel(tree: Tree, key: str, budget: int) -> int | None:
     own = tree.parallel if isinstance(tree, Dag) else None
     uncapped = replace(tree, parallel=None) if isinstance(tree, Dag) else tree
     pods = list(_pods(tree, 1))
+    work = Work()  # for all caps together: when it is used up, caps are judged by bounds that are quick to find
     every = own or max(1, sum(gang * copies for gang, copies in pods))
 
     def most(cap: int) -> int | None:
-        best, missing = worst(Dag({"all": uncapped}, parallel=cap), key)
+        best, missing = worst(Dag({"all": uncapped}, parallel=cap), key, work)
         return None if missing else int(best.weight)
 
-    best, missing = worst(tree, key)
+    best, missing = worst(tree, key, work)
     if not missing and best.weight <= budget:
         return every
     low = max([1, *(gang for gang, _ in pods)])

@@ -5,9 +5,16 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Literal
 
+from gpuflow.graph.antichain import heaviest
 from gpuflow.graph.live import Step, weigh
 from gpuflow.graph.price import Best, Capped, Copies, Part, Single, Together
 from gpuflow.graph.tree import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.graph.work import Work
+
+CUT_SHORT = "the exact worst moment of a graph with so many steps and edges takes too long to work out"
+
+WEIGHTLESS = Single(Step(0, "", 0, 0))
+"""Any step that weighs nothing: it is never said to live."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +33,8 @@ class Peak:
     live: Mapping[str, int]
     """Step name to live copies; steps without weight are left out."""
     reached: int
+    is_cut_short: bool = False
+    """It is a bound because more would take too long to work out."""
 
     @property
     def witness(self) -> tuple[str, ...]:
@@ -35,7 +44,8 @@ class Peak:
 
 def peak(tree: Tree, key: str) -> Peak:
     """The worst moment of `tree` for the resource `key`, whatever its steps' durations turn out to be."""
-    best, missing = worst(tree, key)
+    work = Work()
+    best, missing = worst(tree, key, work)
     reached = weigh(best.live)
     live: dict[str, int] = {}
     for step, copies in sorted(best.live, key=lambda pair: pair[0].place):
@@ -44,22 +54,56 @@ def peak(tree: Tree, key: str) -> Peak:
         return Peak(None, "unknown", "; ".join(missing), live, reached)
     value = int(best.weight)
     reasons = list(dict.fromkeys(doubt for step, _ in best.live for doubt in step.doubts))
-    if value > reached:
+    is_cut_short = value > reached and work.cut_short
+    if is_cut_short:
+        reasons.append(CUT_SHORT)
+    elif value > reached:
         reasons.append(f"under the parallel caps {reached} can be reached and more than {value} cannot")
-    return Peak(value, "at-most" if reasons else "exact", "; ".join(reasons) or None, live, reached)
+    return Peak(value, "at-most" if reasons else "exact", "; ".join(reasons) or None, live, reached, is_cut_short)
 
 
-def worst(tree: Tree, key: str) -> tuple[Best, list[str]]:
+def worst(tree: Tree, key: str, work: Work) -> tuple[Best, list[str]]:
     """The best at price 0, and what is missing to bound it."""
-    reader = _Reader(key)
+    plain = _plain_weights(tree, key)
+    if plain is not None:
+        return _of_steps(tree, plain, work), []
+    reader = _Reader(key, work)
     return reader.part(tree).at(0), list(dict.fromkeys(reader.missing))
+
+
+def _plain_weights(tree: Tree, key: str) -> list[int] | None:
+    """What the nodes of a graph weigh, where all are steps with known weights and no cap counts their pods."""
+    weights: list[int] = []
+    if not isinstance(tree, Dag) or tree.parallel is not None:
+        return None
+    for node in tree.nodes.values():
+        weight = node.weights.get(key, 0) if isinstance(node, Leaf) else None
+        if not isinstance(weight, int):
+            return None
+        weights.append(weight)
+    return weights
+
+
+def _of_steps(tree: Tree, weights: list[int], work: Work) -> Best:
+    """The same as for any tree, without a part for each step: there may be ten thousand of them."""
+    assert isinstance(tree, Dag)
+    found = heaviest(tree.shape, weights)
+    leaves = list(tree.nodes.values())
+    steps = []
+    for place in found.nodes:
+        leaf = leaves[place]
+        assert isinstance(leaf, Leaf)
+        steps.append(Step(place, leaf.name, weights[place], leaf.pods))
+    work.cut_short |= found.bound > sum(step.weight for step in steps)
+    return Best(found.bound, sum(step.pods for step in steps), tuple((step, 1) for step in steps))
 
 
 class _Reader:
     """Fills the numbers of one key into a tree, and collects what no number bounds."""
 
-    def __init__(self, key: str) -> None:
+    def __init__(self, key: str, work: Work) -> None:
         self.key = key
+        self.work = work
         self.missing: list[str] = []
         self.places = count()
 
@@ -80,6 +124,8 @@ class _Reader:
             if weight.at_most is None:
                 self.missing.append(reason)
             weight, doubts = weight.at_most or 0, (*doubts, reason)
+        if not weight:
+            return WEIGHTLESS
         pods = leaf.pods if room is None else min(leaf.pods, room)
         return Single(Step(next(self.places), leaf.name, weight, pods, doubts))
 
@@ -88,12 +134,12 @@ class _Reader:
         if cap is not None and room is not None and room <= cap:
             cap = None
         inside = room if cap is None else cap
-        whole = Together(dag.shape, [self.part(node, inside, doubts) for node in dag.nodes.values()])
-        return whole if cap is None else Capped(whole, cap)
+        whole = Together(dag.shape, [self.part(node, inside, doubts) for node in dag.nodes.values()], self.work)
+        return whole if cap is None else Capped(whole, cap, self.work)
 
     def _loop(self, loop: Loop, room: int | None, doubts: tuple[str, ...]) -> Part:
         if loop.copies == 0:
-            return Single(Step(next(self.places), loop.name, 0, 0))
+            return WEIGHTLESS
         limits = [loop.parallel]
         reason = None
         if isinstance(loop.copies, Unknown):
@@ -111,4 +157,4 @@ class _Reader:
             self.missing.append(reason)
         copies = Copies(body, min(known, default=0))
         # The cap around holds for the loop alone too. Saying so tightens the bound where others wait for the loop.
-        return copies if room is None or isinstance(body, Single) else Capped(copies, room)
+        return copies if room is None or isinstance(body, Single) else Capped(copies, room, self.work)

@@ -7,7 +7,8 @@ module is small, `knapsack` decides.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from math import floor, gcd, lcm
@@ -17,6 +18,7 @@ from gpuflow.graph.antichain import heaviest
 from gpuflow.graph.knapsack import Knapsack, Table, TooLarge
 from gpuflow.graph.live import Live, Step, fit, weigh
 from gpuflow.graph.shape import Shape
+from gpuflow.graph.work import Work
 
 Number: TypeAlias = int | Fraction
 
@@ -58,6 +60,10 @@ class Part(ABC):
     def table(self, knapsack: Knapsack) -> Table:
         """The exact best for every number of pods, or `TooLarge`."""
 
+    @abstractmethod
+    def steps(self) -> Iterator[tuple[Step, int]]:
+        """All its steps with their copies."""
+
 
 class Single(Part):
     """A step."""
@@ -72,6 +78,9 @@ class Single(Part):
 
     def table(self, knapsack: Knapsack) -> Table:
         return knapsack.single(self.best.live, self.step.weight, self.step.pods)
+
+    def steps(self) -> Iterator[tuple[Step, int]]:
+        yield self.step, 1
 
 
 class Copies(Part):
@@ -90,23 +99,39 @@ class Copies(Part):
     def table(self, knapsack: Knapsack) -> Table:
         return knapsack.repeat(self.body.table(knapsack), self.count)
 
+    def steps(self) -> Iterator[tuple[Step, int]]:
+        return ((step, copies * self.count) for step, copies in self.body.steps())
+
 
 class Together(Part):
     """Parts of which some wait for others."""
 
-    def __init__(self, shape: Shape, parts: Sequence[Part]) -> None:
+    def __init__(self, shape: Shape, parts: Sequence[Part], work: Work) -> None:
         top = max((part.top for part in parts), default=0)
         super().__init__(top, gcd(*(part.grain for part in parts)), any(part.free for part in parts))
         self.shape = shape
         self.parts = parts
+        self.work = work
 
     def at(self, price: Number) -> Best:
         bests = [part.at(price) for part in self.parts]
         worths = [best.worth(price) for best in bests]
         scale = lcm(*{worth.denominator for worth in worths})
-        chosen = [bests[node] for node in heaviest(self.shape, [int(worth * scale) for worth in worths])]
+        scaled = [int(worth * scale) for worth in worths]
+        found = heaviest(self.shape, scaled)
+        self.work.spent += found.work
+        chosen = [bests[node] for node in found.nodes]
         live = tuple(pair for best in chosen for pair in best.live)
-        return Best(sum(best.weight for best in chosen), sum(best.pods for best in chosen), live)
+        weight, pods = sum(best.weight for best in chosen), sum(best.pods for best in chosen)
+        if found.bound > (reached := sum(scaled[node] for node in found.nodes)):
+            # The flow was cut short: weight is added until the worth is what no antichain exceeds.
+            self.work.cut_short = True
+            weight += Fraction(found.bound - reached, scale)
+        return Best(weight, pods, live)
+
+    def steps(self) -> Iterator[tuple[Step, int]]:
+        for part in self.parts:
+            yield from part.steps()
 
     def table(self, knapsack: Knapsack) -> Table:
         return knapsack.together(self.shape, [part.table(knapsack) for part in self.parts])
@@ -120,9 +145,10 @@ class Capped(Part):
     is convex in the price: as if `upper` had `pods`, a fraction perhaps.
     """
 
-    def __init__(self, part: Part, cap: int) -> None:
+    def __init__(self, part: Part, cap: int, work: Work) -> None:
         super().__init__(part.top, part.grain, part.free)
         self.part = part
+        self.work = work
         # Where all gangs have four pods, a cap of ten is one of eight.
         self.cap = cap - cap % (part.grain or 1)
         self.price: Number = 0
@@ -134,6 +160,9 @@ class Capped(Part):
             self._close(many)
         if self.upper > weigh(self.live):
             self._tabulate()
+        if self.work.is_used_up and self.upper > weigh(self.live):
+            self.work.cut_short = True
+            self.upper = min(self.upper, _heaviest_pods(part.steps(), self.cap))
         if self.price:
             self.pods = max(0, self.upper - self.worth) / Fraction(self.price)
 
@@ -146,6 +175,9 @@ class Capped(Part):
     def table(self, knapsack: Knapsack) -> Table:
         return self.part.table(knapsack)[: self.cap + 1]
 
+    def steps(self) -> Iterator[tuple[Step, int]]:
+        return self.part.steps()
+
     def _close(self, many: Best) -> None:
         """Bring bound and reach together: try the price at which the best above the cap and within it tie."""
         # No pod is worth more than the heaviest step: at that price only steps that count no pod live.
@@ -153,6 +185,8 @@ class Capped(Part):
         bound: Number = many.weight
         for _ in range(ROUNDS):
             price = (many.weight - few.weight) / Fraction(many.pods - few.pods)
+            if self.work.is_used_up or price <= 0:
+                return
             best = self.part.at(price)
             worth = best.worth(price)
             self.live = max(self.live, fit(best.live, self.cap), key=weigh)
@@ -169,3 +203,16 @@ class Capped(Part):
     def _tabulate(self) -> None:
         with suppress(TooLarge):
             self.upper, self.live = self.part.table(Knapsack(self.cap))[-1]
+
+
+def _heaviest_pods(steps: Iterable[tuple[Step, int]], cap: int) -> int:
+    """What the `cap` heaviest pods weigh, whatever waits for whatever; of the last gang, a part."""
+    alike: Counter[tuple[int, int]] = Counter()
+    for step, copies in steps:
+        alike[step.weight, step.pods] += copies
+    room, total = cap, Fraction(0)
+    for (weight, pods), copies in sorted(alike.items(), key=lambda each: Fraction(each[0][0], each[0][1] or 1))[::-1]:
+        taken = min(pods * copies, room)
+        total += Fraction(weight * taken, pods) if pods else weight * copies
+        room -= taken
+    return floor(total)

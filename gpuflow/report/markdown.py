@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpuflow.checker.report import LimitLine, Report
+from gpuflow.checker.wording import amount
 from gpuflow.errors import Finding
 from gpuflow.printable import md_cell, md_code, md_code_cell, md_text, shown_lines
 from gpuflow.quantity import Quantity
@@ -41,9 +42,7 @@ def _row(scope: LimitLine) -> str:
     cells = (
         md_cell(f"{scope.kind} {scope.name}"),
         md_code_cell(scope.resource),
-        scope.used,
-        scope.peak,
-        scope.hard,
+        *(None if each is None else amount(each) for each in (scope.used, scope.peak, scope.hard)),
         _word(scope.verdict),
     )
     return "| " + " | ".join("?" if cell is None else str(cell) for cell in cells) + " |"

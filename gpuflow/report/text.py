@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuflow.checker.report import LimitLine, Report
+from gpuflow.checker.wording import amount
 from gpuflow.errors import Finding
 from gpuflow.printable import line, shown_lines
 
@@ -40,9 +41,9 @@ def _scopes(scopes: tuple[LimitLine, ...], paint: Paint) -> list[str]:
         (
             line(f"{WORDS.get(scope.kind, scope.kind)} {scope.name}"),
             line(scope.resource),
-            f"used {scope.used if scope.used is not None else '?'}",
-            f"peak {scope.peak if scope.peak is not None else '?'}",
-            f"hard {scope.hard}",
+            f"used {amount(scope.used if scope.used is not None else '?')}",
+            f"peak {amount(scope.peak if scope.peak is not None else '?')}",
+            f"hard {amount(scope.hard)}",
             bar(scope),
         )
         for scope in scopes

@@ -26,9 +26,13 @@ def exposed_secrets(pipeline: Pipeline) -> list[Finding]:
 
 def password_in_address(place: str, text: Any, where: Any) -> Iterator[Finding]:
     """A warning when an address in a text holds a password."""
-    if any(True for part in _texts(text) for _ in passwords_in(part)):
+    if _has_password(text):
         message = f"{place} holds an address with a password, which everybody sees who may see the run"
         yield Finding("GF602", message, where, WITHOUT, "warning")
+
+
+def _has_password(text: Any) -> bool:
+    return any(True for part in _texts(text) for _ in passwords_in(part))
 
 
 def _of_pipeline(pipeline: Pipeline) -> Iterator[Finding]:
@@ -56,7 +60,8 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
                 where = pipeline.where(*path, field, index, part)
                 yield from password_in_address(f"{who}, {helper.name}: {part}", getattr(helper, part), where)
     for field, text in (("command", step.command), ("args", step.args), ("script", step.script and step.script.run)):
-        yield from password_in_address(f"{who}: {field}", text, pipeline.where(*path, field))
+        if text and _has_password(text):  # the place is looked up only then: of many steps, that is felt
+            yield from password_in_address(f"{who}: {field}", text, pipeline.where(*path, field))
     if step.checkpoint is not None:
         place = (*path, "checkpoint", "store")
         yield from password_in_address(f"{who}: checkpoint.store", step.checkpoint.store, pipeline.where(*place))

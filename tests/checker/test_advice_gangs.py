@@ -23,7 +23,7 @@ def test_a_gang_that_is_more_than_the_whole_quota_is_never_admitted() -> None:
     assert report.verdict == "never"
     finding = only(report, "GF501")
     assert f"a gang of 3 pods asks for 6 of {GPUS}, and quota q allows at most 5" in finding.message
-    assert finding.hint == "2 such pods fit; or have the quota raised"
+    assert finding.hint == "that is 2 such pods: ask for less in it; or have the quota raised"
 
 
 def test_a_gang_that_fits_is_admitted() -> None:

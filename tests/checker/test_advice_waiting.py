@@ -54,7 +54,7 @@ def test_queued_pods_that_use_up_a_quota_while_they_wait_are_pointed_out_once() 
     report = told(FAN, quota({GPUS: "3", "requests.cpu": "3"}) + queue({**ROOMY, "nvidia.com/gpu": "2"}))
     finding = only(report, "GF554")
     assert "wait in queue research" in finding.message
-    assert "a quota of 5 is enough for all pods that may wait, or parallel: 3" in (finding.hint or "")
+    assert "a quota of 5 is enough for all pods that may wait; or let only the queue count it" in (finding.hint or "")
 
 
 def test_a_quota_as_large_as_what_may_wait_is_not_pointed_out() -> None:

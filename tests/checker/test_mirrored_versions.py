@@ -16,7 +16,17 @@ OWN = {
     "checker/kueue": {"__init__", "amounts", "answer", "configuration", "queues", "reservations", "snapshot"},
     "checker/dra": {"__init__", "answer", "asks", "inventory", "objects", "plan", "survey", "turns"},
     "checker/dra/cel": {"__init__", "tokens"},
-    "checker/nodes": {"__init__", "capacity", "features", "fit", "flags", "node_pools", "shut_out", "subjects"},
+    "checker/nodes": {
+        "__init__",
+        "capacity",
+        "features",
+        "fit",
+        "flags",
+        "node_pools",
+        "shut_out",
+        "storage",
+        "subjects",
+    },
 }
 """Files that read manifests, hold values or put the parts together, and mirror no single function."""
 FILES = [

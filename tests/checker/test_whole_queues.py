@@ -25,7 +25,7 @@ def test_the_largest_parallelism_that_is_always_admitted_is_named() -> None:
     scope = line(report, "ClusterQueue", "nvidia.com/gpu")
     assert (scope.name, str(scope.used), str(scope.peak), str(scope.hard)) == ("cq", "0", "10", "8")
     assert (scope.verdict, scope.safe_parallelism) == ("may-queue", 4)
-    assert "with parallel: 4 this queue always admits at once" in text_of(report, "GF517")
+    assert "always admitted with parallel: 4" in text_of(report, "GF517")
     assert line(report, "ClusterQueue", "cpu").verdict == "always"
     assert checked(copies(5, 2, ", parallel: 4"), *queues({"f": quota(8)})).verdict == "always"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import gpuflow.checker
-from tests.differential import device_pods, devices, nodes, pipelines, quantities, queues, sides, surroundings
+from tests.differential import claims, device_pods, devices, nodes, pipelines, quantities, queues, sides, surroundings
 from tests.differential.draw import Draw
 from tests.differential.oracle import Answer, Case
 
@@ -93,6 +93,16 @@ KINDS = {
             nodes.case,
             sides.nodefit_ours,
             sides.nodefit_theirs,
+            function="fit_nodes",
+        ),
+        Kind(
+            "claims",
+            "kubernetes",
+            "nodefit",
+            claims.case,
+            sides.nodefit_ours,
+            sides.nodefit_theirs,
+            keep=NAMED | {"storage", "persistentVolumeClaim", "claimName"},
             function="fit_nodes",
         ),
         Kind("dra", "kubernetes", "dra", devices.case, sides.devices_ours, sides.devices_theirs, keep=DEVICES),

@@ -15,6 +15,7 @@ from gpuflow.checker.dra.inventory import Inventory
 from gpuflow.checker.dra.plan import DevicePlan
 from gpuflow.checker.nodes.capacity import read_node_pools
 from gpuflow.checker.nodes.fit import fit, read_pending
+from gpuflow.checker.nodes.storage import read_storage
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Where
 from gpuflow.quantity import Quantity
@@ -147,7 +148,8 @@ def _resources(holder: Case) -> Answer:
 def nodefit_ours(case: Case) -> Answer:
     fit_nodes = _ours("fit_nodes")
     namespaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in case["namespaces"].items()]
-    fit = fit_nodes(case["pod"], case["nodes"], case["pods"], namespaces, gates=case.get("gates", ()))
+    storage = read_storage(**case["storage"]) if "storage" in case else None
+    fit = fit_nodes(case["pod"], case["nodes"], case["pods"], namespaces, gates=case.get("gates", ()), storage=storage)
     return {
         "feasible": list(fit.feasible),
         "reasons": {node: sorted(reasons) for node, reasons in fit.reasons.items() if reasons},

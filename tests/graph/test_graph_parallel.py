@@ -1,11 +1,13 @@
 """The cap that gpuflow proposes: safe, and no smaller than need be."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuflow.graph import Dag, Leaf, Loop, Unknown, peak, safe_parallel
+from gpuflow.graph.antichain import _flows
 from tests.graph.every_set import expand, flat_dags, maximum, trees
 
 
@@ -38,6 +40,17 @@ def test_the_proposed_cap_is_safe_for_nested_pipelines_with_caps_of_their_own(tr
         assert maximum(expand(replace(tree, parallel=cap), "gpu")) <= budget
     else:
         assert maximum(expand(Dag({"all": tree}, parallel=cap), "gpu")) <= budget
+
+
+@settings(max_examples=200, deadline=None)
+@given(flat_dags(parallel=st.none()), st.integers(0, 25), st.integers(0, 60))
+def test_a_cap_is_safe_when_there_is_no_work_left_to_find_a_larger_one(dag, budget, work):
+    _flows.cache_clear()
+    with patch("gpuflow.graph.work.FLOW", work), patch("gpuflow.graph.work.QUESTION", work):
+        cap = safe_parallel(dag, "gpu", budget)
+    heaviest = max((leaf.weights["gpu"] for leaf in dag.nodes.values()), default=0)
+    assert (cap is None) == (heaviest > budget)
+    assert cap is None or maximum(expand(replace(dag, parallel=cap), "gpu")) <= budget
 
 
 def test_a_fan_out_of_slices_is_cut_to_the_free_ones():

@@ -1,5 +1,6 @@
 """The worst moment against every possible set of live steps, and in the cases users meet."""
 
+import random
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -7,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuflow.graph import Dag, Leaf, Loop, Unknown, peak
+from gpuflow.graph import Dag, Leaf, Loop, Peak, Tree, Unknown, peak
+from gpuflow.graph.antichain import _flows
+from gpuflow.graph.peak import CUT_SHORT
 from tests.graph.every_set import can_live, expand, flat_dags, maximum, trees
 
 MANY = settings(max_examples=400, deadline=None)
@@ -67,6 +70,51 @@ def test_where_no_table_is_made_the_bound_still_holds_and_what_is_reached_can_li
     assert found.reached <= maximum(expanded) <= found.value
     assert (found.bound == "exact") == (found.reached == found.value)
     assert can_live(expanded, dict(found.live))
+
+
+def hurried(tree: Tree, flow: int, question: int) -> Peak:
+    """The peak when little work is allowed, and nothing is known from before."""
+    _flows.cache_clear()
+    with patch("gpuflow.graph.work.FLOW", flow), patch("gpuflow.graph.work.QUESTION", question):
+        return peak(tree, "gpu")
+
+
+@MANY
+@given(trees(), st.integers(0, 60), st.integers(0, 60))
+def test_a_peak_that_is_cut_short_is_never_too_low_and_what_is_reached_can_live(tree, flow, question):
+    expanded, truth = expand(tree, "gpu"), peak(tree, "gpu").value
+    found = hurried(tree, flow, question)
+    assert found.reached <= truth <= found.value
+    assert (found.bound == "exact") == (found.reached == found.value) == (found.because is None)
+    assert can_live(expanded, dict(found.live))
+    if found.is_cut_short:
+        assert (found.bound, found.because) == ("at-most", CUT_SHORT)
+
+
+def many_edges(steps: int, parallel: int | None = None) -> Dag:
+    """An irregular graph: every step waits for up to three of the twenty before it."""
+    dice = random.Random(7)
+    edges: dict[str, list[str]] = {f"s{index}": [] for index in range(steps)}
+    for index in range(1, steps):
+        for before in {dice.randrange(max(0, index - 20), index) for _ in range(3)}:
+            edges[f"s{before}"].append(f"s{index}")
+    return Dag({name: gpu(name, dice.randrange(1, 50)) for name in edges}, edges, parallel)
+
+
+@pytest.mark.parametrize("parallel", [None, 4])
+def test_a_large_graph_gets_a_bound_with_its_reason_when_its_work_is_used_up(parallel):
+    dag = many_edges(200, parallel)
+    exact = peak(dag, "gpu")
+    assert exact.bound == "exact"
+    found = hurried(dag, 0, 0)
+    assert (found.bound, found.because, found.is_cut_short) == ("at-most", CUT_SHORT, True)
+    assert found.reached <= exact.value < found.value < 2 * exact.value
+    weights = {name: leaf.weights["gpu"] for name, leaf in dag.nodes.items()}
+    assert sum(weights[name] for name in found.witness) == found.reached
+
+
+def test_a_graph_of_three_thousand_random_edges_is_within_the_work_that_one_flow_may_take():
+    assert peak(many_edges(1000), "gpu").bound == "exact"
 
 
 def test_a_gap_under_caps_is_told_with_both_numbers():

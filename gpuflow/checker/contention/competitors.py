@@ -63,6 +63,10 @@ class Competitors:
             self._peak_loads[key, concurrency.cap] = concurrency.peak_load(self._load(key))
         return self._peak_loads[key, concurrency.cap]
 
+    def reached(self, key: str, concurrency: Concurrency) -> int:
+        """What certainly may be alive at once in one run, where the most is only bounded."""
+        return concurrency.reached(self._load(key))
+
     def concurrent_with(self, steps: frozenset[str]) -> Competitors:
         """What of it belongs to these steps."""
         return Competitors(

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from gpuflow.checker.contention.peak_load import bounded_moment, heaviest_moment
 from gpuflow.demands import Demand
 from gpuflow.graph import Dag, Leaf, Loop, Tree, ancestors, descendants, peak
+from gpuflow.graph.peak import CUT_SHORT
 
 QUESTION = "weight"
 BODY = "body"
@@ -27,7 +28,10 @@ MOST_PODS = 2**20
 
 
 class PeakLoad(NamedTuple):
-    """The heaviest moment: its weight, or why that is not known, and the steps that reach it."""
+    """The heaviest moment: its weight, or why that is not known, and the steps that reach it.
+
+    Where the value is a bound because more would take too long to work out, `because` says so.
+    """
 
     value: int | None
     because: str | None
@@ -68,6 +72,7 @@ class Concurrency:
         self.largest_gang = max(gangs, default=1)
         self.copies = {step.name: step.copies for step in demand.steps}
         self._peak_loads: dict[Load, PeakLoad] = {}
+        self._reached: dict[Load, int] = {}
         self._totals: dict[tuple[str, ...], int | None] = {}
         self._neighbors: dict[frozenset[str], frozenset[str]] = {}
 
@@ -75,7 +80,7 @@ class Concurrency:
         """The same steps with at most so many pods alive at once."""
         uncapped = self._uncapped  # found once, for all caps
         other = copy(self)
-        other.cap, other._uncapped, other._peak_loads = cap, uncapped, {}
+        other.cap, other._uncapped, other._peak_loads, other._reached = cap, uncapped, {}, {}
         return other
 
     @cached_property
@@ -93,21 +98,28 @@ class Concurrency:
             for steps, weight in load:
                 for step in steps:
                     weights[step] = max(weight, weights.get(step, 0))
-            self._peak_loads[load] = self._find(weights)
+            self._peak_loads[load], self._reached[load] = self._find(weights)
         return self._peak_loads[load]
 
-    def _find(self, weights: Mapping[str, int]) -> PeakLoad:
+    def reached(self, load: Load) -> int:
+        """What the steps of the heaviest moment that was found weigh: less than its value where that is a bound."""
+        self.peak_load(load)
+        return self._reached[load]
+
+    def _find(self, weights: Mapping[str, int]) -> tuple[PeakLoad, int]:
         if self.cap is None:
             moment = heaviest_moment(self.tree, weights)
             if moment is not None:
-                return PeakLoad(moment.weight, None, moment.steps)
+                because = CUT_SHORT if moment.weight > moment.reached else None
+                return PeakLoad(moment.weight, because, moment.steps), moment.reached
         elif len(self.pods) > MANY_STEPS:
             bound = bounded_moment(self._uncapped, weights, self.pods, self.cap)
             if bound is not None:
-                return PeakLoad(bound, None, ())
+                return PeakLoad(bound, None, ()), 0
         tree = self._weighted(self.tree if self.cap is None else self._uncapped, weights)
         found = peak(tree if self.cap is None else Dag({"all": tree}, parallel=self.cap), QUESTION)
-        return PeakLoad(found.value, found.because if found.value is None else None, found.witness)
+        told = found.value is None or found.is_cut_short
+        return PeakLoad(found.value, found.because if told else None, found.witness), found.reached
 
     def _weighted(self, node: Tree, weights: Mapping[str, int]) -> Tree:
         """The tree with what steps weigh written into it."""

@@ -13,18 +13,22 @@ from gpuflow.graph.antichain import heaviest
 
 
 class Moment(NamedTuple):
-    """What is alive at once: its weight, its pods, and its steps in the order of the tree."""
+    """What is alive at once: its weight, its pods, and its steps in the order of the tree.
+
+    These steps weigh `reached`, less than `weight` where the graph is too large for more than a bound.
+    """
 
     weight: int
     pods: int
     steps: tuple[str, ...]
+    reached: int
 
 
 class Binding(Exception):
     """A cap, or a number that is not known, has a say."""
 
 
-NOTHING = Moment(0, 0, ())
+NOTHING = Moment(0, 0, (), 0)
 
 
 def heaviest_moment(tree: Tree, weights: Mapping[str, int]) -> Moment | None:
@@ -39,19 +43,19 @@ def _moment(node: Tree, weights: Mapping[str, int]) -> Moment:
     match node:
         case Leaf():
             weight = weights.get(node.name, 0)
-            return Moment(weight, node.pods, (node.name,)) if weight else NOTHING
+            return Moment(weight, node.pods, (node.name,), weight) if weight else NOTHING
         case Loop():
             body = _moment(node.body, weights)
             return _repeated(node, body) if body.weight else NOTHING
         case Dag():
             parts = [_moment(each, weights) for each in node.nodes.values()]
-            alive = [parts[index] for index in heaviest(node.shape, [part.weight for part in parts])]
+            found = heaviest(node.shape, [part.weight for part in parts])
+            alive = [parts[index] for index in found.nodes]
             pods = sum(part.pods for part in alive)
             if node.parallel is not None and pods > node.parallel:
                 raise Binding
-            return Moment(
-                sum(part.weight for part in alive), pods, tuple(name for part in alive for name in part.steps)
-            )
+            steps = tuple(name for part in alive for name in part.steps)
+            return Moment(found.bound, pods, steps, sum(part.reached for part in alive))
 
 
 def _repeated(loop: Loop, body: Moment) -> Moment:
@@ -60,7 +64,7 @@ def _repeated(loop: Loop, body: Moment) -> Moment:
     if not known:
         raise Binding
     times = min(known)
-    return Moment(body.weight * times, body.pods * times, body.steps) if times else NOTHING
+    return Moment(body.weight * times, body.pods * times, body.steps, body.reached * times) if times else NOTHING
 
 
 def bounded_moment(tree: Tree, weights: Mapping[str, int], pods: Mapping[str, int], cap: int) -> int | None:
@@ -69,7 +73,7 @@ def bounded_moment(tree: Tree, weights: Mapping[str, int], pods: Mapping[str, in
     Exact where all pods weigh the same. `None` where it is not known how many pods there may be.
     """
     whole = heaviest_moment(tree, weights)
-    if whole is None or whole.pods <= cap:
+    if whole is None or (whole.pods <= cap and whole.reached == whole.weight):
         return None if whole is None else whole.weight
     # A gang larger than the cap counts as the whole cap, and may live alone.
     heaviest_pod = max(-(-weight // min(pods[name], cap)) for name, weight in weights.items() if weight)

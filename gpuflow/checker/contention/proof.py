@@ -51,14 +51,21 @@ def decide(contention: Contention, concurrency: Concurrency, runs: int = 1) -> D
     """Decide with tighter and tighter bounds on what else runs: everything at once, the peak, and the
     peak of the steps that may run at the same time as this pod group."""
     last = Decision("may-queue")
-    for competitors, bounds, because in _rounds(contention, concurrency, runs):
-        budgets = {**bounds, **_under(contention, bounds)}
-        refused = refusing(_question(contention, competitors, budgets))
+    for competitors, bounds, because, reached in _rounds(contention, concurrency, runs):
+
+        def refused_with(
+            most: Mapping[str, int | None], competitors: Competitors = competitors
+        ) -> tuple[str, ...] | None:
+            return refusing(_question(contention, competitors, {**most, **_under(contention, most)}))
+
+        refused = refused_with(bounds)
         if refused is None:
             return Decision("always")
         if not refused:
             return Decision("may-queue")
-        last = Decision("unknown" if because else "may-queue", refused, because)
+        # What is certainly reached may be enough to be refused, whatever the bound is.
+        certain = because is None or (reached is not None and bool(refused_with(reached)))
+        last = Decision("may-queue", refused) if certain else Decision("unknown", refused, because)
     return last
 
 
@@ -97,23 +104,28 @@ def _question(contention: Contention, competitors: Competitors, budgets: Mapping
 
 def _rounds(
     contention: Contention, concurrency: Concurrency, runs: int
-) -> Iterator[tuple[Competitors, dict[str, int | None], str | None]]:
+) -> Iterator[tuple[Competitors, dict[str, int | None], str | None, dict[str, int | None] | None]]:
+    """Competitors, the most of them that is alive besides the pod, why that is no more than a bound, and then what of
+    them certainly may be alive."""
     keys = list(dict.fromkeys((contention.count, *contention.asked)))
     own = {**contention.asked, contention.count: 1}
     everything = {key: contention.competitors.total(key, concurrency) for key in keys}
     if all(total is not None for total in everything.values()):
-        yield contention.competitors, _less(everything, everything, own, runs), None
-    whole, reasons = _moments(contention.competitors, keys, concurrency)
-    yield contention.competitors, _less(whole, whole, own, runs), "; ".join(reasons) or None
+        yield contention.competitors, _less(everything, everything, own, runs), None, None
+    whole, reasons, reached = _moments(contention.competitors, keys, concurrency)
+    least = _less(reached, reached, own, runs) if reached else None
+    yield contention.competitors, _less(whole, whole, own, runs), "; ".join(reasons) or None, least
     near = concurrency.concurrent_with(frozenset(contention.steps))
     if near.issuperset(concurrency.pods):
         return
     concurrent_with = contention.competitors.concurrent_with(near)
-    tighter, own_reasons = _moments(concurrent_with, keys, concurrency)
+    tighter, own_reasons, near_reached = _moments(concurrent_with, keys, concurrency)
     if runs == 1:
-        yield concurrent_with, _less(tighter, whole, own, runs), "; ".join(own_reasons) or None
+        least = _less(near_reached, near_reached, own, runs) if near_reached else None
+        yield concurrent_with, _less(tighter, whole, own, runs), "; ".join(own_reasons) or None, least
     else:  # other runs go at their own pace: of them anything may be alive
-        yield contention.competitors, _less(tighter, whole, own, runs), "; ".join(reasons) or None
+        least = _less(near_reached, reached, own, runs) if near_reached and reached else None
+        yield contention.competitors, _less(tighter, whole, own, runs), "; ".join(reasons) or None, least
 
 
 def _under(contention: Contention, bounds: Mapping[str, int | None]) -> dict[str, int]:
@@ -126,11 +138,16 @@ def _under(contention: Contention, bounds: Mapping[str, int | None]) -> dict[str
 
 def _moments(
     competitors: Competitors, keys: Sequence[str], concurrency: Concurrency
-) -> tuple[dict[str, int | None], list[str]]:
-    """The worst moment for each key, and what keeps it from being known."""
+) -> tuple[dict[str, int | None], list[str], dict[str, int | None] | None]:
+    """The worst moment for each key, what keeps it from being known, and what is reached where only that does: that
+    there is no more than a bound."""
     found = {key: competitors.peak_load(key, concurrency) for key in keys}
     reasons = dict.fromkeys(each.because for each in found.values() if each.because)
-    return {key: each.value for key, each in found.items()}, list(reasons)
+    values = {key: each.value for key, each in found.items()}
+    if not reasons or None in values.values():
+        return values, list(reasons), None
+    reached: dict[str, int | None] = {key: competitors.reached(key, concurrency) for key in keys}
+    return values, list(reasons), reached
 
 
 def _less(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from gpuflow.catalog.labels import PRODUCT_KEY
 from gpuflow.checker.kueue import Assignment, Kueue
@@ -10,20 +11,39 @@ from gpuflow.checker.kueue.queues import ClusterQueue
 from gpuflow.checker.kueue.reasons import AboveCapacity, AffinityMismatch, Inadmissible, Uncovered, UntoleratedTaint
 from gpuflow.errors import did_you_mean
 
+ANOTHER: Final = "use another queue"
+"""What a step can do; the engine's driver cannot."""
+DRIVER: Final = (
+    "have its owner change it, or run in a namespace without a LocalQueue default: the driver's pods name no queue"
+)
+
+
+def elsewhere(*, is_driver: bool) -> str:
+    """Where else pods can go than to the queue that they go to."""
+    return DRIVER if is_driver else ANOTHER
+
 
 def queue_hint(
-    found: Assignment, kueue: Kueue, namespace: str, local_queue: str, asked: Collection[str] = ()
+    found: Assignment,
+    kueue: Kueue,
+    namespace: str,
+    local_queue: str,
+    asked: Collection[str] = (),
+    *,
+    is_driver: bool = False,
 ) -> str | None:
     """What to change so that the queue can take the step; None when Kueue's sentence says it all.
 
-    `asked` are the resources of the step's pod: Kueue names only the first that its queue does not cover.
+    `asked` are the resources of the step's pod: Kueue names only the first that its queue does not cover. `is_driver`:
+    it is the engine's own pod, and nobody can name another queue for it, or have it ask for something else.
     """
     queue = kueue.queues.get(found.cluster_queue or "")
     if queue is None:
         return _missing(kueue, namespace, local_queue)
     if found.verdict == "blocked":
-        return _blocked(found, queue)
-    return "\n".join([*_uncovered(found, queue, kueue, asked), *_mismatched(found, queue, kueue)]) or None
+        return _blocked(found, queue, is_driver)
+    lines = [*_uncovered(found, queue, kueue, asked), *_mismatched(found, queue, kueue, is_driver)]
+    return "\n".join(lines) or None
 
 
 def _missing(kueue: Kueue, namespace: str, local_queue: str) -> str:
@@ -36,13 +56,14 @@ def _missing(kueue: Kueue, namespace: str, local_queue: str) -> str:
     return did_you_mean(local_queue, here) or f"namespace {namespace} has the queues {', '.join(here)}"
 
 
-def _blocked(found: Assignment, queue: ClusterQueue) -> str | None:
+def _blocked(found: Assignment, queue: ClusterQueue, is_driver: bool) -> str | None:
+    other = elsewhere(is_driver=is_driver)
     if found.blocked is Inadmissible.LOCAL_QUEUE_STOPPED or queue.is_stopped:
-        return "it is stopped (stopPolicy) and admits nothing until its owner resumes it; use another queue"
+        return f"it is stopped (stopPolicy) and admits nothing until its owner resumes it; {other}"
     if found.blocked is Inadmissible.NAMESPACE:
         return (
             f"ClusterQueue {queue.name} is not for this namespace: label the namespace as its namespaceSelector asks, "
-            "or use another queue"
+            f"or {other}"
         )
     return found.because
 
@@ -63,7 +84,8 @@ def _uncovered(found: Assignment, queue: ClusterQueue, kueue: Kueue, asked: Coll
         yield f"have its owner add {names} to coveredResources, or to excludeResourcePrefixes in Kueue's configuration"
 
 
-def _mismatched(found: Assignment, queue: ClusterQueue, kueue: Kueue) -> Iterator[str]:
+def _mismatched(found: Assignment, queue: ClusterQueue, kueue: Kueue, is_driver: bool) -> Iterator[str]:
+    way_out = DRIVER if is_driver else f"ask for less, or {ANOTHER}"
     most: dict[str, dict[str, str]] = {}
     taints: set[tuple[str, str]] = set()
     for each in found.reasons:
@@ -73,7 +95,7 @@ def _mismatched(found: Assignment, queue: ClusterQueue, kueue: Kueue) -> Iterato
             taints.add((each.flavor, each.key))
     for resource, amounts in sorted(most.items()):
         largest = ", ".join(f"{amount} in flavor {flavor}" for flavor, amount in sorted(amounts.items()))
-        yield f"{resource}: the queue can give at most {largest}; ask for less, or use another queue"
+        yield f"{resource}: the queue can give at most {largest}; {way_out}"
     for flavor, taint in sorted(taints):
         yield f"flavor {flavor}: tolerate {taint} (gpu.tolerations of the site, or kubernetes.tolerations of the step)"
     if any(isinstance(each, AffinityMismatch) for each in found.reasons):

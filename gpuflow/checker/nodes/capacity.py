@@ -19,7 +19,7 @@ from gpuflow.checker.nodes.filters import placement_refusal
 from gpuflow.checker.nodes.fit import read_pending
 from gpuflow.checker.nodes.node_list import read_node_list
 from gpuflow.checker.nodes.node_pools import NodePools, Space, can_share, in_order, is_for, most_per_node, offer
-from gpuflow.checker.nodes.subjects import UnboundPod
+from gpuflow.checker.nodes.subjects import Node, UnboundPod
 from gpuflow.quantity import Quantity
 
 RoomStatus = Literal["now", "wait", "never"]
@@ -202,7 +202,9 @@ def way_out(node_pools: NodePools, pod: UnboundPod) -> WayOut:
     shortfalls = {name: offered(name, closest, free.get(name, 0)) for name in short(free)} if closest else {}
     eligible = set(pool.ever)
     refusals = Counter(
-        placement_refusal(pod, host.node) or NO_FEATURES for index, host in enumerate(hosts) if index not in eligible
+        placement_refusal(pod, host.node) or _unreached(pod, host.node) or NO_FEATURES
+        for index, host in enumerate(hosts)
+        if index not in eligible
     )
     return WayOut(
         tuple(sorted(name for name, _ in offers)), dict(sorted(refusals.items())), largest, closest, shortfalls
@@ -222,3 +224,8 @@ def _unknown(node_pools: NodePools, copies: int, *pods: UnboundPod) -> tuple[str
     if copies > 1 and any(pod.constraints for pod in pods):
         found.append("what topology spread constraints leave to the copies")
     return tuple(dict.fromkeys(found))
+
+
+def _unreached(pod: UnboundPod, node: Node) -> str | None:
+    reasons = [] if pod.volumes is None else pod.volumes.refusals(node.name, node.labels)
+    return reasons[0] if reasons else None

@@ -55,6 +55,10 @@ def host_refusals(
         return sorted(short)
     if pod.disks and volumes.clash(pod.disks, (disk for other in host.pods for disk in other.disks)):
         return [volumes.NO_DISK]
+    if pod.is_held:
+        return [volumes.CLAIM_TAKEN]
+    if pod.volumes is not None and (unreached := pod.volumes.refusals(node.name, node.labels)):
+        return unreached
     for balance in balances:
         reason = balance.refusal(node.labels)
         if reason is not None:

@@ -19,6 +19,11 @@ from gpuflow.resources import read_map
 TOO_MANY_PODS: Final = "Too many pods"
 
 
+def insufficient(resource: str) -> str:
+    """That a node has too little of a resource, in the scheduler's words."""
+    return f"Insufficient {resource}"
+
+
 class NodeInfo(NamedTuple):
     """A node and the pods on it."""
 
@@ -31,7 +36,7 @@ class NodeInfo(NamedTuple):
         short = [TOO_MANY_PODS] if len(self.pods) >= self.node.slots else []
         for name, amount in requests.items():
             if name not in self.node.claimed and self._lacks(name, amount):
-                short.append(f"Insufficient {name}")
+                short.append(insufficient(name))
         return short
 
     def lacks_devices(self, requests: Amounts) -> bool:
@@ -65,11 +70,14 @@ def read_node_list(
     pods: Iterable[object] = (),
     namespaces: Mapping[str, Any] | Iterable[object] | None = None,
 ) -> NodeList:
-    """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read."""
+    """Read the manifests once, to ask about many pods. `ValueError` names the manifest that cannot be read.
+
+    Pods may be manifests, or bound pods that were read before.
+    """
     bound: defaultdict[str, list[BoundPod]] = defaultdict(list)
     for index, manifest in enumerate(_listed(pods, "pods")):
         try:
-            pod = read_bound(manifest)
+            pod = manifest if isinstance(manifest, BoundPod) else read_bound(manifest)
         except ValueError as error:
             raise ValueError(f"{_place('pods', index, manifest)}: {error}") from None
         if pod is not None:

@@ -18,6 +18,7 @@ from gpuflow.checker.nodes.filters import affinity_state, balances, host_refusal
 from gpuflow.checker.nodes.node_list import NodeList
 from gpuflow.checker.nodes.subjects import Node, UnboundPod
 from gpuflow.checker.nodes.taints import PASSING
+from gpuflow.checker.nodes.volume_binding import NO_SPACE
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -147,7 +148,7 @@ class NodePools:
 
     def pool(self, pod: UnboundPod) -> NodePool:
         """The nodes that labels, taints, names and features leave to a pod."""
-        key = (pod.placement.identity, pod.tolerations, pod.features)
+        key = (pod.placement.identity, pod.tolerations, pod.features, pod.volumes)
         if key not in self._pools:
             now: list[int] = []
             ever: list[int] = []
@@ -155,7 +156,7 @@ class NodePools:
                 node = self.node_list.hosts[group[0]].node
                 if not pod.features <= node.features:
                     continue
-                if placement_refusal(pod, node) is None:
+                if placement_refusal(pod, node) is None and not _unreached(pod, node):
                     now += group
                 if is_for(pod, node):
                     ever += group
@@ -165,8 +166,8 @@ class NodePools:
 
     def _alike(self, pod: UnboundPod) -> list[list[int]]:
         """The hosts in groups that are one to the pod."""
-        keys = tuple(sorted(pod.placement.keys))
-        by_name = pod.placement.looks_at_names
+        keys = tuple(sorted(pod.placement.keys if pod.volumes is None else pod.placement.keys | pod.volumes.keys))
+        by_name = pod.placement.looks_at_names or (pod.volumes is not None and pod.volumes.looks_at_names)
         if (keys, by_name) not in self._groups:
             groups: defaultdict[object, list[int]] = defaultdict(list)
             for index, (node, _, _) in enumerate(self.node_list.hosts):
@@ -221,7 +222,14 @@ def in_order(requests: Amounts) -> tuple[str, ...]:
 def is_for(pod: UnboundPod, node: Node) -> bool:
     """Whether a node is for the pod once it is uncordoned and over the troubles that taint it for a while."""
     healthy = node._replace(is_cordoned=False, taints=tuple(t for t in node.taints if t.key not in PASSING))
-    return pod.features <= node.features and placement_refusal(pod, healthy) is None
+    if not pod.features <= node.features or placement_refusal(pod, healthy) is not None:
+        return False
+    return all(reason == NO_SPACE for reason in _unreached(pod, node))  # storage may become free
+
+
+def _unreached(pod: UnboundPod, node: Node) -> list[str]:
+    """Why the pod's volumes cannot be there."""
+    return [] if pod.volumes is None else pod.volumes.refusals(node.name, node.labels)
 
 
 def most_per_node(pod: UnboundPod) -> int | None:

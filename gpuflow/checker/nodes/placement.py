@@ -97,7 +97,7 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
     if required is not None:
         where += ".nodeSelectorTerms"
         items = read_maps(read_map(required, where).get("nodeSelectorTerms"), where)
-        terms = tuple(_read_term(term, f"{where}[{index}]") for index, term in enumerate(items))
+        terms = tuple(read_term(term, f"{where}[{index}]") for index, term in enumerate(items))
     return Placement(
         read_text(spec, "nodeName", "spec") or "",
         read_labels(spec.get("nodeSelector"), "spec.nodeSelector"),
@@ -105,7 +105,7 @@ def read_placement(spec: Mapping[str, Any]) -> Placement:
     )
 
 
-def _read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
+def read_term(term: Mapping[str, Any], where: str) -> NodeSelectorTerm:
     return NodeSelectorTerm(
         read_requirements(term.get("matchExpressions"), f"{where}.matchExpressions"),
         read_requirements(term.get("matchFields"), f"{where}.matchFields"),

@@ -12,8 +12,10 @@ from gpuflow.checker.nodes.flags import read_flag
 from gpuflow.checker.nodes.placement import Placement, read_placement
 from gpuflow.checker.nodes.ports import HostPort, read_host_ports
 from gpuflow.checker.nodes.spread import Constraint, read_constraints
+from gpuflow.checker.nodes.storage import Storage
 from gpuflow.checker.nodes.taints import COMPARISON_GATE, Taint, Tolerations, read_taints, read_tolerations
-from gpuflow.checker.nodes.volumes import Disk, read_disks, unknown_volumes
+from gpuflow.checker.nodes.volume_binding import PodVolumes, pod_volumes
+from gpuflow.checker.nodes.volumes import Disk, read_claim_names, read_disks, unknown_volumes
 from gpuflow.kubernetes.admission.pod import read_object, read_pod, read_text
 from gpuflow.kubernetes.labels import Labels, read_labels
 from gpuflow.resources import BadField, read_map, read_maps
@@ -53,6 +55,7 @@ class BoundPod(NamedTuple):
     ports: tuple[HostPort, ...]
     affinity: Affinity
     disks: tuple[Disk, ...]
+    claims: tuple[str, ...]
 
 
 class UnboundPod(NamedTuple):
@@ -69,6 +72,10 @@ class UnboundPod(NamedTuple):
     features: frozenset[str]
     unknown: tuple[str, ...]
     """What the scheduler will consider and the manifest alone does not say."""
+    volumes: PodVolumes | None = None
+    """Its claims; `None` when it has none, or when nothing is known of them."""
+    is_held: bool = False
+    """Another pod has a claim that is for one pod alone."""
 
 
 def read_node(manifest: object) -> Node:
@@ -127,6 +134,7 @@ def read_bound(manifest: object) -> BoundPod | None:
         read_host_ports(spec),
         read_affinity(spec, namespace),
         read_disks(spec),
+        (*read_claim_names(spec), *_ephemeral_claims(spec, str(metadata.get("name")))),
     )
 
 
@@ -145,7 +153,10 @@ def _owners(metadata: Body) -> list[Body]:
     return read_maps(metadata.get("ownerReferences"), "metadata.ownerReferences")
 
 
-def read_unbound_pod(manifest: object, gates: frozenset[str] = frozenset()) -> UnboundPod:
+def read_unbound_pod(
+    manifest: object, gates: frozenset[str] = frozenset(), storage: Storage | None = None
+) -> UnboundPod:
+    """Read a pod that waits. `storage` is what its claims depend on, when that is known."""
     pod = read_pod(manifest)
     spec = pod.spec
     namespace = pod.metadata.get("namespace") or "default"
@@ -161,13 +172,21 @@ def read_unbound_pod(manifest: object, gates: frozenset[str] = frozenset()) -> U
         read_constraints(spec, labels),
         read_disks(spec),
         read_required(spec),
-        tuple(_unknown(spec)),
+        tuple(_unknown(spec, storage)),
+        None if storage is None or not (names := read_claim_names(spec)) else pod_volumes(storage, namespace, names),
     )
 
 
-def _unknown(spec: Body) -> Iterator[str]:
+def _ephemeral_claims(spec: Body, name: str) -> Iterator[str]:
+    """The claims that are made for volumes of the pod itself."""
+    for volume in read_maps(spec.get("volumes"), "spec.volumes") if spec.get("volumes") else ():
+        if volume.get("ephemeral") is not None:
+            yield f"{name}-{volume.get('name')}"
+
+
+def _unknown(spec: Body, storage: Storage | None) -> Iterator[str]:
     for gate in read_maps(spec.get("schedulingGates"), "spec.schedulingGates"):
         yield f'when scheduling gate "{gate.get("name")}" is lifted'
     for claim in read_maps(spec.get("resourceClaims"), "spec.resourceClaims"):
         yield f'which nodes have devices for resource claim "{claim.get("name")}"'
-    yield from unknown_volumes(spec)
+    yield from unknown_volumes(spec, knows_claims=storage is not None)

@@ -1,7 +1,7 @@
-"""Volumes: disks named in the pod itself are checked, claims are not.
+"""Volumes: disks named in the pod itself, and claims that are for one pod alone.
 
-Where a PersistentVolumeClaim can be mounted depends on its volume, its storage class and the drivers of each node.
-None of these is asked for here, so a pod with claims is checked without them and the answer says so.
+Where a PersistentVolumeClaim can be mounted depends on its volume and its storage class. Without these a pod with
+claims is checked without them, and the answer says so.
 
 Mirrors k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumerestrictions.VolumeRestrictions.Filter, Kubernetes
 v1.36.3.
@@ -16,6 +16,9 @@ from gpuflow.checker.nodes.flags import read_flag
 from gpuflow.kubernetes.admission.pod import read_text
 from gpuflow.resources import read_map, read_maps, read_texts
 
+CLAIM_TAKEN: Final = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
 NO_DISK: Final = "node(s) had no available disk"
 
 
@@ -67,13 +70,24 @@ def _disks(spec: Mapping[str, Any]) -> Iterator[Disk]:
             )
 
 
-def unknown_volumes(spec: Mapping[str, Any]) -> Iterator[str]:
+def read_claim_names(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The claims that a pod mounts by name."""
+    if not spec.get("volumes"):
+        return ()
+    claims = (
+        read_map(volume.get("persistentVolumeClaim"), f"spec.volumes[{index}].persistentVolumeClaim")
+        for index, volume in enumerate(read_maps(spec.get("volumes"), "spec.volumes"))
+    )
+    return tuple(dict.fromkeys(str(claim.get("claimName") or "") for claim in claims if claim))
+
+
+def unknown_volumes(spec: Mapping[str, Any], *, knows_claims: bool = False) -> Iterator[str]:
     """What is not known of a pod's volumes, in words."""
     for index, volume in enumerate(read_maps(spec.get("volumes"), "spec.volumes")):
         where = f"spec.volumes[{index}]"
         claim = read_map(volume.get("persistentVolumeClaim"), f"{where}.persistentVolumeClaim")
-        if claim:
+        if claim and not knows_claims:
             name = read_text(claim, "claimName", f"{where}.persistentVolumeClaim")
             yield f'which nodes can mount claim "{name}" (volume "{volume.get("name")}")'
-        elif volume.get("ephemeral") is not None:
+        if volume.get("ephemeral") is not None:
             yield f'which nodes can mount the claim made for volume "{volume.get("name")}"'

@@ -8,9 +8,8 @@ from gpuflow.checker.quota.claims import where_of_claims
 from gpuflow.checker.quota.lines import QuotaLine
 from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.checker.quota.stored_objects import COUNTED_PODS, COUNTED_WORKLOADS, cannot_finish, run_objects
-from gpuflow.checker.wording import asking
+from gpuflow.checker.wording import amount, asking, waiting
 from gpuflow.demands import Demand
-from gpuflow.engines import facts_of
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
 from gpuflow.quantity import Quantity
@@ -20,13 +19,8 @@ def _quoted(witness: Sequence[str]) -> str:
     return f'"{witness[0]}"' if witness else "the fan-out"
 
 
-def quota_findings(
-    demand: Demand, line: QuotaLine, admissions: Sequence[StepAdmission], safe: int | None
-) -> Iterator[Finding]:
-    """Why a line is not *always*, with the server's own words where a single pod already meets them.
-
-    `safe` is the parallelism with which no line of the whole report waits.
-    """
+def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
+    """Why a line is not *always*, with the server's own words where a single pod already meets them."""
     scope, bound, item, at_least = line
     made = run_objects(demand).get(scope.resource)
     if at_least > scope.hard and (scope.hard or scope.resource != COUNTED_PODS):
@@ -77,21 +71,31 @@ def quota_findings(
             severity="warning",
         )
         return
+    if scope.verdict == "unknown" and bound.reached is not None:
+        way_out = "give the pipeline a parallel cap, or a quota for the most that it may hold"
+        if scope.safe_parallelism is not None:
+            way_out = f"with parallel: {scope.safe_parallelism} this line of the quota always has room"
+        yield Finding(
+            "GF514",
+            f"{scope.resource}: quota {scope.name} leaves {left} of {scope.hard}, and the worst moment is at most "
+            f"{scope.peak}, perhaps less: {bound.because}",
+            where,
+            way_out,
+            severity="warning",
+        )
+        return
     if scope.witness:
         together = asking(scope.witness)
     else:
         together = "the claims of the run ask" if made is None else f"the run's own {made.kind} asks"
     left_behind = scope.resource in (COUNTED_PODS, COUNTED_WORKLOADS) or (made is not None and made.per == "pod")
-    hint = facts_of(demand.engine).waits["objects" if left_behind else "quota"]
+    hint = waiting(demand, "objects" if left_behind else "quota", scope.witness)
     if made is not None and made.per == "run":
         hint = f"nothing asks again: while old ones are kept, no run starts; delete some {made.kind}s first"
-    if safe is not None:
-        hint += f"\nalways admitted with parallel: {safe}"
-    elif scope.safe_parallelism is not None:
-        hint += f"\nwith parallel: {scope.safe_parallelism} this line of the quota always has room"
+    most = amount(scope.peak) if bound.reached is None else f"up to {amount(scope.peak)}"
     yield Finding(
         "GF512",
-        f"{together} for {scope.peak} of {scope.resource}; quota {scope.name} leaves {left} of {scope.hard}",
+        f"{together} for {most} of {scope.resource}; quota {scope.name} leaves {amount(left)} of {amount(scope.hard)}",
         where,
         hint,
         severity="warning",

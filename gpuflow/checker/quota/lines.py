@@ -139,8 +139,11 @@ def _limit_line(quota: Quota, key: str, bound: Bound, tree: Any, runs: int, alon
         verdict = "never"
     elif peak is None or used is None:
         verdict = "unknown"
+    elif used + peak <= hard:
+        verdict = "always"
     else:
-        verdict = "always" if used + peak <= hard else "may-queue"
+        # Of a bound that is above what is free, only what is reached can show that a step may wait.
+        verdict = "may-queue" if bound.reached is None or used + bound.reached * runs > hard else "unknown"
     safe = None
     if verdict != "always" and used is not None and runs == 1 and tree is not None and not key.startswith("count/"):
         safe = safe_parallel(tree, _counted(key), (hard - used).milli)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from gpuflow.checker.quota.claims import is_default
 from gpuflow.checker.quota.namespace import StepAdmission
@@ -11,15 +11,6 @@ from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, did_you_mean
 from gpuflow.resources import read_map, read_maps
-
-SHARED_MODES: Final = {"ReadWriteMany", "ReadOnlyMany"}
-ZONE_LABELS: Final = (
-    "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region",
-    "failure-domain.beta.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region",
-)
-"""Labels by which the scheduler keeps a volume's pods in its zone."""
 
 
 def pending_claims(
@@ -82,24 +73,6 @@ def _missing(
             did_you_mean(claim, names) or "create the claim first",
             kubernetes=f'persistentvolumeclaim "{claim}" not found',
         )
-
-
-def claims_for_any_node(cluster: Cluster, namespace: str) -> frozenset[str]:
-    """The claims that any node can mount, for any number of pods: bound to a shared volume that is tied to no place."""
-    volumes = {item.name: item.body for item in cluster.of("PersistentVolume")}
-    found = set()
-    for claim in cluster.of("PersistentVolumeClaim", namespace):
-        volume = volumes.get(str(read_map(claim.body.get("spec"), "spec").get("volumeName") or ""))
-        if volume is not None and _is_open(volume):
-            found.add(claim.name)
-    return frozenset(found)
-
-
-def _is_open(volume: Mapping[str, Any]) -> bool:
-    spec = read_map(volume.get("spec"), "spec")
-    labels = read_map(read_map(volume.get("metadata"), "metadata").get("labels"), "metadata.labels")
-    tied = spec.get("nodeAffinity") or any(label in labels for label in ZONE_LABELS)
-    return not tied and bool(SHARED_MODES & set(spec.get("accessModes") or ()))
 
 
 def _name(body: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpuflow.checker.quota.lines import charge_of
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.report import LimitLine
-from gpuflow.checker.wording import listed, where_of
+from gpuflow.checker.wording import amount, listed, where_of
 from gpuflow.demands import Demand
 from gpuflow.demands.model import summed
 from gpuflow.demands.peaks import tree_of
@@ -42,13 +42,12 @@ def waiting_counts_in_quota(
         if not any(scope.used + charge <= scope.hard for charge in charges):
             continue
         names = ", ".join(sorted({_queue_of(queued[name]) or "" for name in waiting}))
-        safe = f", or parallel: {scope.safe_parallelism}" if scope.safe_parallelism else ""
         yield Finding(
             "GF554",
             f"{listed(waiting)}: pods that wait in queue {names} already count in quota {scope.name}, which refuses "
             f"more of {scope.resource} while they wait",
             where_of(demand, waiting[0]),
-            f"a quota of {scope.used + scope.peak} is enough for all pods that may wait{safe}; or let only the queue "
+            f"a quota of {amount(scope.used + scope.peak)} is enough for all pods that may wait; or let only the queue "
             "count it",
             severity="note",
         )
@@ -72,7 +71,8 @@ def gangs_above_quota(
             for key in sorted(key for key in whole if whole[key] > quota.hard[key]):
                 way_out = "ask for less in it"
                 if len(members) == 1:
-                    way_out = f"{quota.hard[key].milli // charge_of(members[0], quota)[key].milli} such pods fit"
+                    most = quota.hard[key].milli // charge_of(members[0], quota)[key].milli
+                    way_out = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Finding(
                     "GF501",
                     f'step "{name}": a gang of {pods} pods asks for {whole[key]} of {key}, and quota '

@@ -4,11 +4,13 @@ losing some. The worst moment is that of the first attempts; those that follow m
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from gpuflow.checker.outcome import Outcome
 from gpuflow.checker.report import Verdict, worst
 from gpuflow.checker.wording import listed, where_of
 from gpuflow.demands import Demand
+from gpuflow.demands.model import LaterAttempts
 from gpuflow.errors import Finding
 
 OUTCOMES: dict[Verdict, str] = {
@@ -17,8 +19,15 @@ OUTCOMES: dict[Verdict, str] = {
     "never": "can never be admitted",
 }
 
+OTHERWISE: Final = "make room for that attempt too, or take the policy out of retry or spot"
 
-def later_outcome(first: Outcome, demand: Demand, check: Callable[[Demand], Outcome]) -> Outcome:
+
+def later_outcome(
+    first: Outcome,
+    demand: Demand,
+    check: Callable[[Demand], Outcome],
+    way_out: Callable[[LaterAttempts], str | None] = lambda _: None,
+) -> Outcome:
     """What later attempts add to the outcome of the first. None of them is sure to come, so that none means *never*."""
     verdicts: list[Verdict] = []
     findings = []
@@ -35,7 +44,7 @@ def later_outcome(first: Outcome, demand: Demand, check: Callable[[Demand], Outc
                 "GF525",
                 f"{listed(later.steps)}: {later.when}, a later attempt {OUTCOMES[outcome.verdict]}",
                 where_of(demand, later.steps[0]),
-                "\n".join((*reasons[:2], "make room for that attempt too, or take the policy out of retry or spot")),
+                "\n".join((*reasons[:2], way_out(later) or OTHERWISE)),
                 severity="warning",
                 kubernetes=next((each.kubernetes for each in new if each.kubernetes), None),
             )

@@ -15,7 +15,7 @@ from gpuflow.checker.kueue.flavors import read_flavor, read_name
 from gpuflow.checker.kueue.queues import read_cluster_queue, read_cohort, read_local_queue
 from gpuflow.checker.kueue.reservations import read_reservations
 from gpuflow.checker.kueue.workloads import read_holder, read_workload
-from gpuflow.checker.nodes.subjects import read_bound, read_node, read_schedulable_pod
+from gpuflow.checker.nodes.subjects import BoundPod, read_bound, read_node, read_schedulable_pod
 from gpuflow.checker.quota.ineffective_keys import standard_fault
 from gpuflow.checker.snapshot.required_fields import (
     require_positive,
@@ -47,17 +47,24 @@ OPERATORS: Final = {"In", "NotIn", "Exists", "DoesNotExist"}
 LIMIT_TYPES: Final = ("Container", "Pod", "PersistentVolumeClaim")
 
 
-def validate(cluster: Cluster) -> None:
-    """Raise `GpuflowError` with every manifest that cannot be what it says it is."""
-    findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item)]
+def validate(cluster: Cluster) -> list[BoundPod]:
+    """Raise `GpuflowError` with every manifest that cannot be what it says it is.
+
+    The pods that take up room come back as they were read: there are so many that reading them again is felt.
+    """
+    bound: list[BoundPod] = []
+    findings = [finding for item in cluster.objects if item.is_known for finding in _faults(item, bound)]
     if findings:
         raise GpuflowError(findings)
+    return bound
 
 
-def _faults(item: Manifest) -> Iterator[Finding]:
+def _faults(item: Manifest, bound: list[BoundPod]) -> Iterator[Finding]:
     for read in READERS.get(item.kind, ()):
         try:
-            read(item.body)
+            found = read(item.body)
+            if isinstance(found, BoundPod):
+                bound.append(found)
         except ValueError as refusal:
             names_it = isinstance(refusal, BadField) and refusal.owner
             message = str(refusal) if names_it else f"{item.kind} {item.name}: {refusal}"

@@ -178,7 +178,7 @@ def test_g4_a_step_that_may_evict_a_parallel_step_is_named() -> None:
     report = checked(ranked(), *preempting("LowerPriority"))
     assert report.verdict == "may-queue"
     assert 'step "big" may evict step "small" of the same pipeline' in text_of(report, "GF527")
-    assert "parallel: 1" in text_of(report, "GF527")
+    assert "always admitted with parallel: 1" in text_of(report, "GF517")
 
 
 def test_g4_nobody_is_evicted_where_the_queue_does_not_or_where_steps_wait_for_each_other() -> None:

@@ -70,6 +70,7 @@ QUOTA = {
     "spec": {"hard": {"requests.nvidia.com/gpu": "4"}},
     "status": {"hard": {"requests.nvidia.com/gpu": "4"}, "used": {"requests.nvidia.com/gpu": "0"}},
 }
+RECORD = {"apiVersion": "gpuflow/v1", "kind": "Snapshot", "assumed": ["Node", "Namespace", "ServiceAccount"]}
 TRAINING = """apiVersion: gpuflow/v1
 kind: Pipeline
 name: training
@@ -82,6 +83,7 @@ def gate_inputs(folder: Path, gpus: int) -> dict[str, str]:
     cluster, pipeline = folder / "cluster", folder / "training.yaml"
     cluster.mkdir()
     (cluster / "quota.json").write_text(json.dumps(QUOTA))
+    (cluster / "record.json").write_text(json.dumps(RECORD))
     pipeline.write_text(TRAINING % gpus)
     return {"pipeline": str(pipeline), "cluster": str(cluster), "namespace": "nlp"}
 

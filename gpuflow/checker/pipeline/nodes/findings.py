@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -10,21 +10,23 @@ from gpuflow.checker.contention.competitors import Competitor, Competitors
 from gpuflow.checker.contention.pending import named
 from gpuflow.checker.dra.extended import CLAIM
 from gpuflow.checker.dra.plan import ANY, Group
+from gpuflow.checker.hints.nodes import not_now, nowhere
 from gpuflow.checker.hints.other_gpus import OtherGpus
+from gpuflow.checker.hints.trials import Trials
 from gpuflow.checker.nodes.amounts import as_quantity
-from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, way_out
+from gpuflow.checker.nodes.capacity import Fragmentation, fragmentation, room, way_out
 from gpuflow.checker.nodes.fit import fit
 from gpuflow.checker.nodes.node_pools import NodePools
 from gpuflow.checker.nodes.subjects import GROUP_MAX
 from gpuflow.checker.outcome import Outcome, foremost
 from gpuflow.checker.pipeline.nodes.devices import is_reported
+from gpuflow.checker.pipeline.nodes.mounted_claims import OWN
 from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdicts, PoolRequest
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import LimitLine, Verdict, worst
-from gpuflow.checker.wording import asking, listed, where_of
+from gpuflow.checker.wording import amount, asking, listed, waiting, where_of
 from gpuflow.demands import Demand
-from gpuflow.engines import facts_of
 from gpuflow.errors import Finding
 
 GANGS: Final = "gangs"
@@ -45,9 +47,13 @@ def node_outcome(
     node_verdicts: NodeVerdicts,
     pod_groups: Iterable[tuple[PodGroup, tuple[FlavorAssignment, ...]]],
     makers: Sequence[str] = (),
+    trials: Trials | None = None,
 ) -> Outcome:
-    """What the nodes say to the pipeline. Where `makers` may start other nodes, *never* becomes *unknown*."""
-    others = OtherGpus(demand, node_verdicts.node_pools)
+    """What the nodes say to the pipeline. Where `makers` may start other nodes, *never* becomes *unknown*.
+
+    Without `trials` nobody asks for a way out.
+    """
+    others = None if trials is None else OtherGpus(demand, node_verdicts.node_pools, trials)
     verdicts: list[Verdict] = []
     findings: list[Finding] = []
     for pod_group, assignments in pod_groups:
@@ -71,7 +77,7 @@ def node_outcome(
         if lost:
             verdicts.append("may-queue")
             findings.append(_lost(demand, pod_group, lost))
-    reports = _pools(node_verdicts)
+    reports = _pools(node_verdicts, is_trial=trials is None)
     findings += [finding for pool in reports for finding in _waits(demand, node_verdicts, pool)]
     findings += _unweighed(demand, node_verdicts)
     findings += _unseen_devices(demand, node_verdicts)
@@ -83,7 +89,7 @@ def node_outcome(
 
 
 def _unplaceable(
-    demand: Demand, node_pools: NodePools, pod_group: PodGroup, own: list[NodeVerdict], others: OtherGpus
+    demand: Demand, node_pools: NodePools, pod_group: PodGroup, own: list[NodeVerdict], others: OtherGpus | None
 ) -> Finding:
     verb = "fits" if pod_group.is_one else "fit"
     message, where = f"{_who(pod_group)} {verb} on no node", where_of(demand, pod_group.steps[0])
@@ -95,16 +101,15 @@ def _unplaceable(
             "ask the owner of the queue",
         )
     pod = own[0].request.pod
-    short = [
-        f"{name}: asked {offer.asked}, the largest eligible node has {offer.largest}"
-        for name, offer in way_out(node_pools, pod).shortfalls.items()
-    ]
-    hint = ", ".join(short) or "no node has the labels and taints the step asks for"
-    if pod_group.pods > 1 and not short and node_pools.pool(pod).ever:
-        hint = f"the nodes cannot hold all {pod_group.pods} pods of the gang together"
+    if pod.volumes is not None and room(node_pools, pod._replace(volumes=None), pod_group.pods).verdict != "never":
+        names = ", ".join(name.removeprefix(OWN) for name in pod.volumes.names)
+        hint = f"nodes that could hold it cannot mount {names}: see the volume's node affinity and its storage class"
+        return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
+    hint = nowhere(node_pools, pod, pod_group.pods)
     if own[0].request.assignment.flavors:
         hint += f"\nwith the labels of flavor {', '.join(own[0].request.assignment.flavors)} on it"
-    hint = "\n".join(filter(None, (hint, None if pod_group.is_driver else others.hint(pod_group.steps[0]))))
+    if others is not None and not pod_group.is_driver:
+        hint = "\n".join(filter(None, (hint, others.hint(pod_group.steps[0]))))
     return Finding("GF506", message, where, hint, kubernetes=fit(pod, node_pools.node_list).message)
 
 
@@ -162,7 +167,7 @@ def _lost(demand: Demand, pod_group: PodGroup, lost: list[FlavorAssignment]) -> 
     )
 
 
-def _pools(node_verdicts: NodeVerdicts) -> list[PoolReport]:
+def _pools(node_verdicts: NodeVerdicts, *, is_trial: bool) -> list[PoolReport]:
     """The verdicts by node pool, under names that tell the pools apart."""
     reports: dict[frozenset[int], list[NodeVerdict]] = {}
     for each in node_verdicts.verdicts:
@@ -172,10 +177,9 @@ def _pools(node_verdicts: NodeVerdicts) -> list[PoolReport]:
         name = _name(members[0].request)
         if name in found:
             name = f"{name} for {members[0].request.pod_group.steps[0]}"
-        blocked = [each for each in members if each.verdict == "may-queue"]
-        found[name] = PoolReport(
-            name, tuple(sorted(hosts)), members, node_verdicts.safe_parallelism(blocked) if blocked else None
-        )
+        blocked = [] if is_trial else [each for each in members if each.verdict == "may-queue"]
+        safe = node_verdicts.safe_parallelism(blocked) if blocked else None
+        found[name] = PoolReport(name, tuple(sorted(hosts)), members, safe)
     return list(found.values())
 
 
@@ -194,6 +198,8 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
     """One line for each device that the pool's pods ask for, and for cpu or memory where they decide."""
     members, node_pools = pool.members, node_verdicts.node_pools
     asked = dict.fromkeys(resource for each in members for resource in each.request.pod.requests)
+    if any(PODS in _deciding(node_verdicts, each) for each in members):
+        asked[PODS] = None
     devices = [resource for resource in asked if "/" in resource and is_reported(resource)]
     for resource in sorted(filter(is_reported, asked), key=lambda each: ("/" not in each, each)):
         verdict = worst(_verdict(node_verdicts, each, resource) for each in members)
@@ -202,8 +208,13 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
         hosts = [node_pools.node_list.hosts[index].node for index in pool.hosts]
         if any(resource in node.claimed and node.allocatable.get(resource, 0) >= ANY for node in hosts):
             continue  # how much of it there is, is not known
-        hard = sum(node.allocatable.get(resource, 0) for node in hosts)
-        used = hard - sum(node_pools.free[index].free.get(resource, 0) for index in pool.hosts)
+        free = [node_pools.free[index] for index in pool.hosts]
+        if resource == PODS:
+            hard = sum(node.slots for node in hosts)
+            used = hard - sum(space.slots for space in free)
+        else:
+            hard = sum(node.allocatable.get(resource, 0) for node in hosts)
+            used = hard - sum(space.free.get(resource, 0) for space in free)
         peak, witness = node_verdicts.peak(members[0].request, resource)
         yield LimitLine(
             "Nodes",
@@ -220,18 +231,29 @@ def _lines(node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[LimitLine]
 
 def _verdict(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict, resource: str) -> Verdict:
     """The verdict of one line, where this pod group asks for the resource."""
-    if resource not in node_verdict.request.pod.requests or node_verdict.verdict == "always":
+    if resource not in (*node_verdict.request.pod.requests, PODS):
         return "always"
+    return node_verdict.verdict if resource in _deciding(node_verdicts, node_verdict) else "always"
+
+
+def _deciding(node_verdicts: NodeVerdicts, node_verdict: NodeVerdict) -> Collection[str]:
+    """The resources through which a pod group gets its verdict, pod slots among them; none of one that always fits."""
+    request, decision = node_verdict.request, node_verdict.decision
+    pod, node_pools = request.pod, node_verdicts.node_pools
+    if node_verdict.verdict == "always":
+        return ()
     if node_verdict.verdict == "never":
-        shortfalls = way_out(node_verdicts.node_pools, node_verdict.request.pod).shortfalls
-        return "never" if not shortfalls or resource in shortfalls else "always"
-    if node_verdict.decision is None:
-        return node_verdict.verdict
-    return (
-        node_verdict.verdict
-        if resource in (node_verdict.decision.resources or node_verdicts.short(node_verdict.request))
-        else "always"
-    )
+        ever = request.pool.ever
+        if ever and all(node_pools.empty[index].slots < 1 for index in ever):
+            return (PODS,)
+        return way_out(node_pools, pod).shortfalls.keys() or pod.requests.keys() or (PODS,)
+    if decision is None:
+        return pod.requests.keys() or (PODS,)
+    if decision.resources:
+        return decision.resources
+    if request.pool.hosts and all(node_pools.free[index].slots < 1 for index in request.pool.hosts):
+        return (PODS,)
+    return node_verdicts.short(request) or (PODS,)
 
 
 def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Iterator[Finding]:
@@ -250,9 +272,7 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
                 severity="warning",
             )
     for wait, pod_groups in waits.items():
-        hints = [facts_of(demand.engine).waits["nodes"]]
-        if pool.safe is not None:
-            hints.append(f"with parallel: {pool.safe} these nodes always have room")
+        hints = [waiting(demand, "nodes", (step for each in pod_groups for step in each.steps))]
         if wait.pieces is not None:
             hints.append(
                 f"the free amount is fragmented: {wait.pieces.placeable} such pods fit, and {wait.pieces.whole} would "
@@ -299,14 +319,11 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
         return Wait("GF525", f" on {nodes} after failing on {which}: retry.other_node keeps later attempts away")
     resource = foremost(decision.resources if decision else ())
     if resource is None:
-        names = [each for each in request.pod.requests if "/" in each] or list(request.pod.requests)
-        words = [
-            f"{as_quantity(each, request.pod.requests[each])} {each}" for each in sorted(names) if is_reported(each)
-        ]
-        asks = ", ".join([*words, *(() if all(map(is_reported, names)) else ("the devices of its claims",))])
-        where = f"none of {nodes} has {asks or 'a place'} free" if pool.hosts else f"no node ({pool.name}) is up"
-        message = fit(request.pod, node_verdicts.node_pools.node_list).message
-        wait = Wait("GF515", f": {where}", is_now=True, kubernetes=message)
+        node_list = node_verdicts.node_pools.node_list
+        fitted = fit(request.pod, node_list)
+        names = [node_list.hosts[index].node.name for index in pool.hosts]
+        why = not_now(request.pod, nodes, names, fitted) if names else f"no node ({pool.name}) is up"
+        wait = Wait("GF515", f": {why}", is_now=True, kubernetes=fitted.message)
     elif not is_reported(resource):
         wait = Wait("GF515", f": steps that run at the same time may take the devices of its claims on {nodes}")
     else:
@@ -320,15 +337,15 @@ def _wait(node_verdicts: NodeVerdicts, pool: PoolReport, node_verdict: NodeVerdi
 
 def _pressure(node_verdicts: NodeVerdicts, request: PoolRequest, resource: str) -> str:
     """The worst moment against what is free: `a, b ask for 9 nvidia.com/gpu together, 8 are free`."""
-    peak, witness = node_verdicts.peak(request, resource)
+    peak, witness = node_verdicts.peak_beside(request, resource)
     hosts = request.pool.hosts
     if resource == PODS:
         free = sum(max(node_verdicts.node_pools.free[index].slots, 0) for index in hosts)
     else:
         free = sum(max(node_verdicts.node_pools.free[index].free.get(resource, 0), 0) for index in hosts)
-    asked = "?" if peak is None else str(as_quantity(resource, peak))
+    asked = "?" if peak is None else amount(as_quantity(resource, peak))
     together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
-    return f"{together} for up to {asked} {resource}, {as_quantity(resource, free)} are free"
+    return f"{together} for up to {asked} {resource}, {amount(as_quantity(resource, free))} are free"
 
 
 def _unseen_devices(demand: Demand, node_verdicts: NodeVerdicts) -> Iterator[Finding]:

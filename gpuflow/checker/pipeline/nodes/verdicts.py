@@ -1,14 +1,15 @@
 """The pods of a pipeline on the nodes: for each pod group and each flavor assignment, whether there is always room.
 
 Room is what bound pods leave, and what pending pods of others may take is taken off. Nodes that are
-cordoned or unwell count for *never* only. What pods ask of each other (affinity, spreading, ports) and volumes that may
-be tied to nodes are not modeled: a pod group that asks for such things is *unknown* unless it is *never*.
+cordoned or unwell count for *never* only. What pods ask of each other (affinity, spreading, ports) is
+not modeled: a pod group that asks for such things is *unknown* unless it is *never*. Of volumes only those count here
+that tie a pod to nodes from the start; see `claims`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from gpuflow.checker.nodes.node_pools import NodePool, NodePools, can_share, in_
 from gpuflow.checker.nodes.shut_out import gang_has_no_domain, taken_for_good
 from gpuflow.checker.nodes.subjects import Node, UnboundPod
 from gpuflow.checker.pipeline.nodes.devices import Devices
+from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.nodes.pending import PendingPod, PendingPods
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
@@ -70,7 +72,7 @@ class NodeVerdicts:
         pod_groups: Iterable[tuple[PodGroup, tuple[FlavorAssignment, ...]]],
         concurrency: Concurrency,
         runs: int,
-        claims_for_any_node: Collection[str] = (),
+        claims: MountedClaims | None = None,
         share: Share | None = None,
         pending_pods: Sequence[PendingPod] = (),
         avoided: Mapping[str, int] | None = None,
@@ -81,7 +83,7 @@ class NodeVerdicts:
         self.node_pools, self.concurrency, self.runs = node_pools, concurrency, runs
         self._share = share
         self._avoided = avoided or {}
-        self._claims_for_any_node = claims_for_any_node
+        self._claims = claims
         self.pending = PendingPods(node_pools, pending_pods, PODS, most_sent)
         self.requests = [
             self._request(pod_group, assignment)
@@ -95,10 +97,10 @@ class NodeVerdicts:
         self.verdicts = [self._decide(request) for request in self.requests]
 
     def _request(self, pod_group: PodGroup, assignment: FlavorAssignment) -> PoolRequest:
-        body = _without(_sent(pod_group.pod, assignment), self._claims_for_any_node)
+        body = _sent(pod_group.pod, assignment)
         if self.devices is not None:
             body = self.devices.without_claims(body)
-        pod = read_pending(body)
+        pod = read_pending(body) if self._claims is None else self._claims.read(body)
         if self.devices is not None:
             pod = pod._replace(requests={**pod.requests, **self.devices.adds(pod_group)})
         return PoolRequest(pod_group, assignment, pod, self.node_pools.pool(pod))
@@ -116,17 +118,21 @@ class NodeVerdicts:
         decision = self.among(request, self.concurrency)
         return NodeVerdict(request, decision.verdict, decision)
 
-    def among(self, request: PoolRequest, concurrency: Concurrency) -> Decision:
-        """Decide when all pods that may run at the same time are on the nodes in the worst way."""
+    def among(self, request: PoolRequest, concurrency: Concurrency, hosts: frozenset[int] | None = None) -> Decision:
+        """Decide when all pods that may run at the same time are on the nodes in the worst way.
+
+        `hosts`: the only nodes that are left to the pod.
+        """
         asked = {**request.pod.requests, PODS: 1}
         competitors, ceilings = self.competitors(request), self.ceilings(request)
         avoided = (
             0 if request.pod_group.is_driver else max(self._avoided.get(step, 0) for step in request.pod_group.steps)
         )
         contention = Contention(
-            request.pod_group.steps, asked, self._bins(request), competitors, PODS, ceilings, avoided=avoided
+            request.pod_group.steps, asked, self._bins(request, hosts), competitors, PODS, ceilings, avoided=avoided
         )
-        decision = decide_with_pending(self.pending.on(request.pool.hosts), contention, concurrency, self.runs)
+        near = request.pool.hosts if hosts is None else request.pool.hosts & hosts
+        decision = decide_with_pending(self.pending.on(near), contention, concurrency, self.runs)
         repelling = self.pending.repelling(request.pod) if decision.verdict == "always" else ()
         return Decision("may-queue", tuple(request.pod.requests), pending=repelling) if repelling else decision
 
@@ -172,7 +178,20 @@ class NodeVerdicts:
 
     def peak(self, request: PoolRequest, resource: str) -> tuple[int | None, tuple[str, ...]]:
         """The most of a resource that is alive at once on the request's nodes, and the steps that reach it."""
-        value, witness = self.worst(self.competitors(request), resource)
+        return self._below_ceiling(request, resource, self.competitors(request))
+
+    def peak_beside(self, request: PoolRequest, resource: str) -> tuple[int | None, tuple[str, ...]]:
+        """The same, of the steps that may be alive together with the request's own; the others are never in its way."""
+        competitors = self.competitors(request)
+        if self.runs == 1:
+            near = self.concurrency.concurrent_with(frozenset(request.pod_group.steps))
+            competitors = competitors.concurrent_with(near)
+        return self._below_ceiling(request, resource, competitors)
+
+    def _below_ceiling(
+        self, request: PoolRequest, resource: str, competitors: Competitors
+    ) -> tuple[int | None, tuple[str, ...]]:
+        value, witness = self.worst(competitors, resource)
         most = self.ceilings(request).get(resource)
         return (value if most is None else most if value is None else min(value, most)), witness
 
@@ -194,9 +213,11 @@ class NodeVerdicts:
         value, _, witness = competitors.peak_load(resource, self.concurrency)
         return None if value is None else value * self.runs, witness
 
-    def _bins(self, request: PoolRequest) -> list[Bin]:
+    def _bins(self, request: PoolRequest, only: frozenset[int] | None = None) -> list[Bin]:
         names = in_order(request.pod.requests)
         hosts = self.node_pools.open_hosts(request.pod)
+        if only is not None:
+            hosts = [index for index in hosts if index in only]
         if hosts is request.pool.now:
             rows = ((row.free, row.slots, row.nodes) for row in request.pool.table("now", names).rows)
         else:
@@ -275,10 +296,3 @@ def _sent(pod: Mapping[str, Any], assignment: FlavorAssignment) -> Mapping[str, 
             "tolerations": [*(spec.get("tolerations") or ()), *assignment.tolerations],
         },
     }
-
-
-def _without(pod: Mapping[str, Any], claims: Collection[str]) -> Mapping[str, Any]:
-    """The pod without the claims that any node can mount: they do not bear on where it fits."""
-    volumes = pod["spec"].get("volumes") or ()
-    kept = [each for each in volumes if (each.get("persistentVolumeClaim") or {}).get("claimName") not in claims]
-    return pod if len(kept) == len(volumes) else {**pod, "spec": {**pod["spec"], "volumes": kept}}

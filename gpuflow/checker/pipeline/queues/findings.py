@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuflow.checker.contention.pending import named
-from gpuflow.checker.hints.queues import queue_hint
+from gpuflow.checker.hints.queues import elsewhere, queue_hint
 from gpuflow.checker.kueue.amounts import UNLIMITED
 from gpuflow.checker.nodes.amounts import as_quantity
 from gpuflow.checker.outcome import Outcome, foremost
@@ -14,18 +14,18 @@ from gpuflow.checker.pipeline.queues.own_steps import held_up, own_evictors
 from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
 from gpuflow.checker.report import LimitLine, Verdict, worst
-from gpuflow.checker.wording import asking, listed, where_of
+from gpuflow.checker.wording import amount, asking, listed, waiting, where_of
 from gpuflow.demands import Demand
-from gpuflow.engines import facts_of
 from gpuflow.errors import Finding
 
 
-def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts) -> Outcome:
-    """What the queues say to the pipeline."""
+def queue_outcome(demand: Demand, queue_verdicts: QueueVerdicts, *, is_trial: bool = False) -> Outcome:
+    """What the queues say to the pipeline; in a trial nobody asks which cap would help."""
     findings: list[Finding] = []
-    safe = {name: queue_verdicts.safe_parallelism(name) for name in _contended(queue_verdicts)}
+    contended = () if is_trial else _contended(queue_verdicts)
+    safe = {name: queue_verdicts.safe_parallelism(name) for name in contended}
     for each in queue_verdicts.all:
-        findings += _findings(demand, queue_verdicts, each, safe)
+        findings += _findings(demand, queue_verdicts, each)
     findings += _own_blockers(demand, queue_verdicts)
     findings += own_evictors(demand, queue_verdicts)
     findings += held_up(demand, queue_verdicts)
@@ -45,9 +45,7 @@ def _contended(queue_verdicts: QueueVerdicts) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _findings(
-    demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, safe: dict[str, int | None]
-) -> Iterator[Finding]:
+def _findings(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict) -> Iterator[Finding]:
     request, found = each.request, each.request.found
     who, where = _who(request.pod_group), where_of(demand, request.pod_group.steps[0])
     if each.shut is not None:
@@ -63,7 +61,8 @@ def _findings(
             f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until workload {each.ahead.namespace}/"
             f"{each.ahead.name} is removed: it can never be admitted, and holds up a StrictFIFO queue",
             where,
-            "have that workload removed or corrected, or use another queue; waiting does not help",
+            f"waiting does not help: have that workload removed or corrected, or "
+            f"{elsewhere(is_driver=request.pod_group.is_driver)}",
             kubernetes=each.ahead.assignment.message,
         )
         return
@@ -77,7 +76,7 @@ def _findings(
             severity="warning",
         )
         return
-    hint = facts_of(demand.engine).waits["queue"]
+    hint = waiting(demand, "queue", request.pod_group.steps)
     if each.lags:
         text = (
             f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} until Kueue sees that it is active again"
@@ -114,7 +113,7 @@ def _findings(
             kubernetes=found.message,
         )
     elif each.decision.verdict != "always":
-        yield _wait(demand, queue_verdicts, each, hint, safe)
+        yield _wait(demand, queue_verdicts, each, hint)
 
 
 def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest) -> Finding:
@@ -127,16 +126,21 @@ def _never(demand: Demand, queue_verdicts: QueueVerdicts, request: QueueRequest)
             "give it a queue: this Kueue manages pods without one too (manageJobsWithoutQueueName)",
         )
     because = found.because if found.because != found.message else None
-    hint = queue_hint(found, queue_verdicts.kueue, queue_verdicts.setup.namespace, request.queue, request.amounts or ())
+    hint = queue_hint(
+        found,
+        queue_verdicts.kueue,
+        queue_verdicts.setup.namespace,
+        request.queue,
+        request.amounts or (),
+        is_driver=request.pod_group.is_driver,
+    )
     if hint is None:
         hint = f"on an empty cluster: {because}" if because else "ask for less, or ask the owner of the queue"
     text = f"{who} {_do(request.pod_group, 'wait')} in queue {request.queue} forever"
     return Finding("GF507", text, where, hint, kubernetes=found.message)
 
 
-def _wait(
-    demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hint: str, safe: dict[str, int | None]
-) -> Finding:
+def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hint: str) -> Finding:
     """The pipeline's own pods are in each other's way."""
     request, decision = each.request, each.decision
     assert decision is not None and request.cluster_queue is not None
@@ -164,19 +168,21 @@ def _wait(
         )
     resource = foremost(decision.resources) or ""
     flavors = next((group.flavors for group in request.groups if resource in group.asked), ())
-    peak, _, witness = queue_verdicts.competitors(request, flavors).peak_load(resource, queue_verdicts.concurrency)
+    competitors = queue_verdicts.competitors(request, flavors)
+    if queue_verdicts.runs == 1:  # what waits for the step, or it for them, is never in its way
+        near = queue_verdicts.concurrency.concurrent_with(frozenset(request.pod_group.steps))
+        competitors = competitors.concurrent_with(near)
+    peak, _, witness = competitors.peak_load(resource, queue_verdicts.concurrency)
     left = sum(queue_verdicts.left(request, flavor, resource) for flavor in flavors)
-    asked = "?" if peak is None else as_quantity(resource, peak * queue_verdicts.runs)
+    asked = "?" if peak is None else amount(as_quantity(resource, peak * queue_verdicts.runs))
     together = asking(witness or request.pod_group.steps[:1], request.pod_group.steps)
-    if safe.get(queue) is not None:
-        hint += f"\nwith parallel: {safe[queue]} this queue always admits at once"
     if len(flavors) > 1:
         names = ", ".join(flavors)
         hint += f"\nthe quota is split over {len(flavors)} flavors ({names}), and a pod takes all of it from one"
     return Finding(
         "GF517",
         f"{who} may wait in queue {request.queue}: {together} for up to {asked} {resource}, ClusterQueue {queue} has "
-        f"{as_quantity(resource, left)} left",
+        f"{amount(as_quantity(resource, left))} left",
         where,
         hint,
         severity="warning",
@@ -214,13 +220,14 @@ def _unshown(queue_verdicts: QueueVerdicts) -> Iterator[Finding]:
         if node is None or node.path()[-1] not in roots:
             continue
         held = [holder.usage for holder in kueue.holders.values() if holder.cluster_queue == name]
-        for (flavor, resource), amount in sorted(amounts.items()):
+        for (flavor, resource), reserved in sorted(amounts.items()):
             shown = sum(usage.get((flavor, resource), 0) for usage in held)
-            if amount > shown:
+            if reserved > shown:
                 yield Finding(
                     "GF574",
-                    f"ClusterQueue {name} has reserved {as_quantity(resource, amount)} {resource} of flavor {flavor}, "
-                    f"and the workloads of the snapshot hold {as_quantity(resource, shown)}: the larger number counts",
+                    f"ClusterQueue {name} has reserved {as_quantity(resource, reserved)} {resource} of flavor "
+                    f"{flavor}, and the workloads of the snapshot hold {as_quantity(resource, shown)}: the larger "
+                    "number counts",
                     hint="add the Workloads of all namespaces: gpuflow snapshot, or kubectl get workloads -A -o yaml",
                     severity="note",
                 )

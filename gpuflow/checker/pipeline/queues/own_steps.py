@@ -32,7 +32,7 @@ def own_evictors(demand: Demand, queue_verdicts: QueueVerdicts) -> Iterator[Find
                 f"{who} may evict {listed(victims)} of the same pipeline in queue {each.request.queue}: they may run "
                 "at the same time, and Kueue may leave an evicted pod behind its gate forever",
                 where_of(demand, each.request.pod_group.steps[0]),
-                "parallel: 1 in the pipeline, or needs between them, keeps them apart; a retry budget does not help",
+                "let one of them run at a time (needs, or the pipeline's parallel); a retry budget does not help",
                 severity="warning",
             )
 

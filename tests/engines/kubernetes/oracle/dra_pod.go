@@ -104,5 +104,5 @@ func newDeviceBench(ctx context.Context, objects []runtime.Object) (*bench, erro
 	}
 	fits := &fitRecorder{}
 	s.Extenders = []fwk.Extender{fits}
-	return &bench{s, factory, fits}, nil
+	return &bench{s, client, factory, fits}, nil
 }

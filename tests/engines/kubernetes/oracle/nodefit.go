@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -32,6 +33,8 @@ type nodeFitCase struct {
 	Pods       []json.RawMessage            `json:"pods"`
 	Namespaces map[string]map[string]string `json:"namespaces"`
 	Gates      []string                     `json:"gates"`
+	// Storage is what volume claims depend on; a case without it has no claims.
+	Storage *storage `json:"storage"`
 }
 
 type nodeFitOutput struct {
@@ -50,6 +53,7 @@ type nodeVerdict struct {
 // bench is a whole kube-scheduler whose queue never runs; nodes and pods are put into its cache by hand.
 type bench struct {
 	*scheduler.Scheduler
+	client    kubernetes.Interface
 	informers informers.SharedInformerFactory
 	fits      *fitRecorder
 }
@@ -90,9 +94,12 @@ func newNodeFitAnswer() (lines.Answer, error) {
 		defer reset()
 		key := strings.Join(c.Gates, ",")
 		if benches[key] == nil {
-			if benches[key], err = newBench(); err != nil {
+			if benches[key], err = newBench(context.Background()); err != nil {
 				return nil, err
 			}
+		}
+		if c.Storage != nil {
+			return answerWithStorage(c)
 		}
 		return benches[key].answer(c)
 	}, nil
@@ -109,18 +116,18 @@ func enable(gates []string) (reset func(), err error) {
 	return func() { set(before) }, set(on)
 }
 
-func newBench() (*bench, error) {
-	client := fake.NewClientset()
+func newBench(ctx context.Context, objects ...runtime.Object) (*bench, error) {
+	client := fake.NewClientset(objects...)
 	factory := scheduler.NewInformerFactory(client, 0)
 	recorder := func(string) events.EventRecorderLogger { return &events.FakeRecorder{} }
-	s, err := scheduler.New(context.Background(), client, factory, nil, recorder,
+	s, err := scheduler.New(ctx, client, factory, nil, recorder,
 		scheduler.WithParallelism(1))
 	if err != nil {
 		return nil, err
 	}
 	fits := &fitRecorder{}
 	s.Extenders = []fwk.Extender{fits}
-	return &bench{s, factory, fits}, nil
+	return &bench{s, client, factory, fits}, nil
 }
 
 func (b *bench) answer(c nodeFitCase) (out nodeFitOutput, err error) {

@@ -1,0 +1,287 @@
+"""The claims that a pipeline's pods mount, and what is known of the volumes behind them.
+
+Claims that the run makes itself are taken as they will be stored. That a provisioner does its work is taken for
+granted; where its volumes can be mounted is known from the CSINodes, and otherwise not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from gpuflow.checker.nodes.fit import read_pending
+from gpuflow.checker.nodes.storage import NO_PROVISIONER, SHARED_MODES, Claim, Storage, StorageClass, Volume, read_claim
+from gpuflow.checker.nodes.subjects import UnboundPod
+from gpuflow.checker.nodes.volume_binding import NO_VOLUME, may_bind
+from gpuflow.checker.nodes.volume_zone import is_zonal
+from gpuflow.checker.quota.claims import Claims
+from gpuflow.demands import Demand
+from gpuflow.errors import Where
+from gpuflow.resources import read_map
+
+Body = Mapping[str, Any]
+
+OWN: Final = "run/"
+"""Begins the names of the claims of a run: no claim of a cluster can have such a name."""
+ONE_WRITER: Final = (
+    "disk.csi.azure.com", "ebs.csi.aws.com", "pd.csi.storage.gke.io", "cinder.csi.openstack.org",
+    "rancher.io/local-path", "topolvm.io",
+)  # fmt: skip
+"""Provisioners whose file systems one node mounts at a time, whatever a claim asks for, unless set up otherwise."""
+SETTLE: Final = "gpuflow snapshot, or kubectl get pvc,pv,storageclass,csidriver,csinode,csistoragecapacity -A -o yaml"
+
+
+NO_VOLUMES: Final = ("no persistent volumes available for this claim and no storage class is set", NO_VOLUME)
+"""What Kubernetes says of a claim that waits for a volume that nobody makes, without a class and with one."""
+
+
+class Tie(NamedTuple):
+    """A volume that, once it is there, only some nodes can mount."""
+
+    keys: tuple[str, ...] | None
+    """Nodes with the same values of these labels can mount it together; `None`: perhaps one node alone."""
+    is_certain: bool
+    follows_pod: bool
+    """It comes to where the first pod is; otherwise nobody asks the scheduler."""
+    allowed: StorageClass | None = None
+    """The class whose topologies bound where it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class MountedClaim:
+    """A claim that pods of the pipeline mount."""
+
+    key: str
+    """Its name in the pods, as they are judged."""
+    claim: Claim | None
+    where: Where
+    never: str | None = None
+    """Why it can never be mounted, in the words of Kubernetes."""
+    because: str = ""
+    """The same in ours."""
+    unknown: str | None = None
+    """What of it is not known, in words."""
+    not_shown: str | None = None
+    """The kind that would tell, when the snapshot shows none of it."""
+    is_placed: bool = False
+    """Whether the scheduler's own rules say which nodes can have it."""
+    is_waiting: bool = False
+    """It is there, has no volume, and gets one without asking the scheduler."""
+    tie: Tie | None = None
+    driver: str | None = None
+    one_node: bool | None = False
+    """Whether one node at a time can have it attached; `None`: not known."""
+    grants: tuple[str, ...] = ()
+    """What is taken for granted."""
+
+    @property
+    def is_own(self) -> bool:
+        return self.key.startswith(OWN)
+
+    @property
+    def words(self) -> str:
+        return f'claim "{self.key.removeprefix(OWN)}"'
+
+
+class MountedClaims:
+    """All claims of a pipeline. `assumed`: the kinds for which the author of a folder vouches."""
+
+    def __init__(
+        self,
+        demand: Demand,
+        pods: Iterable[Body],
+        own: Claims,
+        storage: Storage,
+        namespace: str,
+        *,
+        knows_claims: bool,
+        assumed: frozenset[str] = frozenset(),
+    ) -> None:
+        self._own = {claim.volume: claim for claim in demand.claims}
+        self._assumed = assumed
+        named = {
+            OWN + claim.name: read_claim(
+                {**own[claim.name], "metadata": {"name": OWN + claim.name, "namespace": namespace}}
+            )
+            for claim in demand.claims
+        }
+        self.namespace = namespace
+        self.storage = replace(
+            storage,
+            claims={**storage.claims, **{(namespace, key): claim for key, claim in named.items()}},
+            kept={},
+        )
+        self._knows_claims = knows_claims
+        self._wheres = {OWN + claim.name: claim.where for claim in demand.claims}
+        self.mounted: dict[str, MountedClaim] = {}
+        for pod in pods:
+            for key in self.keys(pod):
+                self._of(key)
+
+    def keys(self, pod: Body) -> list[str]:
+        """The claims of a pod, by the names under which they are judged."""
+        return [key for volume in pod["spec"].get("volumes") or () if (key := self._key(volume))]
+
+    def pod(self, pod: Body) -> Body:
+        """The pod with the claims by which the scheduler decides, and without those that are judged here."""
+        volumes = pod["spec"].get("volumes") or ()
+        if not any("persistentVolumeClaim" in each for each in volumes):
+            return pod
+        kept = []
+        for volume in volumes:
+            key = self._key(volume)
+            if key is None:
+                kept.append(volume)
+            elif self._of(key).is_placed:
+                kept.append({**volume, "persistentVolumeClaim": {"claimName": key}})
+        return {**pod, "spec": {**pod["spec"], "volumes": kept}}
+
+    def read(self, pod: Body) -> UnboundPod:
+        return read_pending(self.pod(pod), storage=self.storage)
+
+    def _of(self, key: str) -> MountedClaim:
+        if key not in self.mounted:
+            self.mounted[key] = self._judged(key, self._wheres.get(key, Where()))
+        return self.mounted[key]
+
+    def _key(self, volume: Body) -> str | None:
+        claim = read_map(volume.get("persistentVolumeClaim"), "persistentVolumeClaim").get("claimName")
+        if claim is None:
+            return None
+        own = self._own.get(str(volume.get("name")))
+        return str(claim) if own is None else OWN + own.name
+
+    def _judged(self, key: str, where: Where) -> MountedClaim:
+        claim = self.storage.claims.get((self.namespace, key))
+        mounted = MountedClaim(key, claim, where)
+        if claim is None:
+            if self._knows_claims:
+                return mounted  # said elsewhere: it does not exist
+            if "PersistentVolumeClaim" in self._assumed:
+                is_free = "PersistentVolume" in self._assumed
+                return replace(mounted, tie=None if is_free else Tie(None, False, follows_pod=False))
+            return replace(mounted, unknown="the snapshot does not show it", not_shown="PersistentVolumeClaim")
+        if claim.is_lost:
+            return replace(
+                mounted,
+                never=f'persistentvolumeclaim "{key}" bound to non-existent persistentvolume "{claim.volume}"',
+                because=f"has lost its volume {claim.volume}",
+            )
+        if claim.is_leaving:
+            return replace(mounted, never=f'persistentvolumeclaim "{key}" is being deleted', because="is being deleted")
+        return self._bound(mounted, claim) if claim.is_bound else self._unbound(mounted, claim)
+
+    def _bound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
+        volumes = self.storage.volumes
+        if volumes is None:
+            if "PersistentVolume" in self._assumed:
+                return mounted
+            one_node = None if claim.modes and not claim.modes & SHARED_MODES else False
+            return replace(mounted, tie=Tie(None, False, follows_pod=False), one_node=one_node)
+        volume = volumes.get(claim.volume)
+        if volume is None:
+            return replace(
+                mounted,
+                never=f'persistentvolume "{claim.volume}" not found',
+                because=f"is bound to volume {claim.volume}, which does not exist",
+            )
+        return replace(mounted, is_placed=True, driver=volume.driver, one_node=self._is_for_one_node(volume))
+
+    def _unbound(self, mounted: MountedClaim, claim: Claim) -> MountedClaim:
+        classes, volumes = self.storage.classes, self.storage.volumes
+        if claim.volume:
+            return replace(mounted, is_waiting=True, tie=Tie(None, False, follows_pod=False))
+        made = (classes or {}).get(claim.storage_class)
+        ready = [volume for volume in (volumes or {}).values() if may_bind(claim, volume)]
+        if made is None and classes is None:
+            if "StorageClass" not in self._assumed:
+                return replace(
+                    mounted, unknown="the snapshot does not show its storage class", not_shown="StorageClass"
+                )
+            return replace(mounted, tie=Tie(None, False, follows_pod=True), one_node=self._writers(claim, None))
+        if made is None or made.provisioner in ("", NO_PROVISIONER):
+            return self._static(mounted, claim, made, ready)
+        return self._dynamic(mounted, claim, made, ready)
+
+    def _static(
+        self, mounted: MountedClaim, claim: Claim, made: StorageClass | None, ready: Sequence[Volume]
+    ) -> MountedClaim:
+        """A claim for which no volume is made: it gets one that is there."""
+        if self.storage.volumes is None:
+            return replace(mounted, unknown="nothing makes volumes for it, and the snapshot shows no PersistentVolume")
+        named = f"storage class {made.name} makes no volumes" if made else "no storage class makes volumes for it"
+        if not ready:
+            if made is None and mounted.is_own:
+                return mounted  # said elsewhere: it has no class
+            return replace(
+                mounted,
+                never=NO_VOLUMES[made is not None],
+                because=f"gets no volume: {named}, and no PersistentVolume that is there suits it",
+            )
+        follows = made is not None and made.is_on_demand
+        tied = any(volume.terms is not None or is_zonal(volume) for volume in ready)
+        forbidden = [self._is_for_one_node(volume) for volume in ready]
+        return replace(
+            mounted,
+            is_waiting=not follows and not mounted.is_own,
+            is_placed=follows,
+            tie=Tie(None, False, follows) if tied else None,
+            one_node=True if all(forbidden) else None if any(each is not False for each in forbidden) else False,
+        )
+
+    def _dynamic(
+        self, mounted: MountedClaim, claim: Claim, made: StorageClass, ready: Sequence[Volume]
+    ) -> MountedClaim:
+        """A claim for which a provisioner makes a volume."""
+        driver = (self.storage.drivers or {}).get(made.provisioner)
+        if made.provisioner in ONE_WRITER and not claim.block and claim.modes & SHARED_MODES:
+            modes = ", ".join(sorted(claim.modes))
+            return replace(
+                mounted, unknown=f"{made.provisioner} may not make {modes} volumes, and it waits forever then"
+            )
+        if driver is not None and driver.tells_capacity and self.storage.capacities is None and made.is_on_demand:
+            return replace(mounted, unknown=f"driver {driver.name} tells its free storage, and the snapshot does not")
+        keys = self._topology_keys(made.provisioner)
+        tie = Tie(keys, keys is not None, made.is_on_demand, made) if keys is None or keys else None
+        if ready and tie is None and any(volume.terms is not None or is_zonal(volume) for volume in ready):
+            tie = Tie(None, False, made.is_on_demand)
+        shared = sorted(claim.modes & SHARED_MODES)
+        grants = [f"that {made.provisioner} makes {', '.join(shared)} volumes"] if shared else []
+        return replace(
+            mounted,
+            is_waiting=not made.is_on_demand and not mounted.is_own,
+            is_placed=made.is_on_demand,
+            tie=tie,
+            driver=made.provisioner,
+            one_node=self._writers(claim, made.provisioner),
+            grants=tuple(grants),
+        )
+
+    def _topology_keys(self, provisioner: str) -> tuple[str, ...] | None:
+        """The labels of nodes by which a provisioner's volumes are tied; empty: to none. `None` when not known."""
+        nodes = self.storage.node_drivers
+        if nodes is None:
+            return () if "CSINode" in self._assumed else None
+        there = [drivers[provisioner] for drivers in nodes.values() if provisioner in drivers]
+        return tuple(sorted({key for each in there for key in each.topology_keys})) if there else None
+
+    def _is_for_one_node(self, volume: Volume) -> bool | None:
+        """As the attach-detach controller of Kubernetes sees it: IsMultiAttachAllowed of pkg/volume/util."""
+        if not volume.modes or volume.modes & SHARED_MODES or volume.is_attached is False:
+            return False
+        return self._attaches(volume.driver, is_csi=volume.driver is not None)
+
+    def _writers(self, claim: Claim, provisioner: str | None) -> bool | None:
+        if not claim.modes or claim.modes & SHARED_MODES:
+            return False
+        return self._attaches(provisioner, is_csi=False)
+
+    def _attaches(self, driver: str | None, *, is_csi: bool) -> bool | None:
+        """Whether a driver's volumes are attached to nodes; a CSI driver without a CSIDriver attaches."""
+        drivers = self.storage.drivers
+        if drivers is None:
+            return False if "CSIDriver" in self._assumed else None
+        if driver is not None and driver in drivers:
+            return drivers[driver].attaches
+        return True if is_csi else None
