@@ -419,15 +419,14 @@ def a9_not_ready(scene: Scene) -> None:
     sick = scene.draw.pick(scene.nodes)
     if scene.draw.chance(0.3):
         sick["spec"]["unschedulable"] = True
-        back = [{**each, "spec": {}} if each is sick else each for each in scene.everything()]
+        free = {key: value for key, value in sick["spec"].items() if key != "unschedulable"}
+        back = [{**each, "spec": free} if each is sick else each for each in scene.everything()]
         scene.worlds = [scene.everything(), back]
         return
     sick["status"]["conditions"][0]["status"] = "False"
+    taints = [*sick["spec"].get("taints", ()), {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
     tainted = [
-        {**each, "spec": {**each["spec"], "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}}
-        if each is sick
-        else each
-        for each in scene.everything()
+        {**each, "spec": {**each["spec"], "taints": taints}} if each is sick else each for each in scene.everything()
     ]
     scene.worlds = [scene.everything(), tainted]
 
