@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-import gpuflow.runtime.store as stores
+import gpuflow.runtime.folder_store as stores
 from gpuflow.runtime.main import main
 
 FOLDER = os.environ.get("BAD_STORE", "")

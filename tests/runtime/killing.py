@@ -176,6 +176,7 @@ def _torture(place: Place, *, kills: int, steps: int, seed: int | str) -> Report
     pause = 0.6 * kills / steps  # slow enough that the work outlasts the kills
     node = 0
     while True:
+        assert sum(report.codes.values()) < 20 * kills + 100, f"it never ends; the last words are in {place.folder}/log"
         if chance.random() < 0.3 and not place.item:
             node += 1  # another machine: nothing of the old directory is there
             report.fresh_starts += 1
