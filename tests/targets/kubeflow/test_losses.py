@@ -46,6 +46,13 @@ def test_an_accepted_loss_stands_in_the_artifact_and_only_failures_are_retried()
     assert "maxRetryCount: 1" in text
 
 
+def test_a_supervisor_never_takes_longer_than_the_pod_lives_where_its_grace_is_lost() -> None:
+    kept = "checkpoint: {path: /c, store: s3://m/x, grace: %s}"
+    assert "--grace" not in compiled(step(kept % "90s"), lossy=True)
+    assert "--grace=20s" in compiled(step(kept % "20s"), lossy=True)
+    assert "--grace" not in compiled(step("outputs: {a: int}, termination_grace: 5m"), lossy=True)
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
