@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from gpuflow.errors import Finding, listed
 from gpuflow.plan import Plan, PlannedStep
+from gpuflow.pod.supervision import GRACE_MARGIN, supervisor_grace
 from gpuflow.site import Site
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.step import Step
@@ -33,12 +34,14 @@ def _last_save(placed: PlannedStep, site: Site) -> Iterator[Finding]:
     needed = step.checkpoint.grace if step.checkpoint is not None else None
     if needed is None:
         return
-    if step.termination_grace is not None and step.termination_grace < needed:
+    left = supervisor_grace(step)
+    if left is not None and left < needed:
         yield Finding(
             "GF541",
-            f'step "{name}" needs {needed} for a last save, and its pod is killed after {step.termination_grace}',
+            f'step "{name}" needs {needed} for a last save, and its pod is killed after {step.termination_grace}: '
+            f"with the supervisor's own end that leaves {left}",
             placed.where("checkpoint"),
-            f"raise termination_grace to {needed}",
+            f"raise termination_grace to {Duration(needed.seconds + GRACE_MARGIN)}, or leave it out",
             severity="warning",
         )
     if _on_spot(step) and site.spot.notice is not None and site.spot.notice < needed:

@@ -16,6 +16,7 @@ from gpuflow.quantity import Quantity
 from gpuflow.runtime import bundle
 from gpuflow.runtime.wrapping import wrap
 from gpuflow.site import Site
+from gpuflow.spec.duration import Duration
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Checkpoint, Retry
 from gpuflow.spec.step import Step
@@ -40,6 +41,8 @@ class Engine:
     outputs_dir: str = OUTPUTS
     within: str = ""
     """Where the pipeline stands in the one around it, already spelled: it keeps apart the state of its copies."""
+    grace: int | None = None
+    """The seconds from SIGTERM to SIGKILL that every pod gets, where the engine lets nobody choose."""
 
 
 def is_supervised(step: Step, site: Site) -> bool:
@@ -76,6 +79,20 @@ def termination_grace(step: Step) -> int | None:
     return step.checkpoint.grace.seconds + GRACE_MARGIN
 
 
+def supervisor_grace(step: Step) -> Duration | None:
+    """How long the supervisor takes from SIGTERM to its own end; None: its default.
+
+    Never as long as the kubelet waits, or it would be killed before it has written how the attempt ended. Where only
+    the pod's grace is given, the program gets all of it but the margin.
+    """
+    wanted = step.checkpoint.grace if step.checkpoint is not None else None
+    if step.termination_grace is None:
+        return wanted
+    most = step.termination_grace.seconds
+    room = Duration(most - min(GRACE_MARGIN, -(-most // 4)))
+    return room if wanted is None else min(wanted, room)
+
+
 def keeps_state(step: Step, site: Site) -> bool:
     """Whether attempts leave something behind that later attempts of the same step, and nobody else, must find."""
     return step.checkpoint is not None or counts_budgets(step, site)
@@ -107,6 +124,9 @@ def supervised(
     if step.for_each:
         options["item"] = ",".join(f"{key}={spelling.reference(ItemRef(key))}" for key in step.for_each)
     mounts: list[dict[str, Any]] = []
+    grace = supervisor_grace(step)
+    if grace is not None and (engine.grace is None or grace.seconds <= engine.grace):
+        options["grace"] = str(grace)
     if step.checkpoint is not None:
         options |= _checkpoint(step.checkpoint, site, spelling)
         options["own-folder"] = (bool(step.for_each) or bool(engine.within)) and _shared(step.checkpoint.path, step)
@@ -140,7 +160,6 @@ def _checkpoint(policy: Checkpoint, site: Site, spelling: Spelling) -> dict[str,
         "store": spelled(policy.store, spelling),
         "every": policy.every,
         "keep": policy.keep,
-        "grace": None if policy.grace is None else str(policy.grace),
         "resume-env": policy.resume_env,
         "mtbf": str(site.spot.mean_time_between) if policy.every == "auto" and site.spot.mean_time_between else None,
     }

@@ -202,10 +202,15 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any, name: str) -> int | None:
-    text = _text(value) if not isinstance(value, int) or isinstance(value, bool) else str(value)
-    if text is None:
-        return None
+    """A number, also as text; None where there is none. What is something else is no missing number."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"{name} is no number: {str(value)[:80]}")
+    text = _text(value)
     try:
-        return int(text)
+        return None if text is None else int(text)
     except ValueError:
         raise ValueError(f"{name} is no number: {text[:80]!r}") from None

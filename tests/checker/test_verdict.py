@@ -188,6 +188,10 @@ def test_a_last_checkpoint_that_does_not_fit_is_warned_about() -> None:
     assert "gone after 15s" in on_spot.findings[0].message
     cut_off = checked(f"steps: {{a: {{command: [x], termination_grace: 10s, {policy}}}}}")
     assert "killed after 10s" in cut_off.findings[0].message
+    no_margin = checked(f"steps: {{a: {{command: [x], termination_grace: 60s, {policy}}}}}").findings[0]
+    assert "leaves 50s" in no_margin.message
+    assert "termination_grace to 1m10s" in str(no_margin.hint)
+    assert checked(f"steps: {{a: {{command: [x], termination_grace: 70s, {policy}}}}}").findings == ()
     assert checked(f"steps: {{a: {{command: [x], {policy}}}}}").findings == ()
 
 

@@ -278,6 +278,31 @@ def test_the_kubelet_ends_an_unsupervised_step_at_its_timeout_and_stands_behind_
 
 
 @pytest.mark.parametrize(
+    ("pod_grace", "needed", "own"),
+    [
+        ("5m", None, "--grace=4m50s"),
+        ("20s", None, "--grace=15s"),
+        ("2m", "90s", "--grace=1m30s"),
+        ("60s", "60s", "--grace=50s"),
+        ("45s", "60s", "--grace=35s"),
+        ("1s", None, "--grace=0s"),
+        (None, "60s", "--grace=1m"),
+        (None, None, None),
+    ],
+)
+def test_the_supervisor_gives_the_program_the_pods_grace_and_ends_before_the_kubelet_kills_it(
+    pod_grace: str | None, needed: str | None, own: str | None
+) -> None:
+    more = {} if pod_grace is None else {"termination_grace": pod_grace}
+    policy = {"path": "/c", "store": "s3://m/x"} | ({} if needed is None else {"grace": needed})
+    words = main(checkpoint=policy, **more)["command"]
+    assert [word for word in words if word.startswith("--grace")] == ([] if own is None else [own])
+    if needed is None:
+        words = main(outputs={"score": {"type": "float"}}, **more)["command"]
+        assert [word for word in words if word.startswith("--grace")] == ([] if own is None else [own])
+
+
+@pytest.mark.parametrize(
     ("own", "request_"), [(None, "50Gi"), ("80Gi", "80Gi"), ({"request": "1Gi"}, "50Gi"), ({"limit": "60Gi"}, "50Gi")]
 )
 def test_the_scratch_space_of_checkpoints_is_limited_and_requested(own: Any, request_: str) -> None:

@@ -135,7 +135,11 @@ def test_what_a_lost_attempt_costs(tmp_path: Path, state: tuple[str, ...], word:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[1]", "7", '{"attempt": "x"}', '{"exit_code": "many"}', "{{lastRetry}}", "[" * 9999]
+    "text",
+    [
+        *("{", "[1]", "7", '{"attempt": "x"}', '{"exit_code": "many"}', "{{lastRetry}}", "[" * 9999),
+        *('{"attempt": 1.5}', '{"attempt": true}', '{"attempt": [1]}', '{"exit_code": {}}', '{"attempt": 1e999}'),
+    ],
 )
 def test_a_word_that_cannot_be_read_is_said_and_left_out(tmp_path: Path, state: tuple[str, ...], text: str) -> None:
     begin(Folder(str(tmp_path / "state")))

@@ -27,16 +27,24 @@ def file_of(pipeline: str) -> str:
 def notes_of(request: Request) -> Iterator[Finding]:
     """What is worth a word about the file and its retries."""
     yield from _file_name(request)
-    if not request.options_as(AirflowOptions).standalone:
-        yield from _interrupted_once(request)
+    yield from _failures_alone(request)
 
 
-def _interrupted_once(request: Request) -> Iterator[Finding]:
-    """Whoever counts failures alone may think that a drained node is one."""
+def _failures_alone(request: Request) -> Iterator[Finding]:
+    """Whoever counts failures alone may think that a drained node is one. To the stock operator it is."""
     plan = request.plan
     policies = {each.name: each.step.retry for each in plan.containers if each.step.retry is not None}
     names = tuple(name for name, retry in policies.items() if retry.failures and not retry.after_interruptions)
-    if names:
+    if names and request.options_as(AirflowOptions).standalone:
+        yield Finding(
+            "GF305",
+            f"{named_steps(names)}: the stock operator retries whatever ended the pod, so a drained node or a "
+            "preempted pod uses up a retry meant for failures",
+            plan.where(names[0]),
+            "write retry: N, which means that, or compile without --standalone",
+            "note",
+        )
+    elif names:
         yield Finding(
             "GF324",
             f"{named_steps(names)}: only failures are retried; a drained node or a preempted pod ends the step",

@@ -24,8 +24,8 @@ FACTS = EngineFacts(
         "or the pipeline's deadline passes.",
         "queue": "Kueue holds the pod; Argo shows the step pending, and only the pipeline's deadline ends the wait.",
         "nodes": "The pod stays Pending until a node has room or is added; only the pipeline's deadline ends the wait.",
-        "objects": "Finished pods count until they are deleted: set podGC in Argo's workflowDefaults, or delete old "
-        "workflows.",
+        "objects": "Finished pods count until they are deleted: set engines.argo.pod_gc in the site, or podGC in a "
+        "workflow of your own, or delete old workflows.",
     },
     caps_pods=True,
     writes_active_deadline=True,

@@ -80,14 +80,14 @@ NOTES: tuple[tuple[str, str, Applies, str, str], ...] = (
         leaves_spot_early,
         "fallback_after counts every retry on Argo, including failures, but not pods that Argo recreates on its "
         "own after a node was lost",
-        "set retry.failures to 0, or set fallback_after high enough to include failures",
+        "write retry: {interruptions: N} alone, or set fallback_after high enough to include failures",
     ),
     (
         "GF305",
         "spot",
         never_leaves_spot,
         "fallback_after is never reached: retry allows fewer attempts",
-        "raise retry.interruptions to at least fallback_after",
+        "let retry allow at least fallback_after attempts more",
     ),
     (
         "GF305",

@@ -2,8 +2,8 @@
 
 Argo's expression sees the number of retries so far and the last attempt, never a count per class. A step whose budgets
 the supervisor counts says when it is over by the final exit code, so Argo retries everything else. A plain number of
-retries needs no expression. For any other step one flat expression stands in: interruptions eat into what is left for
-failures, never the other way round.
+retries needs no expression, unless a supervisor may say that no further attempt can help. For any other step one flat
+expression stands in: interruptions eat into what is left for failures, never the other way round.
 
 `lastRetry.message` is the pod's own message if it has one, which only the kubelet writes. Otherwise Argo begins it with
 `main: <reason> (exit code N)`, and the program's termination message follows (inferFailedReason in operator.go, 4.0.2).
@@ -51,12 +51,17 @@ STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*_TA
 INTERRUPTED = f"!({OWN_FAULT}) && {STOPPED}"
 
 
-def retry_strategy(retry: Retry | None, *, counted: bool, timed: bool = False) -> dict[str, Any] | None:
-    """The template's retryStrategy; `counted`: the supervisor keeps the budgets; `timed`: it keeps a timeout."""
+def retry_strategy(
+    retry: Retry | None, *, counted: bool, supervised: bool = False, timed: bool = False
+) -> dict[str, Any] | None:
+    """The template's retryStrategy.
+
+    `supervised`: there is a supervisor; `counted`: it keeps the budgets; `timed`: it keeps a timeout.
+    """
     if retry is None or not retry.attempts:
         return None
     strategy: dict[str, Any] = {"limit": str(retry.attempts), "retryPolicy": "Always"}
-    expression = f"{CODE} != {FINAL}" if counted else _flat(_with_timeout(retry) if timed else retry)
+    expression = f"{CODE} != {FINAL}" if counted else _flat(_with_timeout(retry) if timed else retry, supervised)
     if expression is not None:
         strategy["expression"] = expression
     if retry.backoff is not None:
@@ -77,10 +82,10 @@ def _with_timeout(retry: Retry) -> Retry:
     )
 
 
-def _flat(retry: Retry) -> str | None:
+def _flat(retry: Retry, supervised: bool) -> str | None:
     """When to try again; None: always."""
     if retry.any is not None:
-        return _any(retry)
+        return _any(retry, supervised)
     may_fail = _may_fail(retry)
     if not retry.interruptions:
         return f"({OWN_FAULT} || !{STOPPED}) && {may_fail}"
@@ -89,15 +94,16 @@ def _flat(retry: Retry) -> str | None:
     return f"({INTERRUPTED}) || ({may_fail} && asInt(retries) < {retry.failures})"
 
 
-def _any(retry: Retry) -> str | None:
-    """One count for everything: only exit codes that the program chose itself can be final."""
+def _any(retry: Retry, supervised: bool) -> str | None:
+    """One count for everything: only exit codes that the program chose itself, or its supervisor, can be final."""
     not_its_own = _begins(*_OWN_FAULT, *_TAKEN_AWAY)
     if retry.retryable_exit_codes is not None:
         codes = _listed(75, 143, *retry.retryable_exit_codes)
         return f"lastRetry.status == 'Error' || {CODE} in {codes} || {not_its_own}"
     if retry.final_exit_codes:
-        return f"!({CODE} in {_listed(*retry.final_exit_codes)}) || {not_its_own}"
-    return None
+        final = _listed(*retry.final_exit_codes, *([FINAL] if supervised else []))
+        return f"!({CODE} in {final}) || {not_its_own}"
+    return f"{CODE} != {FINAL}" if supervised else None
 
 
 def _may_fail(retry: Retry) -> str:

@@ -69,6 +69,7 @@ def step_template(
         "retryStrategy": retry_strategy(
             step.retry,
             counted=counts_budgets(step, site),
+            supervised=is_supervised(step, site),
             timed=step.timeout is not None and is_supervised(step, site),
         ),
         "activeDeadlineSeconds": deadline,

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuflow.graph.order import order
 from gpuflow.pod import Engine, pod_for
-from gpuflow.pod.supervision import active_deadline
+from gpuflow.pod.supervision import DEFAULT_GRACE, active_deadline
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item
@@ -29,7 +29,7 @@ from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
 
-ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir)
+ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE)
 
 
 class Builder:

@@ -112,6 +112,11 @@ _WEAKER = {
         "drain end the step. As KFP 2.17.0 is shipped, its Argo retries deleted pods and no failed ones. For both, an "
         f"administrator sets {_ALWAYS}"
     ),
+    "retry.failures": Weaker(
+        "KFP names no retryPolicy, so what is retried is the installation's choice. As KFP 2.17.0 is shipped, its Argo "
+        "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
+        f"both, an administrator sets {_ALWAYS}"
+    ),
     "params.range": Weaker(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
     ),
@@ -123,7 +128,7 @@ _CARRIED = (
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any_of", "image_pull_policy",
     "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector", "kubernetes.tolerations", "mig",
     "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline", "priority.queue", "queue",
-    "retry.backoff", "retry.failures", "schedule", "schedule.catch_up", "schedule.suspended", "script",
+    "retry.backoff", "schedule", "schedule.catch_up", "schedule.suspended", "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
     "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
     "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",

@@ -155,6 +155,15 @@ def test_a_plain_number_of_retries_has_no_expression_and_covers_everything() -> 
     assert strategy == {"limit": "2", "retryPolicy": "Always"}
 
 
+@pytest.mark.parametrize("care", ["outputs: {n: int}", "checkpoint: {path: /c, store: s3://b/c}"])
+def test_a_plain_number_of_retries_ends_when_the_supervisor_says_that_none_can_help(care: str) -> None:
+    """A command that is not there, an image without Python: it ends with 79 each time, perhaps on GPUs."""
+    plain = template(compiled(f"steps: {{a: {{command: [x], retry: 2, {care}}}}}"), "a")["retryStrategy"]
+    assert plain == {"limit": "2", "retryPolicy": "Always", "expression": "asInt(lastRetry.exitCode) != 79"}
+    listed = compiled(f"steps: {{a: {{command: [x], retry: {{any: 2, final_exit_codes: [3]}}, {care}}}}}")
+    assert template(listed, "a")["retryStrategy"]["expression"].startswith("!(asInt(lastRetry.exitCode) in [3, 79])")
+
+
 @pytest.mark.parametrize("last", [*OUT_OF_MEMORY, *OVER_A_LIMIT, *FAILED, *INTERRUPTED], ids=str)
 def test_where_the_supervisor_counts_only_its_own_word_ends_the_step(argo: Oracle, last: Last) -> None:
     assert again(argo, BOTH, last, counted=True)

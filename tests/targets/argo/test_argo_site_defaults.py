@@ -12,6 +12,7 @@ from gpuflow.errors import Finding
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.argo import target
+from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.frame import Request
 from tests.differential.oracle import Oracle
@@ -172,6 +173,22 @@ def test_a_budget_for_failures_alone_is_told_to_end_with_its_node(step: str, exp
 )
 def test_checkpoints_on_the_nodes_disk_without_a_size_are_told(step: str, expected: bool) -> None:
     assert ("GF322" in codes(f"steps: {{a: {{command: [x], {step}}}}}")) is expected
+
+
+@pytest.mark.parametrize("spot", ["{mode: prefer, fallback_after: 1}", "{mode: prefer, fallback_after: 9}"])
+def test_a_way_out_can_be_taken_by_a_step_with_a_plain_number_of_retries(spot: str) -> None:
+    """`retry: N` beside interruptions is refused (GF128), and N has no failures to set to 0."""
+    found = told(f"steps: {{a: {{command: [x], retry: 2, spot: {spot}}}}}", "gke")
+    hints = [str(each.hint) for each in found if each.code == "GF305"]
+    assert hints
+    assert not [hint for hint in hints if "retry.failures" in hint or "retry.interruptions" in hint]
+
+
+def test_who_runs_out_of_objects_is_pointed_to_the_field_that_decides() -> None:
+    """A compiled workflow has a podGC of its own, and Argo's workflowDefaults fill only what is missing."""
+    assert "engines.argo.pod_gc" in FACTS.waits["objects"]
+    assert "workflowDefaults" not in FACTS.waits["objects"]
+    assert Site.load("nvidia").engine("argo").pod_gc is not None
 
 
 SHIPPED = Path(__file__).resolve().parents[3]

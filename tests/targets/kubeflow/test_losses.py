@@ -8,10 +8,12 @@ import pytest
 import yaml
 
 from gpuflow.errors import GpuflowError
+from gpuflow.spec.loading import loads
 from gpuflow.targets.capabilities import Cannot, Weaker
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
-from tests.targets.kubeflow.compiling import compiled
+from gpuflow.targets.losses import weaknesses
+from tests.targets.kubeflow.compiling import HEAD, compiled
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -44,6 +46,22 @@ def test_an_accepted_loss_stands_in_the_artifact_and_only_failures_are_retried()
     text = compiled(step("retry: {failures: 1, interruptions: 5}"), lossy=True)
     assert "# LOST: kubeflow does not support retry.interruptions" in text
     assert "maxRetryCount: 1" in text
+
+
+@pytest.mark.parametrize("retry", ["2", "{failures: 2}"])
+def test_who_retries_is_told_that_a_shipped_installation_retries_no_failed_pod(retry: str) -> None:
+    pipeline = loads(HEAD + step(f"retry: {retry}"))
+    (note,) = weaknesses(pipeline, CAPABILITIES)
+    assert note.code == "GF305"
+    assert "retries deleted pods and no failed ones" in note.message
+    assert "retryPolicy: Always" in note.message
+
+
+def test_a_supervisor_never_takes_longer_than_the_pod_lives_where_its_grace_is_lost() -> None:
+    kept = "checkpoint: {path: /c, store: s3://m/x, grace: %s}"
+    assert "--grace" not in compiled(step(kept % "90s"), lossy=True)
+    assert "--grace=20s" in compiled(step(kept % "20s"), lossy=True)
+    assert "--grace" not in compiled(step("outputs: {a: int}, termination_grace: 5m"), lossy=True)
 
 
 @pytest.mark.parametrize(
