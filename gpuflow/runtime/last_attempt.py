@@ -210,7 +210,9 @@ def _number(value: Any, name: str) -> int | None:
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{name} is no number: {str(value)[:80]}")
     text = _text(value)
+    if text is None:
+        return None
     try:
-        return None if text is None else int(text)
+        return int(text)
     except ValueError:
         raise ValueError(f"{name} is no number: {text[:80]!r}") from None
