@@ -77,7 +77,7 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
-        **run_defaults(request.site),
+        **run_defaults(pipeline, request.site),
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": shared(templates.found, (MAIN, EXIT)),

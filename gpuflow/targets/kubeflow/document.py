@@ -51,6 +51,8 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     )
     spec.pipeline_info.name = pipeline.name
     spec.pipeline_info.description = pipeline.description or ""
+    if pipeline.engines is not None and pipeline.engines.kubeflow is not None:
+        spec.pipeline_info.display_name = pipeline.engines.kubeflow.display_name or ""
     spec.root.CopyFrom(ir.ComponentSpec(dag=dag.spec(pipeline.outputs)))
     if pipeline.params:
         spec.root.input_definitions.CopyFrom(parameters(builder))
