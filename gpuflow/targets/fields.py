@@ -12,9 +12,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpuflow.spec.container import ConfigMapKey, SecretKey
-from gpuflow.spec.engine_words import PipelineEngines, StepEngines
+from gpuflow.spec.engine_words import PipelineEngines, StepEngines, argo
 from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
-from gpuflow.spec.engine_words.argo import ArgoTemplate, ArgoWorkflow, PodGC, Ttl
 from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
@@ -93,7 +92,10 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "checkpoint.scratch": ("Checkpoint.scratch",),
     # An engine takes each of its own words: its tests compile all of them.
     "engines.airflow": ("Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask)),
-    "engines.argo": _fields(StepEngines, ArgoWorkflow, ArgoTemplate, PodGC, Ttl),
+    "engines.argo": _fields(
+        StepEngines, argo.ArgoWorkflow, argo.ArgoTemplate, argo.PodGC, argo.Ttl, argo.PodMetadata, argo.TemplateRef,
+        argo.Hook, argo.Metric, argo.Gauge, argo.Histogram, argo.History, argo.WorkflowSecurity,
+    ),
     "engines.kubeflow": _fields(KubeflowPipeline, KubeflowTask),
 }  # fmt: skip
 """Fields that are parts of a construct: whoever carries it carries them, or refuses the part by name."""

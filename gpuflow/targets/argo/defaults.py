@@ -6,16 +6,17 @@ from typing import Any
 
 from gpuflow.site import Site
 from gpuflow.site.model import Executor
-from gpuflow.spec.engine_words.argo import ArgoWorkflow, PodGC, Ttl
+from gpuflow.spec.engine_words.argo import PodGC, Ttl
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.own_words import workflow_words
 
 
 def run_defaults(pipeline: Pipeline, site: Site) -> dict[str, Any]:
     """Fields of a workflow's spec; None for those that neither the pipeline nor the site asks for."""
     engine = site.engine(FACTS.name)
-    own = (pipeline.engines and pipeline.engines.argo) or ArgoWorkflow()
+    own = workflow_words(pipeline)
     return {
         "serviceAccountName": engine.service_account,
         **_executor(engine.executor),
