@@ -158,6 +158,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF322", "Checkpoints in scratch space without a size", "The program writes its checkpoints to the node's disk before they are uploaded. Without a size nobody counts that space, and a full disk evicts other pods.", "Give checkpoint.scratch, a bit more than two checkpoints."),
     ("GF323", "Scratch space is larger than the disk limit", "Kubernetes evicts the pod at the limit of ephemeral_storage, before the checkpoints' scratch space is full.", "Raise the limit of ephemeral_storage to at least checkpoint.scratch, or drop it."),
     ("GF324", "An interruption ends the step", "retry: {failures: N} counts failures only. A drained node, a preemption or a lost node ends the step.", "Write retry: N, or add interruptions."),
+    ("GF351", "The spec has its own word for this", "engines holds what an engine takes and the pipeline has no field for. This word would contradict a field of the pipeline, or a second place would say the same.", "Use the pipeline's own field, which every engine carries; the hint names it."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

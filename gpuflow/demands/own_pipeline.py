@@ -31,6 +31,7 @@ UNHEARD: Final = frozenset(
         "cache",
         "command",
         "description",
+        "engines",
         "env",
         "inputs",
         "needs",

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
+from gpuflow.spec.engine_words.argo import PodGC, Ttl
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
 from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.policies import Toleration
@@ -166,24 +167,6 @@ class Injected(Model):
     """Its limits."""
     restricted: Bool = False
     """Whether it has the security context that the restricted Pod Security Standard requires."""
-
-
-class PodGC(Model):
-    """When Argo deletes finished pods."""
-
-    strategy: Literal["OnPodSuccess", "OnPodCompletion", "OnWorkflowSuccess", "OnWorkflowCompletion"] = "OnPodSuccess"
-    """As Argo calls it. The two on success keep failed pods."""
-    delay: DurationField | None = None
-    """How long a pod stays before it is deleted, so that its logs can be read."""
-
-
-class Ttl(Model):
-    """How long Argo keeps finished runs; what is not given is kept."""
-
-    success: DurationField | None = None
-    """After a run has succeeded."""
-    failure: DurationField | None = None
-    """After a run has failed."""
 
 
 class Executor(Model):

@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, PrivateAttr, model_validator
 
 from gpuflow.errors import Where
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
+from gpuflow.spec.engine_words import PipelineEngines
+from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
 from gpuflow.spec.params import Param, RunClaim
@@ -139,6 +141,8 @@ class Pipeline(Model, metaclass=Open):
     """Longest time a run may take."""
     defaults: Settings = Settings()
     """Settings for every step that does not set them itself."""
+    engines: PipelineEngines | None = None
+    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
     claims: dict[ClaimName, RunClaim] = {}
     """Volume claims created for each run."""
     steps: dict[StepName, Step] = {}
@@ -151,6 +155,11 @@ class Pipeline(Model, metaclass=Open):
     _source: Source = PrivateAttr(default_factory=Source)
     _draft: Draft | None = PrivateAttr(default=None)
     _effective: dict[str, tuple[Step, Settings, dict[str, str], Step]] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = misplaced(key, PipelineEngines)
+        return ("GF113", f'unknown key "{key}"', hint) if hint else None
 
     @property
     def source(self) -> Source:

@@ -12,6 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpuflow.spec.container import ConfigMapKey, SecretKey
+from gpuflow.spec.engine_words import PipelineEngines, StepEngines, argo
+from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
+from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.constructs import PIPELINE_FIELDS, STEP_FIELDS, VOCABULARY
@@ -28,6 +31,11 @@ _NOT_HERE: dict[str, frozenset[str]] = {
     "Settings": frozenset(PIPELINE_FIELDS),
 }
 """Constructs of another model: a field of the same name here would be asked about by nobody."""
+
+
+def _fields(*models: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(f"{model.__name__}.{name}" for model in models for name in model.model_fields)
+
 
 PART_OF: dict[str, tuple[str, ...]] = {
     "params": ("Param.type", "Param.default", "Param.required", "Step.params"),
@@ -82,6 +90,13 @@ PART_OF: dict[str, tuple[str, ...]] = {
         "Checkpoint.resume_env",
     ),
     "checkpoint.scratch": ("Checkpoint.scratch",),
+    # An engine takes each of its own words: its tests compile all of them.
+    "engines.airflow": ("Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask)),
+    "engines.argo": _fields(
+        StepEngines, argo.ArgoWorkflow, argo.ArgoTemplate, argo.PodGC, argo.Ttl, argo.PodMetadata, argo.TemplateRef,
+        argo.Hook, argo.Metric, argo.Gauge, argo.Histogram, argo.History, argo.WorkflowSecurity,
+    ),
+    "engines.kubeflow": _fields(KubeflowPipeline, KubeflowTask),
 }  # fmt: skip
 """Fields that are parts of a construct: whoever carries it carries them, or refuses the part by name."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, capabilities
-from gpuflow.targets.constructs import POD
+from gpuflow.targets.constructs import ENGINE_WORDS, POD
 
 _CANNOT = {
     "schedule.catch_up": Cannot(
@@ -46,7 +46,7 @@ _CARRIED = (
 )  # fmt: skip
 
 # A task holds the whole pod.
-CAPABILITIES = capabilities(carried=(*POD, *_CARRIED), cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *ENGINE_WORDS, *_CARRIED), cannot=_CANNOT)
 
 _NEEDS_OPERATOR = "compile without --standalone, so that the DAG imports gpuflow.airflow"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
-from gpuflow.targets.constructs import POD
+from gpuflow.targets.constructs import ENGINE_WORDS, POD
 
 _CANNOT = {
     "on_data": Cannot(
@@ -64,4 +64,4 @@ _CARRIED = (
 )  # fmt: skip
 
 # A template has most fields of a pod, and podSpecPatch takes the others.
-CAPABILITIES = capabilities(carried=(*POD, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

@@ -16,6 +16,7 @@ from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.models import KINDS, check_against_hera
 from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.own_words import object_annotations, object_labels, schedule_fields, workflow_fields
 from gpuflow.targets.argo.semaphores import reason
 from gpuflow.targets.argo.sharing import shared
 from gpuflow.targets.argo.size import size_findings
@@ -47,22 +48,32 @@ def build(request: Request) -> dict[str, Any]:
             where=Where(pipeline.source.file),
             hint=did_you_mean(kind, KINDS),
         )
-    labels = {**pipeline.labels, f"{LABEL}pipeline": pipeline.name}
+    labels = {**pipeline.labels, f"{LABEL}pipeline": pipeline.name, **object_labels(pipeline)}
+    annotations = object_annotations(pipeline)
     metadata: dict[str, Any] = {"name": pipeline.name, "labels": labels}
     if request.namespace is not None and kind != "ClusterWorkflowTemplate":
         metadata["namespace"] = request.namespace
     if kind == "Workflow":
         metadata["generateName"] = metadata.pop("name") + "-"
     if pipeline.description is not None:
-        metadata["annotations"] = {"workflows.argoproj.io/description": pipeline.description}
+        annotations = {"workflows.argoproj.io/description": pipeline.description, **annotations}
+    if annotations:
+        metadata["annotations"] = annotations
     spec = _workflow_spec(request)
+    of_runs = _of_runs(pipeline, labels)
     if kind == "CronWorkflow":
-        spec = _cron_spec(request, spec, labels)
+        spec = _cron_spec(request, spec, of_runs)
     elif kind in TEMPLATES:
-        spec = {"workflowMetadata": {"labels": labels}, **spec}
+        spec = {"workflowMetadata": of_runs, **spec}
     manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
     check_against_hera(manifest)
     return manifest
+
+
+def _of_runs(pipeline: Pipeline, labels: dict[str, str]) -> dict[str, Any]:
+    """What each run gets of the object's metadata: Argo copies none of it by itself."""
+    annotations = object_annotations(pipeline)
+    return {"labels": labels, "annotations": annotations} if annotations else {"labels": labels}
 
 
 def _workflow_spec(request: Request) -> dict[str, Any]:
@@ -77,7 +88,8 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
-        **run_defaults(request.site),
+        **run_defaults(pipeline, request.site),
+        **workflow_fields(pipeline),
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": shared(templates.found, (MAIN, EXIT)),
@@ -109,7 +121,7 @@ def _claims(pipeline: Pipeline) -> list[dict[str, Any]]:
     return claims
 
 
-def _cron_spec(request: Request, spec: dict[str, Any], labels: dict[str, str]) -> dict[str, Any]:
+def _cron_spec(request: Request, spec: dict[str, Any], of_runs: dict[str, Any]) -> dict[str, Any]:
     pipeline, schedule = request.pipeline, request.pipeline.schedule
     late = request.site.engine(FACTS.name).starting_deadline
     if schedule is None:
@@ -125,7 +137,8 @@ def _cron_spec(request: Request, spec: dict[str, Any], labels: dict[str, str]) -
         "concurrencyPolicy": POLICIES[schedule.concurrency],
         "startingDeadlineSeconds": late.seconds if late is not None else None,
         "suspend": True if schedule.suspended else None,
-        "workflowMetadata": {"labels": labels},
+        **schedule_fields(pipeline),
+        "workflowMetadata": of_runs,
         "workflowSpec": spec,
     }
     return {key: value for key, value in cron.items() if value is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
@@ -134,4 +135,4 @@ _CARRIED = (
     "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
-CAPABILITIES = capabilities(carried=_CARRIED, weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
