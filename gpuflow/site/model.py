@@ -10,6 +10,7 @@ from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
 from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
+from gpuflow.spec.notify import Alert
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.source import Source
 
@@ -123,6 +124,8 @@ class Images(Model):
     """Image prefixes to replace, longest first: {docker.io/: mirror.example.com/}."""
     pull_secrets: tuple[ObjectName, ...] = ()
     """Image pull secrets of every pod."""
+    alerts: Str | None = None
+    """An image with Python 3.9 or newer that sends alerts, for engines that send none by themselves (Kubeflow)."""
 
 
 class SigningKey(Model):
@@ -271,6 +274,8 @@ class Site(Model):
     """The engines that run pipelines, by name, and what each adds to pods."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod."""
+    notify: tuple[Alert, ...] = ()
+    """Who is told how runs ended, of every pipeline that does not say `notify: []`."""
 
     _source: Source = PrivateAttr(default_factory=Source)
 

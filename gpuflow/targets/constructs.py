@@ -14,6 +14,7 @@ from typing import Any
 from gpuflow.spec import expression
 from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
@@ -55,6 +56,8 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "params.enum", ("params", name, "enum")
         if param.min is not None or param.max is not None:
             yield "params.range", ("params", name)
+    for index, alert in enumerate(pipeline.notify or ()):
+        yield f"notify.{alert.channel}", ("notify", index, alert.channel)
     for name, step in pipeline.exit.items():
         yield f"exit.{step.on or 'always'}", ("exit", name)
         for path, ref in step.references():
@@ -222,7 +225,7 @@ VOCABULARY: tuple[str, ...] = tuple(
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
-            *POD, *_OF_STEP,
+            *(f"notify.{channel}" for channel in CHANNELS), *POD, *_OF_STEP,
         }
     )
 )  # fmt: skip
