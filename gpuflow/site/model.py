@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
@@ -198,11 +199,19 @@ class Executor(Model):
     """The Secret with its token; Argo looks for NAME.service-account-token unless the account says otherwise."""
 
 
+def _web_address(text: str) -> str:
+    if not re.fullmatch(r"https?://[A-Za-z0-9._~:/?#&=%-]+", text):
+        raise problem("GF382", f"{text[:60]!r} is not an address", "write it like https://argo.example.com")
+    return text
+
+
 class Engine(Model):
     """One engine on this cluster."""
 
     version: Str | None = None
     """The installed version, for example 4.0."""
+    url: Annotated[Str, AfterValidator(_web_address)] | None = None
+    """The address of its user interface, for links in alerts (Argo, Kubeflow)."""
     service_account: ObjectName | None = None
     """The ServiceAccount its step pods need."""
     init: dict[Str, Injected] = {}

@@ -126,6 +126,14 @@ class Target(ABC):
         """Why it does not compile a pipeline as it is written. Needs no SDK."""
         return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
 
+    def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
+        """The pod that it sends alerts from, beside those of the steps; None: it needs none, or nobody is told."""
+        return None
+
+    def with_alerts(self, plan: Plan) -> Plan:
+        """The plan with the steps that alerts become on this engine."""
+        return plan
+
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
         return ()
