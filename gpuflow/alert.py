@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 TRIES = 3
 WAIT = 5
@@ -16,40 +17,43 @@ MOST_WORDS = 500
 """How much of what a program said is repeated."""
 SLACK_API = "https://slack.com/api/chat.postMessage"
 PAGERDUTY = "https://events.pagerduty.com/v2/enqueue"
-CAUSES = (
-    ("out of memory", r"OOMKilled|out of memory|memory limit"),
-    ("deadline", r"its deadline|workflow deadline|dagrun_timeout|timed_out|its time limit"),
-    ("timed out", r"longer than the specified deadline|execution_timeout|DeadlineExceeded|timed out|its timeout"),
-    ("quota", r"exceeded quota|insufficient quota|insufficient unused quota|can never be admitted|waited longer than"),
-    ("interruption", r"interrupted|pod deleted|[Pp]reempt|node was low|node shutdown|node is shutting|exit code 143\)"),
-)
-"""What the words of an engine tell about a cause, the first that fits."""
+Document = dict[str, Any]
 
 
-def cause_of(words):
-    """The cause of a failure, from what the engine said about it."""
-    return next((cause for cause, pattern in CAUSES if re.search(pattern, words or "")), "failure")
-
-
-def failed_step(step, words, log=None, cause=None):
+def failed_step(step: str, words: str | None, log: str | None = None, cause: str | None = None) -> Document:
     """A step that failed, as a document."""
     words = words or ""
     said = words if len(words) <= MOST_WORDS else words[:MOST_WORDS] + "…"
-    found = {"step": step, "cause": cause or cause_of(words), "message": said}
+    found = {"step": step, "cause": cause or "failure", "message": said}
     return {**found, "log": log} if log else found
 
 
-def alert_of(pipeline, run, status, date=None, steps=(), link=None, cause=None):
+def alert_of(
+    pipeline: str,
+    run: str,
+    status: str,
+    date: str | None = None,
+    steps: Sequence[Document] = (),
+    link: str | None = None,
+    cause: str | None = None,
+) -> Document:
     """What is told about a run. `status`: failure or success; `steps`: those that failed."""
     shown = list(steps)[:MOST_STEPS]
-    document = {"pipeline": pipeline, "run": run, "status": status, "date": date, "link": link, "steps": shown}
+    document: Document = {
+        "pipeline": pipeline,
+        "run": run,
+        "status": status,
+        "date": date,
+        "link": link,
+        "steps": shown,
+    }
     if status == "failure":
         document["cause"] = cause or (shown[0]["cause"] if shown else "failure")
         document["more"] = max(0, len(steps) - len(shown))
     return {key: value for key, value in document.items() if value is not None}
 
 
-def summary_of(alert):
+def summary_of(alert: Document) -> str:
     """One line."""
     if alert["status"] == "success":
         return f"{alert['pipeline']} succeeded"
@@ -59,7 +63,7 @@ def summary_of(alert):
     return f"{alert['pipeline']} failed: {alert['cause']}{where}"
 
 
-def text_of(alert):
+def text_of(alert: Document) -> str:
     """The whole message, as plain text."""
     lines = [summary_of(alert), f"run {alert['run']}" + (f", {alert['date']}" if alert.get("date") else "")]
     for each in alert["steps"]:
@@ -68,19 +72,19 @@ def text_of(alert):
     return "\n".join([*lines, alert["link"]] if alert.get("link") else lines)
 
 
-def slack_body(alert, channel=None):
+def slack_body(alert: Document, channel: str | None = None) -> Document:
     """For chat.postMessage, or for an incoming webhook. Nothing in it is a mention, a link or a format."""
     text = text_of(alert).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    body = {"text": text, "mrkdwn": False, "unfurl_links": False}
+    body: Document = {"text": text, "mrkdwn": False, "unfurl_links": False}
     return {"channel": channel, **body} if channel else body
 
 
-def pagerduty_body(alert, routing_key, severity):
+def pagerduty_body(alert: Document, routing_key: str, severity: str) -> Document:
     """For the Events API v2. A run is one incident, and a success of it ends the incident."""
-    event = {"routing_key": routing_key, "dedup_key": f"gpuflow/{alert['pipeline']}/{alert['run']}"[:255]}
+    event: Document = {"routing_key": routing_key, "dedup_key": f"gpuflow/{alert['pipeline']}/{alert['run']}"[:255]}
     if alert["status"] == "success":
         return {**event, "event_action": "resolve"}
-    payload = {"summary": summary_of(alert)[:1024], "source": alert["pipeline"], "severity": severity}
+    payload: Document = {"summary": summary_of(alert)[:1024], "source": alert["pipeline"], "severity": severity}
     return {**event, "event_action": "trigger", "payload": {**payload, "custom_details": alert}}
 
 
@@ -88,20 +92,33 @@ class NotSent(Exception):
     """Why an alert could not be sent; no secret is in it."""
 
 
-def post(url, body, headers=None, pause=time.sleep):
+class _Straight(urllib.request.HTTPRedirectHandler):
+    """Follows nothing: what is secret goes to the address that was named, and nowhere else."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def post(
+    url: str,
+    body: Document,
+    headers: Mapping[str, str] | None = None,
+    pause: Callable[[float], object] = time.sleep,
+) -> str:
     """POST a document; tries again, then raises NotSent. The answer's text is the result."""
     if not url.startswith(("https://", "http://")):
         raise NotSent("its address is neither https:// nor http://")
     data = json.dumps(body).encode()
     sent = {"Content-Type": "application/json; charset=utf-8", "User-Agent": "gpuflow", **(headers or {})}
-    trouble = "nobody tried"
+    opener, trouble = urllib.request.build_opener(_Straight), "nobody tried"
     for attempt in range(TRIES):
         if attempt:
             pause(WAIT * attempt)
         try:
             request = urllib.request.Request(url, data, sent, method="POST")
-            with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
-                return answer.read(65536).decode("utf-8", "replace")
+            with opener.open(request, timeout=TIMEOUT) as answer:
+                text: str = answer.read(65536).decode("utf-8", "replace")
+                return text
         except Exception as found:  # of any kind: an alert never ends a run
             code = getattr(found, "code", None)
             # Not the message: a library may put the address into it, and the address may be a secret.
@@ -111,7 +128,7 @@ def post(url, body, headers=None, pause=time.sleep):
     raise NotSent(trouble)
 
 
-def post_to_slack(url, body, headers=None):
+def post_to_slack(url: str, body: Document, headers: Mapping[str, str] | None = None) -> None:
     """Slack's API says in the body whether it took a message; an incoming webhook answers `ok`."""
     answer = post(url, body, headers)
     if answer.startswith("{"):

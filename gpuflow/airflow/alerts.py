@@ -156,9 +156,7 @@ def failed_steps(dag: Any, run_id: str, link: str) -> Iterator[dict[str, Any]]:
         said = _left_behind(dag.dag_id, run_id, task_id, index)
         mapped = f"/mapped/{index}" if index is not None else ""
         name = task_id if index is None else f"{task_id}[{index}]"
-        yield alert.failed_step(
-            name, said.get("message"), f"{link}/tasks/{quote(task_id)}{mapped}", said.get("cause")
-        )
+        yield alert.failed_step(name, said.get("message"), f"{link}/tasks/{quote(task_id)}{mapped}", said.get("cause"))
 
 
 def _failed_tasks(dag: Any, run_id: str) -> list[tuple[str, int | None]]:

@@ -61,7 +61,9 @@ def _url(value: Any) -> Any:
     if isinstance(value, dict):
         return nested(SecretValue, value)
     if not isinstance(value, str) or not _URL.fullmatch(value) or not _has_host(value):
-        raise problem("GF382", f"{_short(value)!r} is not an address", "write it like https://alerts.example.com/gpuflow")
+        raise problem(
+            "GF382", f"{_short(value)!r} is not an address", "write it like https://alerts.example.com/gpuflow"
+        )
     if "@" in urlsplit(value).netloc:
         raise problem("GF381", "the address holds a user or a password, in plain text", BY_REFERENCE)
     if any(host in value.lower() for host in _SECRET_HOSTS):

@@ -46,9 +46,7 @@ _CANNOT = {
     "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
     "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
     "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
-    "notify.mail": Cannot(
-        "never", "no pod of a run knows a mail server", "notify a webhook that sends mail"
-    ),
+    "notify.mail": Cannot("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
     "on_data": Cannot(
         "never",
         "it starts runs on a schedule or by hand",
@@ -107,8 +105,8 @@ _CANNOT = {
 }
 
 _SENT_BY_POD = Weaker(
-    "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP tells it "
-    "how the run ended and one message, so it may name no step and no cause"
+    "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP tells that "
+    "task how the run ended, so it names no step and no cause, and its date is that of the end"
 )
 
 _WEAKER = {
