@@ -1,7 +1,7 @@
 """Whom a run tells how it ended, and by what. What is secret is named, never written.
 
-Kubernetes' Secrets are what a cluster's engines read, Airflow's connections what Airflow reads: a channel may name both,
-and each engine takes its own.
+Kubernetes' Secrets are what a cluster's engines read, Airflow's connections what Airflow reads: a channel may name
+both, and each engine takes its own.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def alert_refusals(request: Request) -> Iterator[Finding]:
             text = f"notify.{alert.channel}: Airflow reads no Secrets of the cluster, and {lacking}"
             yield Finding("GF383", text, where, f"add connection: NAME, an Airflow connection; {UNSAID}")
         elif stock and alert.channel not in STOCK:
-            text = f"airflow --standalone does not support notify.{alert.channel}: no provider of Airflow has such a notifier"
+            text = f"airflow --standalone does not support notify.{alert.channel}: Airflow has no notifier for it"
             hint = f"compile without --standalone, so that the DAG imports gpuflow.airflow; {UNSAID}"
             yield Finding("GF301", text, where, hint)
 
@@ -62,7 +62,7 @@ def alert_notes(request: Request) -> Iterator[Finding]:
     for alert, where in placed_alerts(request.pipeline, request.site):
         if alert.channel in STOCK and alert.channel not in said:
             said.add(alert.channel)
-            text = f"notify.{alert.channel}: Airflow's own notifier names the DAG, the run and its date, no step and no cause"
+            text = f"notify.{alert.channel}: Airflow's own notifier names DAG, run and date, but no step and no cause"
             hint = f"install {STOCK[alert.channel]} in Airflow; without --standalone the alert names steps and causes"
             yield Finding("GF385", text, where, hint, "note")
 

@@ -14,8 +14,8 @@ _BY_MODULE = {
     "airflow.sdk": ("DAG", "Asset", "AssetAny", "CronTriggerTimetable", "Param", "TaskGroup", "literal"),
     "gpuflow.airflow": (
         "Approve", "DeleteClaim", "GpuPodOperator", "LOST_WORKERS", "ListItems", "MakeClaim", "Mark", "Pod", "at_most",
-        "began", "claim", "combinations", "deadline", "item", "join", "mail_alert", "output", "pagerduty_alert", "param",
-        "run_began", "run_id", "slack_alert", "webhook_alert",
+        "began", "claim", "combinations", "deadline", "item", "join", "mail_alert", "output", "pagerduty_alert",
+        "param", "run_began", "run_id", "slack_alert", "webhook_alert",
     ),
 }  # fmt: skip
 HOMES = {name: module for module, names in _BY_MODULE.items() for name in names}

@@ -47,7 +47,8 @@ for each in said["alerts"]:
             post(each["url"] or secret[-1], found, headers)
         print("alert", each["channel"] + ": sent")
     except Exception as trouble:
-        print("alert", each["channel"] + ": not sent:", trouble if isinstance(trouble, NotSent) else type(trouble).__name__)
+        why = trouble if isinstance(trouble, NotSent) else type(trouble).__name__
+        print("alert", each["channel"] + ": not sent:", why)
 """
 
 

@@ -105,8 +105,8 @@ _CANNOT = {
 }
 
 _SENT_BY_POD = Weaker(
-    "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP tells that "
-    "task how the run ended, so it names no step and no cause, and its date is that of the end"
+    "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP "
+    "tells that task how the run ended, so it names no step and no cause, and its date is that of the end"
 )
 
 _WEAKER = {
