@@ -36,6 +36,7 @@ class Receiver:
                 text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = Received(self.path, headers, json.loads(text))
+                outer.got.append(request)
                 status, said = outer.answer(request)
                 self.send_response(status)
                 if 300 <= status < 400:
@@ -43,7 +44,6 @@ class Receiver:
                 self.send_header("Content-Length", str(len(said.encode())))
                 self.end_headers()
                 self.wfile.write(said.encode())
-                outer.got.append(request)
 
             def log_message(self, *_: object) -> None:
                 pass

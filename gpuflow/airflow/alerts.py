@@ -167,7 +167,8 @@ def _failed_tasks(dag: Any, run_id: str) -> list[tuple[str, int | None]]:
     except Exception as trouble:
         log.warning("Airflow does not say which tasks failed: %s", type(trouble).__name__)
         return []
-    known, found = set(dag.task_ids), []
+    known: set[str] = set(dag.task_ids)
+    found: list[tuple[str, int | None]] = []
     for name in sorted(name for name, state in states.items() if str(state) == FAILED):
         task_id, _, index = name.rpartition("_")  # Airflow names the copies of a mapped task task_0, task_1, …
         mapped = name not in known and task_id in known and index.isdecimal()

@@ -16,6 +16,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.standalone import standalone
 from gpuflow.targets.airflow.text import dag_file
 from gpuflow.targets.argo.agent_account import agent_manifests
 from gpuflow.targets.argo.alert_rules import alert_rules, run_metrics
@@ -138,7 +139,7 @@ def test_airflow_standalone_uses_airflows_own_notifiers() -> None:
     options = AirflowOptions(standalone=True)
     given = pipeline(FULL["slack"], FULL["pagerduty"], FULL["mail"])
     request = Request(given, site(), None, "p.yaml", (), options)
-    text = dag_file(dag_of(request), request)
+    text = dag_file(standalone(dag_of(request)), request)
     compile(text, "nightly.py", "exec")
     assert "gpuflow.airflow" not in text
     for name in ("SlackNotifier(", "PagerdutyNotifier(", "SmtpNotifier("):
@@ -188,7 +189,7 @@ def test_argos_agent_counts_as_a_pod_of_the_engine() -> None:
 
 
 def test_kubeflows_container_takes_nothing_from_the_defaults() -> None:
-    given = pipeline(FULL["webhook"], more="defaults: {gpu: a100-80gb, env: {A: b}, memory: 64Gi}\n")
+    given = pipeline(FULL["webhook"], more="defaults: {env: {A: b}, memory: 64Gi, queue: gpus}\n")
     steps = {
         step.name: step
         for step in demand(

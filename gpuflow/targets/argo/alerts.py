@@ -30,7 +30,10 @@ from gpuflow.targets.frame import Request
 CARRIED = ("slack", "webhook")
 PENDING = "5m"
 """How long a request may wait for the agent."""
-STATUS = {("failure",): "{{workflow.status}} != Succeeded", ("success",): "{{workflow.status}} == Succeeded"}
+STATUS: dict[tuple[str, ...], str] = {
+    ("failure",): "{{workflow.status}} != Succeeded",
+    ("success",): "{{workflow.status}} == Succeeded",
+}
 AGENT_POD: dict[str, Any] = {
     "metadata": {},
     "spec": {

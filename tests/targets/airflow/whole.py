@@ -24,6 +24,8 @@ class Whole:
         self.log = home.folder / "standalone.log"
         self.environment = {
             **home.environment,
+            # It starts its parts by name.
+            "PATH": f"{Path(home.python).parent}{os.pathsep}{home.environment['PATH']}",
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(self.port),
             "AIRFLOW__API__BASE_URL": self.url,

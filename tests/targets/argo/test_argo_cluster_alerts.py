@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,7 +114,13 @@ def play(place: Stage, name: str, text: str) -> dict[str, Any]:
     place.kube("apply", "-f", "-", given=printed)
     place.start(compiled[name])
 
+    looked = itertools.count()
+
     def ended() -> dict[str, Any] | None:
+        # In the last second before a deadline createWorkflowPod makes no pod and says nothing (workflowpod.go, 4.0.2),
+        # so the controller next looks when something changes, or after 20 minutes.
+        place.kube("annotate", "workflow", name, f"gpuflow.test/looked={next(looked)}", "--overwrite")
+        time.sleep(5)
         workflow = place.workflows()[name]
         return workflow if workflow.get("status", {}).get("finishedAt") else None
 
@@ -126,8 +134,7 @@ def test_gpu_pods_are_refused_and_the_agent_still_tells(place: Stage, post: Post
     text = pipeline("refused", place.cluster.image("gpuflow"), post.port, step, deadline="20s")
     done = play(place, "refused", text)
     assert done["status"]["phase"] == "Failed"
-    pods = [pod["metadata"]["name"] for pod in place.kube.list("pod")]
-    assert len(pods) == 1 and pods[0].endswith("-agent"), pods
+    assert not [pod["metadata"]["name"] for pod in place.kube.list("pod") if "train" in pod["metadata"]["name"]]
     (request,) = post.got()
     assert request["headers"]["authorization"] == TOKEN and request["headers"]["x-team"] == "nlp"
     body = request["body"]
