@@ -15,6 +15,7 @@ from gpuflow.spec.engine_words import PipelineEngines
 from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
+from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.source import Source
@@ -139,6 +140,8 @@ class Pipeline(Model, metaclass=Open):
     """How many pods of one run may run at once."""
     deadline: TimeLimit | None = None
     """Longest time a run may take."""
+    notify: tuple[Alert, ...] | None = None
+    """Who is told how a run ended, besides whom the site tells; an empty list: nobody, whatever the site says."""
     defaults: Settings = Settings()
     """Settings for every step that does not set them itself."""
     engines: PipelineEngines | None = None

@@ -15,6 +15,7 @@ from gpuflow.spec import expression
 from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
 from gpuflow.spec.engine_words import PipelineEngines, StepEngines
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
@@ -61,6 +62,8 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "params.range", ("params", name)
     for construct, path in _engine_words(pipeline.engines):
         yield construct, path
+    for index, alert in enumerate(pipeline.notify or ()):
+        yield f"notify.{alert.channel}", ("notify", index, alert.channel)
     for name, step in pipeline.exit.items():
         yield f"exit.{step.on or 'always'}", ("exit", name)
         for path, ref in step.references():
@@ -235,7 +238,7 @@ VOCABULARY: tuple[str, ...] = tuple(
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
-            *POD, *_OF_STEP, *ENGINE_WORDS,
+            *(f"notify.{channel}" for channel in CHANNELS), *POD, *_OF_STEP, *ENGINE_WORDS,
         }
     )
 )  # fmt: skip

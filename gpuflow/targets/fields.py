@@ -23,6 +23,7 @@ PREFIXES = {
     "Pipeline": "", "Step": "", "Settings": "", "Schedule": "schedule.", "Param": "params.", "Retry": "retry.",
     "Spot": "spot.", "Priority": "priority.", "Topology": "topology.", "Security": "security.",
     "Kubernetes": "kubernetes.", "Volume": "volumes.", "Output": "outputs.", "Approval": "approval.", "Gpu": "gpu.",
+    "Alert": "notify.",
 }  # fmt: skip
 """What the names of constructs that are fields of a model begin with."""
 _NOT_HERE: dict[str, frozenset[str]] = {
@@ -48,6 +49,13 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "for_each.parallel": ("Step.parallel",),
     "if_skipped.run": ("Step.if_skipped",),
     "pipeline": ("Pipeline.outputs",),
+    "notify.slack": (
+        "Pipeline.notify", "Alert.on", "Slack.channel", "Slack.authorization", "Slack.url", "Slack.connection",
+        "SecretValue.secret", "SecretValue.key",
+    ),
+    "notify.webhook": ("Webhook.url", "Webhook.headers", "Webhook.connection"),
+    "notify.pagerduty": ("PagerDuty.routing_key", "PagerDuty.connection", "PagerDuty.severity"),
+    "notify.mail": ("Mail.to", "Mail.connection"),
     "outputs.value": ("Step.outputs", "Output.type", "Output.path"),
     "outputs.artifact": ("Output.uri",),
     "script": ("Script.run", "Script.interpreter"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.airflow.alerts import callbacks
 from gpuflow.targets.airflow.flow import Task, tasks_of, watched
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
@@ -58,7 +59,8 @@ class Dag:
 def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
-    dag = Dag(_settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone))
+    settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone)
+    dag = Dag(settings | callbacks(request))
     root = Scope(pipeline)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}

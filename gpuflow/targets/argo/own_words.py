@@ -36,8 +36,8 @@ def object_annotations(pipeline: Pipeline) -> dict[str, str]:
     return {**({TITLE: words.title} if words.title else {}), **words.annotations}
 
 
-def workflow_fields(pipeline: Pipeline) -> dict[str, Any]:
-    """Fields of the workflow's spec; None for what is not said."""
+def workflow_fields(pipeline: Pipeline, ours: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Fields of the workflow's spec; None for what is not said. `ours`: metrics that the workflow has anyway."""
     words = workflow_words(pipeline)
     return {
         "archiveLogs": words.archive_logs,
@@ -45,7 +45,7 @@ def workflow_fields(pipeline: Pipeline) -> dict[str, Any]:
         "podMetadata": _metadata(words.pod_metadata),
         "securityContext": _security(words.security_context),
         "hooks": {name: _hook(hook) for name, hook in words.hooks.items()},
-        "metrics": _metrics(words.metrics),
+        "metrics": _metrics(words.metrics, ours),
     }
 
 
@@ -98,8 +98,9 @@ def _hook(hook: Hook) -> dict[str, Any]:
     return made
 
 
-def _metrics(metrics: Sequence[Metric]) -> dict[str, Any] | None:
-    return {"prometheus": [_metric(metric) for metric in metrics]} if metrics else None
+def _metrics(metrics: Sequence[Metric], ours: Sequence[dict[str, Any]] = ()) -> dict[str, Any] | None:
+    found = [*ours, *map(_metric, metrics)]
+    return {"prometheus": found} if found else None
 
 
 def _metric(metric: Metric) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.printable import comment
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.argo.alert_rules import run_metrics
+from gpuflow.targets.argo.alerts import sent_by_agent
 from gpuflow.targets.argo.defaults import run_defaults
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
@@ -80,16 +82,17 @@ def _workflow_spec(request: Request) -> dict[str, Any]:
     pipeline = request.pipeline
     templates = Templates(request.site, request.options_as(ArgoOptions).semaphores)
     templates.dag(pipeline, MAIN, nested=False)
-    if pipeline.exit:
+    has_exit = bool(pipeline.exit or sent_by_agent(pipeline, request.site))
+    if has_exit:
         templates.exit(pipeline)
     spec: dict[str, Any] = {
         "entrypoint": MAIN,
-        "onExit": EXIT if pipeline.exit else None,
+        "onExit": EXIT if has_exit else None,
         "arguments": _arguments(pipeline),
         "parallelism": pipeline.parallel,
         "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
         **run_defaults(pipeline, request.site),
-        **workflow_fields(pipeline),
+        **workflow_fields(pipeline, run_metrics(pipeline, request.site)),
         "volumeClaimTemplates": _claims(pipeline),
         "volumeClaimGC": {"strategy": "OnWorkflowCompletion"} if pipeline.claims else None,
         "templates": shared(templates.found, (MAIN, EXIT)),

@@ -11,6 +11,7 @@ from gpuflow.errors import fail
 from gpuflow.printable import comment
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import Artifact, Request, header
+from gpuflow.targets.kubeflow.alerts import with_alerts
 from gpuflow.targets.kubeflow.approvals import without_approvals
 from gpuflow.targets.kubeflow.build import Builder, parameters
 from gpuflow.targets.kubeflow.calls import run_calls
@@ -45,7 +46,7 @@ def compile_request(request: Request) -> Artifact:
 
 def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     """Pipeline spec, platform spec (empty when there is nothing to say) and the number of steps, as plain data."""
-    pipeline = without_approvals(request.pipeline)
+    pipeline = with_alerts(without_approvals(request.pipeline), request.site)
     builder = Builder(pipeline, request.site)
     dag = root(builder)
     spec = ir.PipelineSpec(
