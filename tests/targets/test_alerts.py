@@ -224,4 +224,4 @@ def test_what_no_pod_can_tell_is_a_metric_and_a_rule() -> None:
     names = [each["alert"] for each in document["spec"]["groups"][0]["rules"]]
     assert names == ["GpuflowRunFailed", "GpuflowRunNeverEnds"]
     assert "> 5400" in json.dumps(document)
-    assert run_metrics(pipeline(), site()) is None and alert_rules(Request(pipeline(), site(), None, "p")) is None
+    assert not run_metrics(pipeline(), site()) and alert_rules(Request(pipeline(), site(), None, "p")) is None
