@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import runpy
 import sys
 import traceback
@@ -40,8 +39,7 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     tree = yaml_tree.parse(raw, file)
     require_kind(tree, "Pipeline", file)
     _include(tree, Path(file).parent, (Path(file),), [])
-    digest = hashlib.sha256(raw).hexdigest()
-    return check(Pipeline, tree, Source(file, digest, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
+    return check(Pipeline, tree, Source(file, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
 
 
 def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> bytes:
@@ -132,7 +130,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
 
 
 def _from_python(file: Path) -> Pipeline:
-    raw = read_bytes(file, named=True)
+    read_bytes(file, named=True)  # says why a file cannot be read, before it is run
     added = str(file.parent.resolve())
     sys.path.insert(0, added)
     try:
@@ -173,6 +171,5 @@ def _from_python(file: Path) -> Pipeline:
             where=Where(str(file), 1, 1),
             hint="use `with Pipeline(…) as p:`",
         )
-    source = pipeline.source
-    pipeline._source = Source(str(file), hashlib.sha256(raw).hexdigest(), source.locate)
+    pipeline._source = Source(str(file), pipeline.source.locate)
     return pipeline

@@ -19,6 +19,7 @@ from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.meaning import digest, in_order
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
@@ -165,6 +166,7 @@ def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy:
 
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
     """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
+    request = replace(request, pipeline=in_order(request.pipeline), site=in_order(request.site))
     missing = accepted(target, request, allow_lossy=allow_lossy)
     try:
         with needed_sdk(target.name):
@@ -241,10 +243,9 @@ def _supervisor(request: Request) -> list[str]:
 def header(request: Request) -> list[str]:
     """What stands at the top of an artifact, for `comment`: where it came from, for which site, and what it lost.
 
-    No clock, no machine.
+    No clock, no machine. The hash is that of what the pipeline says: a comment in its file does not change it.
     """
-    digest = request.pipeline.source.sha256
-    origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
+    origin = f"{request.shown_source} sha256:{digest(request.pipeline)[:16]}"
     lines = [
         f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
         "Do not edit: change the source and compile again.",
