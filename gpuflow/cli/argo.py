@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, warn_of_secrets
+from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, show_remarks
 from gpuflow.cli.terminal import put
 from gpuflow.emit import emit
 from gpuflow.targets.argo.semaphores import config_map, shares, sizes_of
@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
     available = available_amounts(args.available, "gpuflow argo semaphores")
-    pipelines = read_pipelines(args)
-    warn_of_secrets(pipelines, site)
+    pipelines = read_pipelines(args, site, "argo")
+    show_remarks(pipelines, site)
     limits = shares(sizes_of(pipelines, site), available)
     put(emit(config_map(args.name, args.namespace or site.namespace, limits)))
     return 0

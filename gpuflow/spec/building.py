@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.errors import Finding, GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.params import type_name
 from gpuflow.spec.problems import problems
@@ -168,7 +168,7 @@ def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
     findings = list(broken_rules(pipeline))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
-        raise GpuflowError(_ordered(errors))
+        raise Unsound(_ordered(errors), pipeline)
     return pipeline
 
 

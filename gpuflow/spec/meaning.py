@@ -14,21 +14,22 @@ from gpuflow.spec.canonical import to_document
 from gpuflow.spec.flow import edges
 from gpuflow.spec.model import Model
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.text import Join, Literally, join
 
 M = TypeVar("M", bound=Model)
 
 
-def in_order(document: M) -> M:
-    """The same document with every map in one order: steps after those they wait for, everything else by name.
+def meaning_of(document: M) -> M:
+    """The same document in one spelling: steps after those they wait for, every other map by its keys.
 
-    Lists keep the order that they were written in.
+    Lists keep the order that they were written in. What only decides which remarks are printed is left out.
     """
     return cast(M, _model(document))
 
 
 def digest(pipeline: Pipeline) -> str:
     """The hash of what a pipeline says, its sub-pipelines included: equal pipelines have equal hashes."""
-    text = json.dumps(to_document(pipeline), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(to_document(meaning_of(pipeline)), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -45,15 +46,19 @@ def _model(model: Model) -> Model:
 
 def _pipeline(pipeline: Pipeline) -> Pipeline:
     names = order(edges(pipeline))
-    if names == list(pipeline.steps):
+    if names == list(pipeline.steps) and not pipeline.silence:
         return pipeline
-    return pipeline.model_copy(update={"steps": {name: pipeline.steps[name] for name in names}})
+    return pipeline.model_copy(update={"steps": {name: pipeline.steps[name] for name in names}, "silence": ()})
 
 
 def _value(value: Any) -> Any:
     """The value itself where it is in order already: most of a document is."""
     if isinstance(value, Model):
         return _model(value)
+    if isinstance(value, Literally):
+        return str(value)
+    if isinstance(value, Join):
+        return join(*(_value(part) for part in value.parts))
     if isinstance(value, dict):
         keys = sorted(value)
         ordered = {key: _value(value[key]) for key in keys}

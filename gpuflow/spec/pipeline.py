@@ -15,6 +15,7 @@ from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
+from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step, as_list, effective
 from gpuflow.spec.text import ParamRef, TextField
@@ -127,6 +128,9 @@ class Pipeline(Model, metaclass=Open):
     """What the pipeline is for."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod and on the engine's own object."""
+    silence: Annotated[tuple[SilencedCode, ...], BeforeValidator(as_list)] = ()
+    """Codes of notes and warnings that are not printed, only counted: [GF307]. Of a pipeline and all its sub-pipelines,
+    the outermost file decides. Errors cannot be silenced."""
     params: dict[ParamName, Param] = {}
     """Values set when a run starts."""
     schedule: Schedule | None = None
