@@ -22,7 +22,8 @@ from gpuflow.spec.params import Output, a, plain_json
 from gpuflow.spec.policies import Checkpoint, Gang
 from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
-from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of, text
+from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+from gpuflow.spec.text import text as literal_text
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -58,7 +59,7 @@ def _argument(value: Any) -> Any:
     if isinstance(value, dict) and len(value) == 1 and set(value) <= {"param", "output", "item"}:
         return parse_text(value)
     if isinstance(value, dict) and set(value) == {"text"} and isinstance(value["text"], str):
-        return _TextMap(text(value["text"]))
+        return _TextMap(literal_text(value["text"]))
     return plain_json(value)
 
 

@@ -42,8 +42,7 @@ def tags_in(text: str) -> list[Tag]:
     if "{{" not in text and "{%" not in text and "[[" not in text:
         return []
     found = [Tag(match[0], match.start(), match.end()) for match in _TAG.finditer(text)]
-    inside = [tag.text[2:-2] for tag in found]
-    return [] if inside and all(_GO.match(each) for each in inside) else found
+    return [] if all(tag.text.startswith("{{") and _GO.match(tag.text[2:-2]) for tag in found) else found
 
 
 def looks_like_template(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The same meaning gives the same bytes: no `.git`, line end, comment or order of keys of the source is in the output."""
+"""The same meaning gives the same bytes: `.git`, line ends, comments and the order of keys are not in the output."""
 
 from __future__ import annotations
 
