@@ -136,7 +136,7 @@ class Pipeline(Model, metaclass=Open):
     schedule: Schedule | None = None
     """Start on a schedule: a cron expression, or {cron, timezone, …}."""
     on_data: Annotated[tuple[Str, ...], BeforeValidator(as_list)] = ()
-    """Start when one of these object-store locations has new data (Airflow only)."""
+    """Start when one of these object-store locations has new data. Airflow only; for Argo, see its guide."""
     parallel: Count | None = None
     """How many pods of one run may run at once."""
     deadline: TimeLimit | None = None

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 import gpuflow as library
 from gpuflow.codes import CODES
@@ -76,6 +77,33 @@ def test_validate_with_an_engine_says_what_compile_says(gpuflow: Gpuflow) -> Non
     compiled = gpuflow("compile", NIGHTLY, "--target", "airflow")
     assert (validated.code, compiled.code) == (0, 0)
     assert sorted(validated.err.splitlines()) == sorted(compiled.err.splitlines())
+
+
+def test_argo_refuses_on_data_by_name_and_its_guide_has_the_two_manifests(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(HEAD + "on_data: [s3://lake/reviews]\nsteps: {a: {command: [x]}}\n")
+    answer = gpuflow("validate", file, "--engine", "argo")
+    assert (answer.code, "GF301" in codes(answer.err)) == (2, True)
+    assert "argo does not support on_data: Argo Workflows cannot start on new data" in answer.err
+    title = "Start on new data"
+    assert title in answer.err
+    section = (ROOT / "docs" / "guides" / "argo.md").read_text(encoding="utf-8").split(f"## {title}\n")[1]
+    manifests = list(yaml.safe_load_all(section.split("```yaml\n")[1].split("```")[0]))
+    assert [each["kind"] for each in manifests] == ["EventSource", "Sensor"]
+    (dependency,) = manifests[1]["spec"]["dependencies"]
+    assert dependency["eventSourceName"] == manifests[0]["metadata"]["name"]
+    assert dependency["eventName"] in manifests[0]["spec"]["minio"]
+
+
+def test_a_quota_and_nothing_else_is_not_enough_to_say_always(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(HEAD + "steps: {a: {command: [x], cpu: 1, memory: 1Gi}}\n")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q", "namespace": "team-a"}}
+    quota |= {"spec": {"hard": {"pods": "9"}}, "status": {"hard": {"pods": "9"}, "used": {"pods": "0"}}}
+    (tmp_path / "q.yaml").write_text(yaml.safe_dump(quota))
+    words = ("--cluster", tmp_path / "q.yaml", "--namespace", "team-a", "--format", "json")
+    report = gpuflow("check", tmp_path / "p.yaml", *words).data
+    assert report["verdict"] == "unknown"
+    assert "GF536" in {each["code"] for each in report["findings"]}
 
 
 def silencing(tmp_path: Path, *silenced: str) -> Path:
