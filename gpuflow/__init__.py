@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
     from gpuflow.spec.shapes import gpu, mig
     from gpuflow.spec.step import Step
-    from gpuflow.spec.text import join
+    from gpuflow.spec.text import join, text
 
 _HOMES = {
     "Finding": "gpuflow.errors",
@@ -46,6 +46,7 @@ _HOMES = {
     "load": "gpuflow.spec.loading",
     "loads": "gpuflow.spec.loading",
     "mig": "gpuflow.spec.shapes",
+    "text": "gpuflow.spec.text",
 }
 _MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "runtime")
 
@@ -73,6 +74,7 @@ __all__ = [
     "loads",
     "mig",
     "quantity",
+    "text",
 ]
 
 

@@ -85,6 +85,14 @@ class GpuflowError(Exception):
         super().__init__("\n".join(finding.render() for finding in self.findings))
 
 
+class Unsound(GpuflowError):
+    """A document of the right shape that breaks rules. What it says is kept, for whoever looks for more faults."""
+
+    def __init__(self, findings: Iterable[Finding], document: Any) -> None:
+        super().__init__(findings)
+        self.document = document
+
+
 class EnvironmentFailure(GpuflowError):
     """The environment failed, not the input: a missing extra, no permission, no network. Exit code 3."""
 

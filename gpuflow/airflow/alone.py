@@ -15,9 +15,12 @@ from gpuflow.airflow.references import Value, copy, given
 from gpuflow.errors import Finding, GpuflowError, did_you_mean, fail
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
+from gpuflow.spec.building import caller
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.questioned_texts import questioned_step, questioned_value
+from gpuflow.spec.remarks import log_findings
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.spec.text import Literally, OutputRef, ParamRef
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.flow import Task
@@ -37,6 +40,8 @@ FLOW = {
     "pipeline": "to_dag",
 }
 """What decides how steps hang together, and who decides it in a hand-written DAG."""
+INSTEAD = "pass a value of gpuflow.airflow, such as param(…) or run_id(), or a task's output"
+"""What to pass where a template was meant."""
 OWN = ("step", "site", "task_id", "namespace", "pipeline", "airflow")
 """The arguments of `task` itself."""
 
@@ -60,6 +65,9 @@ def task(
     a site is looked for beside the DAG file that asks.
     """
     _refuse(step)
+    where = caller()
+    values_asked = [each for name, value in values.items() for each in questioned_value(name, value, where, INSTEAD)]
+    log_findings([*questioned_step(step, where), *values_asked], __name__)
     more = dict(airflow or {})
     name = task_id or more.get("task_id") or "step"
     if not isinstance(site, Site):
@@ -165,7 +173,7 @@ def _value(value: Any) -> Any:
     """A value as references know it: plain data, or something that is only known when the task runs."""
     if hasattr(value, "iter_references"):
         return value if isinstance(value, Value) else given(value)
-    return str(value) if isinstance(value, PurePath) else list(value) if isinstance(value, tuple) else value
+    return str(value) if isinstance(value, PurePath | Literally) else list(value) if isinstance(value, tuple) else value
 
 
 def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:

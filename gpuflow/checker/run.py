@@ -76,6 +76,8 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
     whole = _judged(demand, ready, runs, trials)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
+    if demand.pipeline is not None:
+        findings = demand.pipeline.heard(findings)
     return Report(
         demand.name,
         namespace,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, warn_of_secrets
+from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, show_remarks
 from gpuflow.cli.terminal import put
 from gpuflow.emit import emit
 from gpuflow.targets.argo.agent_account import agent_manifests
@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
     if args.action == "agent":
-        pipelines = read_pipelines(args)
+        pipelines = read_pipelines(args, site, "argo")
         put("---\n".join(map(emit, agent_manifests(pipelines, site, args.namespace or site.namespace))))
         return 0
     available = available_amounts(args.available, "gpuflow argo semaphores")
-    pipelines = read_pipelines(args)
-    warn_of_secrets(pipelines, site)
+    pipelines = read_pipelines(args, site, "argo")
+    show_remarks(pipelines, site)
     limits = shares(sizes_of(pipelines, site), available)
     put(emit(config_map(args.name, args.namespace or site.namespace, limits)))
     return 0

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", f"--runs {args.runs} is below 1", where=Where("gpuflow check"))
     site = read_site(args)
     namespace = namespace_of(args, site)
-    pipelines = read_pipelines(args)
+    pipelines = read_pipelines(args, site, args.engine)
     cluster = PreparedCluster(_cluster(args, namespace), namespace)
     if args.compare:
         if args.together:

@@ -195,6 +195,9 @@ class OwnPipeline(Protocol):
     def warnings(self) -> Iterator[Finding]:
         """What is certain from the document and the site alone: policies that cannot work as written."""
 
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that the document does not silence, and one that counts the others."""
+
     def devices(self, step: str) -> DeviceWish | None:
         """What a step asks for; None when it asks for no GPU."""
 

@@ -11,7 +11,7 @@ from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, 
 from gpuflow.demands.own_pipeline import PlannedPipeline
 from gpuflow.demands.stored_pods import driver_pods, sure_steps
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
-from gpuflow.errors import Finding, Where
+from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
@@ -38,10 +38,15 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     before = driver_pod(parts)
     driver = None if before is None else PodSet("driver", 1, before)
     sure = sure_steps(plan)
-    steps = tuple(
-        replace(_step(planned, plan.site, parts, driver, facts), is_sure=planned.name in sure)
-        for planned in plan.containers
-    )
+    steps: list[StepDemand] = []
+    unmade: list[Finding] = []
+    for planned in plan.containers:
+        try:
+            steps.append(replace(_step(planned, plan.site, parts, driver, facts), is_sure=planned.name in sure))
+        except GpuflowError as refusal:
+            unmade += refusal.findings
+    if unmade:
+        raise GpuflowError(dict.fromkeys((*unmade, *_refusals(plan, engine))))
     alert = _alert(plan, engine)
     return Demand(
         name=pipeline.name,
@@ -56,7 +61,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         driver_pods=None if driver is None else driver_pods(plan),
         keeps_pods=facts.keeps_pods,
         conditional=dict(_conditional(plan)) | {each.name: False for each in alert},
-        later=tuple(_later(plan, steps)),
+        later=tuple(_later(plan, tuple(steps))),
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=_settings(parts, engine),
         pods_collected=parts.pod_gc is not None and parts.pod_gc.strategy in ("OnPodSuccess", "OnPodCompletion"),

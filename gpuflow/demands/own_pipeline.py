@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from gpuflow.pod.injected import with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.model import Engine, Site
-from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
 
@@ -55,11 +55,15 @@ class PlannedPipeline:
     """A demand as it would be by another plan of the same steps."""
 
     def warnings(self) -> Iterator[Finding]:
-        """Policies that cannot work as written, and secrets in plain text."""
+        """Policies that cannot work as written, secrets in plain text, and text that looks like a template."""
         yield from retry_and_checkpoint(self.plan)
         yield from counted_with_defaults(self.plan)
-        yield from exposed_secrets(self.plan.pipeline)
+        yield from remarks_on(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
+
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that the file does not silence."""
+        return heard(self.plan.pipeline, findings)
 
     def devices(self, step: str) -> DeviceWish | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""

@@ -111,5 +111,5 @@ def _site(tree: yaml_tree.Map, shown: str) -> Site:
             findings.append(Finding("GF201", str(refusal), yaml_tree.where_of(tree, ("gpu", "models", name), key=True)))
     if findings:
         raise GpuflowError(findings)
-    site._source = Source(shown, None, lambda path, key: yaml_tree.where_of(tree, path, key=key))
+    site._source = Source(shown, lambda path, key: yaml_tree.where_of(tree, path, key=key))
     return site

@@ -17,6 +17,7 @@ from gpuflow.spec.policies import Backoff, Gang, Priority, Retry, Spot
 from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.step import Approval, Step
+from gpuflow.spec.text import literal
 
 _HEAD = ("apiVersion", "kind")
 _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}
@@ -79,6 +80,8 @@ def _plain(value: Any) -> Any:
         return {"range": to_document(value)}
     if isinstance(value, Model):
         return to_document(value)
+    if isinstance(value, str):
+        return literal(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -87,4 +90,4 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, expression.Expression):
         return expression.render(value)
-    return value if isinstance(value, str | int | float | None) else value.canonical()
+    return value if isinstance(value, int | float | None) else value.canonical()

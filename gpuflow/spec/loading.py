@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
+import re
 import runpy
 import sys
 import traceback
@@ -40,8 +40,7 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     tree = yaml_tree.parse(raw, file)
     require_kind(tree, "Pipeline", file)
     _include(tree, Path(file).parent, (Path(file),), [])
-    digest = hashlib.sha256(raw).hexdigest()
-    return check(Pipeline, tree, Source(file, digest, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
+    return check(Pipeline, tree, Source(file, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
 
 
 def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> bytes:
@@ -57,6 +56,9 @@ def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> 
     except FileNotFoundError:
         beside = [p.name for p in file.parent.glob("*")] if file.parent.is_dir() else []
         hint = did_you_mean(file.name, [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))])
+        if hint is not None and file.parent != Path():
+            # With its folder, as the path was given: what is suggested can be copied.
+            hint = re.sub(r'"([^"]+)"', lambda name: f'"{file.parent / name[1]}"', hint)
         raise fail("GF100", f"{file} does not exist", where=Where(str(file)), hint=hint) from None
     except (OSError, ValueError) as refusal:
         files.refuse_outside(refusal, file)
@@ -124,7 +126,8 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
         raw = read_bytes(file, root=files.repository_above(opened[0]))
     except GpuflowError as refusal:
         first = refusal.findings[0]
-        raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
+        hint = first.hint and first.hint.replace(f'"{folder}/', '"')  # a document names files beside itself
+        raise GpuflowError(Finding(first.code, first.message, where, hint)) from None
     inner = yaml_tree.parse(raw, str(file))
     require_kind(inner, "Pipeline", str(file))
     _include(inner, file.parent, (*opened, file), included)
@@ -132,7 +135,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
 
 
 def _from_python(file: Path) -> Pipeline:
-    raw = read_bytes(file, named=True)
+    read_bytes(file, named=True)  # says why a file cannot be read, before it is run
     added = str(file.parent.resolve())
     sys.path.insert(0, added)
     try:
@@ -173,6 +176,5 @@ def _from_python(file: Path) -> Pipeline:
             where=Where(str(file), 1, 1),
             hint="use `with Pipeline(…) as p:`",
         )
-    source = pipeline.source
-    pipeline._source = Source(str(file), hashlib.sha256(raw).hexdigest(), source.locate)
+    pipeline._source = Source(str(file), pipeline.source.locate)
     return pipeline

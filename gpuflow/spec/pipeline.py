@@ -18,6 +18,7 @@ from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, Pip
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
+from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step, as_list, effective
 from gpuflow.spec.text import ParamRef, TextField
@@ -130,12 +131,15 @@ class Pipeline(Model, metaclass=Open):
     """What the pipeline is for."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod and on the engine's own object."""
+    silence: Annotated[tuple[SilencedCode, ...], BeforeValidator(as_list)] = ()
+    """Codes of notes and warnings that are not printed, only counted: [GF307]. Of a pipeline and all its sub-pipelines,
+    the outermost file decides. Errors cannot be silenced."""
     params: dict[ParamName, Param] = {}
     """Values set when a run starts."""
     schedule: Schedule | None = None
     """Start on a schedule: a cron expression, or {cron, timezone, …}."""
     on_data: Annotated[tuple[Str, ...], BeforeValidator(as_list)] = ()
-    """Start when one of these object-store locations has new data (Airflow only)."""
+    """Start when one of these object-store locations has new data. Airflow only; for Argo, see its guide."""
     parallel: Count | None = None
     """How many pods of one run may run at once."""
     deadline: TimeLimit | None = None

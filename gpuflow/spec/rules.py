@@ -267,7 +267,7 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     if inner.source.file is None:
         # Written here, or included: its places are places of this document.
         inner._source = Source(
-            pipeline.source.file, None, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
+            pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
         )
     for finding in broken_rules(inner):
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')

@@ -24,7 +24,8 @@ from gpuflow.spec.params import Output, a, plain_json
 from gpuflow.spec.policies import Checkpoint, Gang
 from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+from gpuflow.spec.text import text as literal_text
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -59,7 +60,15 @@ def _argument(value: Any) -> Any:
         return value
     if isinstance(value, dict) and len(value) == 1 and set(value) <= {"param", "output", "item"}:
         return parse_text(value)
+    if isinstance(value, dict) and set(value) == {"text"} and isinstance(value["text"], str):
+        return _TextMap(literal_text(value["text"]))
     return plain_json(value)
+
+
+class _TextMap(Literally):
+    """`{text: …}` as an argument: literal text, or for a parameter of type json the map that it is."""
+
+    __slots__ = ()
 
 
 ArgumentField = Annotated[Any, PlainValidator(_argument), WithJsonSchema({})]
@@ -193,6 +202,7 @@ class Step(Settings, metaclass=Alone):
             raise problem("GF163", "for_each names no variable", "for example for_each: {seed: [1, 2, 3]}")
         if self.params and self.pipeline is None:
             raise problem("GF166", "params belong to a step with a pipeline", None, at=("params",))
+        self._settle_text_maps()
         for way in ("pipeline", "approval"):
             if given == [way]:
                 self._only_flow(way)
@@ -206,6 +216,15 @@ class Step(Settings, metaclass=Alone):
             if names.count(name) > 1:
                 raise problem("GF156", f'two containers are named "{name}"', "choose another name")
         return self
+
+    def _settle_text_maps(self) -> None:
+        for name, value in self.params.items():
+            if isinstance(value, Literally):
+                param = None if self.pipeline is None else self.pipeline.params.get(name)
+                if param is None or param.type != "json":
+                    self.params[name] = Literally(value)
+                else:
+                    self.params[name] = {"text": str(value)} if isinstance(value, _TextMap) else str(value)
 
     def _only_flow(self, way: str) -> None:
         allowed = {"needs", "when", "if_skipped", "for_each", "parallel", "timeout", "on", "description", way}

@@ -2,7 +2,7 @@
 
 A reference is a small map, never a string with a language inside: `{param: lr}`, `{output: train.model}`,
 `{item: suite}`, `{run: id}`, and `{join: [s3://bucket/, {run: id}]}` to glue parts. So `{{`, `$(HOME)` and quotes in
-ordinary text are data and need no escaping.
+ordinary text are data and need no escaping. `{text: "{{ x }}"}` says that text which looks like a template is meant.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import problem, receivable, spelled
+from gpuflow.spec.template_tags import looks_like_template
 
 
 class Later:
@@ -85,10 +86,28 @@ class Join(Later):
     parts: tuple[str | Ref, ...]
 
     def canonical(self) -> dict[str, Any]:
-        return {"join": [part if isinstance(part, str) else part.canonical() for part in self.parts]}
+        return {"join": [literal(part) if isinstance(part, str) else part.canonical() for part in self.parts]}
 
 
 Text = str | Ref | Join
+
+
+class Literally(str):
+    """Text that is meant as it stands, although it looks like a template of some engine. Equal to the same text."""
+
+    __slots__ = ()
+
+
+def literal(value: str) -> str | dict[str, str]:
+    """A text as the document writes it: marked as meant literally only where that makes a difference."""
+    return {"text": str(value)} if isinstance(value, Literally) and looks_like_template(value) else str(value)
+
+
+def text(value: str) -> str:
+    """Text that is meant as it stands: `text("{{ ds }}")` reaches the program as it is, and nobody asks."""
+    if not isinstance(value, str):
+        raise TypeError(f"text takes a str, not a {type(value).__name__}")
+    return Literally(receivable(value))
 
 
 def parts_of(text: Text) -> tuple[str | Ref, ...]:
@@ -109,7 +128,7 @@ def join(*parts: Text | int | float) -> Text:
     for part in parts:
         for piece in parts_of(parse_text(part)):
             if isinstance(piece, str) and flat and isinstance(flat[-1], str):
-                flat[-1] += piece
+                flat[-1] = _glued(flat[-1], piece)
             elif piece != "":
                 flat.append(piece)
     if not flat:
@@ -117,6 +136,13 @@ def join(*parts: Text | int | float) -> Text:
     if len(flat) == 1:
         return flat[0]
     return Join(tuple(flat))
+
+
+def _glued(left: str, right: str) -> str:
+    """Two texts as one; it is meant literally when a part is, and the rest raises no question."""
+    meant = [isinstance(part, Literally) for part in (left, right)]
+    asked = [looks_like_template(part) and not isinstance(part, Literally) for part in (left, right)]
+    return Literally(left + right) if any(meant) and not any(asked) else str(left + right)
 
 
 def parse_text(value: Any) -> Text:
@@ -176,13 +202,20 @@ def _join(target: Any) -> Text:
     return join(*target)
 
 
+def _text(target: Any) -> Text:
+    words = spelled(target)
+    if not isinstance(words, str):
+        raise problem("GF142", f"{{text: {words}}} must give plain text", "references stand beside it, in {join: […]}")
+    return text(words)
+
+
 def _word(value: Any, kind: str, what: str) -> str:
     if not isinstance(value, str) or not value:
         raise problem("GF142", f"{{{kind}: {spelled(value)}}} must give {what}", None)
     return value
 
 
-_KINDS = {"param": _param, "output": _output, "item": _item, "run": _run, "join": _join}
+_KINDS = {"param": _param, "output": _output, "item": _item, "run": _run, "join": _join, "text": _text}
 
 
 _REFERENCES: dict[str, dict[str, Any]] = {
@@ -195,6 +228,7 @@ _REFERENCES: dict[str, dict[str, Any]] = {
     "item": {"type": "string", "description": "The current value of this step's fan-out variable."},
     "run": {"enum": list(RUN_FIELDS), "description": "A property of the run itself."},
     "join": {"type": "array", "description": "Texts and references, concatenated."},
+    "text": {"type": "string", "description": "Text that is meant as it stands, also when it looks like a template."},
 }
 
 

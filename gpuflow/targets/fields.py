@@ -113,6 +113,7 @@ NEEDS_NONE: dict[str, tuple[str, ...]] = {
     "a text for readers, which every target has a place for": (
         "Pipeline.description", "Param.description", "Step.description",
     ),
+    "it decides what is printed, and nothing of what is compiled": ("Pipeline.silence",),
     "every target labels its objects and pods": ("Pipeline.labels", "Settings.labels", "Step.labels"),
     "its fields are asked for in the steps that take them": ("Pipeline.defaults",),
     "a pipeline without steps, order, image or command is none": (

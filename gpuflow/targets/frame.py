@@ -18,8 +18,9 @@ from gpuflow.pod.supervision import is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
-from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.meaning import digest, meaning_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.targets.alerts import site_losses, site_weaknesses
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
@@ -161,7 +162,7 @@ def accepted(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Lo
     missing = losses_of(target, request)
     stopping = [loss for loss in missing if not (allow_lossy and loss.optional)]
     if stopping:
-        raise GpuflowError([*(loss.refusal() for loss in stopping), *_unmade_pods(request)])
+        raise GpuflowError([*(loss.refusal() for loss in stopping), *unmade_pods(request)])
     return tuple(missing)
 
 
@@ -175,6 +176,7 @@ def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy:
 
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
     """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
+    request = replace(request, pipeline=meaning_of(request.pipeline), site=meaning_of(request.site))
     missing = accepted(target, request, allow_lossy=allow_lossy)
     try:
         with needed_sdk(target.name):
@@ -183,10 +185,10 @@ def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Comp
         raise
     except GpuflowError as refusal:
         # A target stops at the first pod that cannot be made.
-        raise GpuflowError(dict.fromkeys((*_unmade_pods(request), *refusal.findings))) from None
+        raise GpuflowError(dict.fromkeys((*unmade_pods(request), *refusal.findings))) from None
 
 
-def _unmade_pods(request: Request) -> Iterator[Finding]:
+def unmade_pods(request: Request) -> Iterator[Finding]:
     """Why pods of this pipeline cannot be made on this site."""
     for planned in request.plan.containers:
         try:
@@ -196,13 +198,18 @@ def _unmade_pods(request: Request) -> Iterator[Finding]:
 
 
 def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
-    """Everything to tell about a compiled pipeline: what it lost, what is weaker, what else a reader should know."""
+    """Everything to tell about a compiled pipeline that its file does not silence."""
+    return heard(request.pipeline, remarks_of(target, request, compiled))
+
+
+def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
+    """What a pipeline lost, what is weaker, what else a reader should know."""
     return [
         *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, target.capabilities),
         *site_weaknesses(request.pipeline, request.site, target.capabilities),
         *site_notes(request.plan),
-        *exposed_secrets(request.pipeline),
+        *remarks_on(request.pipeline),
         *exposed_in_site(request.site),
         *target.notes(request),
         *(finding for artifact in compiled.artifacts for finding in artifact.findings),
@@ -252,10 +259,9 @@ def _supervisor(request: Request) -> list[str]:
 def header(request: Request) -> list[str]:
     """What stands at the top of an artifact, for `comment`: where it came from, for which site, and what it lost.
 
-    No clock, no machine.
+    No clock, no machine. The hash is that of what the pipeline says: a comment in its file does not change it.
     """
-    digest = request.pipeline.source.sha256
-    origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
+    origin = f"{request.shown_source} sha256:{digest(request.pipeline)[:16]}"
     lines = [
         f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
         "Do not edit: change the source and compile again.",

@@ -158,9 +158,9 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if request.options_as(AirflowOptions).pools:
         for pool, count in slots(step, site).items():
             named |= {"pool": pool, "pool_slots": count}
-    line = scope.pipeline.where_step(task.name).line
-    if request.pipeline.source.file is not None and line is not None and not scope.group:
-        named["source"] = f"{printable.line(request.shown_source)}#L{line}"
+    if request.pipeline.source.file is not None and not scope.group:
+        # Without the line: a comment further up would move it, and Airflow would see a new version of the DAG.
+        named["source"] = printable.line(request.shown_source)
     return named
 
 

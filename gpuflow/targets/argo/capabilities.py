@@ -7,7 +7,11 @@ from gpuflow.targets.constructs import ENGINE_WORDS, POD
 
 _CANNOT = {
     "on_data": Cannot(
-        "never", "Argo Workflows cannot start on new data", "use an Argo Events sensor that submits the template"
+        "not yet",
+        "Argo Workflows cannot start on new data; Argo Events can, with an endpoint and credentials that neither "
+        "pipeline nor site names",
+        "leave on_data out, and write an EventSource and a Sensor that submits the template: "
+        'guide for Argo, "Start on new data"',
     ),
     "schedule.catch_up": Cannot(
         "never", "a CronWorkflow runs one missed time at most", "start the missed runs by hand"
