@@ -76,8 +76,10 @@ PIPELINES: dict[str, str] = {
     "kubernetes.scheduler": step("kubernetes: {scheduler: other}"),
     "kubernetes.tolerations": step("kubernetes: {tolerations: [{key: k, operator: Exists, effect: NoSchedule}]}"),
     "mig": step("mig: 1g.10gb of a100-80gb"),
-    "notify.mail": "notify: [{mail: {to: [team@example.com]}}]\n" + step("cpu: 1"),
-    "notify.pagerduty": "notify: [{pagerduty: {routing_key: {secret: s, key: k}, connection: pd}}]\n" + step("cpu: 1"),
+    "notify.mail": "notify: [{mail: {to: [team@example.com], connection: mail}}]\n" + step("cpu: 1"),
+    "notify.pagerduty": (
+        "notify: [{pagerduty: {routing_key: {secret: s, key: k}, connection: pd, severity: info}}]\n" + step("cpu: 1")
+    ),
     "notify.slack": (
         'notify: [{slack: {channel: "#ml", authorization: {secret: s, key: k}, connection: chat}}]\n' + step("cpu: 1")
     ),

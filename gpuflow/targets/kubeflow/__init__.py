@@ -38,7 +38,7 @@ class Kubeflow(Target):
     separator = None
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
-        yield from partial_losses(request.pipeline, request.site)
+        yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)
         yield from map(left_out, alert_refusals(request))
 
     def with_alerts(self, plan: Plan) -> Plan:

@@ -23,6 +23,10 @@ from tests.targets.argo.test_argo import CONSTRUCTS, SCHEDULED
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES, DEMO = ROOT / "docs" / "examples", ROOT / "gpuflow" / "demo"
 MORE = """
+notify:
+- slack: {channel: "#ml", authorization: {secret: s, key: k}}
+- webhook: {url: "https://alerts.example.com/x", headers: {X-Team: nlp, Authorization: {secret: s, key: k}}}
+  on: [failure, success]
 params:
   xs: {type: json, default: [a, b]}
   ys: {type: json, default: [1, 2]}
