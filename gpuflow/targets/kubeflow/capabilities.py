@@ -125,8 +125,8 @@ _WEAKER = {
 _CARRIED = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
-    "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any_of", "image_pull_policy",
-    "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector", "kubernetes.tolerations", "mig",
+    "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
+    "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector", "kubernetes.tolerations", "mig",
     "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline", "priority.queue", "queue",
     "retry.backoff", "schedule", "schedule.catch_up", "schedule.suspended", "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
