@@ -17,6 +17,7 @@ from airflow.sdk import DAG, TaskGroup
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow import target
@@ -53,7 +54,7 @@ def to_dag(
     shown = Path(file).name if file else pipeline.name
     request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
     missing = accepted(target, request, allow_lossy=allow_lossy)
-    for finding in (*exposed_secrets(pipeline), *exposed_in_site(site)):
+    for finding in (*idle_retries(pipeline), *exposed_secrets(pipeline), *exposed_in_site(site)):
         logging.getLogger(__name__).warning("%s", finding.render())  # the DAG processor's log is all there is here
     return _live_dag(dag_of(replace(request, losses=missing)))
 

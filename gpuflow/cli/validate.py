@@ -13,6 +13,7 @@ from gpuflow.printable import line
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 
@@ -53,7 +54,7 @@ def _validate(file: str, site: Site, args: argparse.Namespace) -> tuple[Pipeline
         pipeline = with_params(load(file, allow_python=python_is_allowed(args)), args.param)
     except GpuflowError as refusal:
         return None, [finding.in_file(file) for finding in refusal.findings]
-    return pipeline, [*site_findings(pipeline, site), *exposed_secrets(pipeline), *exposed_in_site(site)]
+    return pipeline, [*site_findings(pipeline, site), *idle_retries(pipeline), *exposed_secrets(pipeline), *exposed_in_site(site)]
 
 
 def site_findings(pipeline: Pipeline, site: Site) -> list[Finding]:

@@ -21,6 +21,7 @@ from gpuflow.quantity import Quantity
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.model import Engine, Site
 from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
 
@@ -54,9 +55,10 @@ class PlannedPipeline:
     """A demand as it would be by another plan of the same steps."""
 
     def warnings(self) -> Iterator[Finding]:
-        """Policies that cannot work as written, and secrets in plain text."""
+        """Policies that cannot work as written, or do nothing, and secrets in plain text."""
         yield from retry_and_checkpoint(self.plan)
         yield from counted_with_defaults(self.plan)
+        yield from idle_retries(self.plan.pipeline)
         yield from exposed_secrets(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
 

@@ -19,6 +19,7 @@ from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
@@ -191,6 +192,7 @@ def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Fi
         *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, target.capabilities),
         *site_notes(request.plan),
+        *idle_retries(request.pipeline),
         *exposed_secrets(request.pipeline),
         *exposed_in_site(request.site),
         *target.notes(request),
