@@ -104,10 +104,10 @@ def _type(value: dict[str, Any], definitions: dict[str, Any]) -> str:
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-FORMS = """A step asks for one as `gpu: a100-80gb x 2`, and for whatever GPU the site has as `gpu: 1`. Where a model has several forms
-(boards with NVLink between all GPUs, cards, bridged cards), `gpu: a100-80gb sxm x 8` or `form: sxm` asks for one of
-them. Without a form, every board of the model will do. Models without forms here come in one, or their node labels do
-not tell.
+FORMS = """A step asks for one as `gpu: a100-80gb x 2`, and for whatever GPU the site has as `gpu: 1`. Where a model has
+several forms (boards with NVLink between all GPUs, cards, bridged cards), `gpu: a100-80gb sxm x 8` or `form: sxm` asks
+for one of them. Without a form, every board of the model will do. Models without forms here come in one, or their node
+labels do not tell.
 """
 
 

@@ -54,7 +54,12 @@ def _validate(file: str, site: Site, args: argparse.Namespace) -> tuple[Pipeline
         pipeline = with_params(load(file, allow_python=python_is_allowed(args)), args.param)
     except GpuflowError as refusal:
         return None, [finding.in_file(file) for finding in refusal.findings]
-    return pipeline, [*site_findings(pipeline, site), *idle_retries(pipeline), *exposed_secrets(pipeline), *exposed_in_site(site)]
+    return pipeline, [
+        *site_findings(pipeline, site),
+        *idle_retries(pipeline),
+        *exposed_secrets(pipeline),
+        *exposed_in_site(site),
+    ]
 
 
 def site_findings(pipeline: Pipeline, site: Site) -> list[Finding]:

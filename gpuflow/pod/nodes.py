@@ -65,7 +65,11 @@ def _split(terms: tuple[Term, ...]) -> tuple[dict[str, str], list[list[Expressio
 
 def _without(key: str, values: tuple[str, ...]) -> Expression:
     """A node without the label, or with none of its values."""
-    return {"key": key, "operator": "NotIn", "values": list(values)} if values else {"key": key, "operator": "DoesNotExist"}
+    return (
+        {"key": key, "operator": "NotIn", "values": list(values)}
+        if values
+        else {"key": key, "operator": "DoesNotExist"}
+    )
 
 
 def _equal(labels: dict[str, str]) -> list[Expression]:

@@ -79,8 +79,8 @@ def _unnamed_parts(site: Site) -> Term:
 def _may_be_a_part(site: Site, what: str, setting: str) -> GpuflowError:
     return fail(
         "GF206",
-        f'any GPU is asked for, and on site "{site.name}" {site.gpu.resource} may also be a GPU that is {what}: no label '
-        "tells such nodes",
+        f'any GPU is asked for, and on site "{site.name}" {site.gpu.resource} may also be a GPU that is {what}: no '
+        "label tells such nodes",
         hint=f"name the model, or set {setting} in the site",
     )
 

@@ -17,9 +17,7 @@ from gpuflow.spec.model import QUANTITY_SCHEMA, Count, Model, QuantityField, Str
 from gpuflow.spec.names import ObjectName
 
 _TIMES = r"(?:[x×*]\s*(\d{1,10}))"
-_GPU_SHORT = re.compile(
-    rf"\s*([A-Za-z0-9][\w.-]*)(?:\s+(?![x×*]\s*(?:\d|$))([A-Za-z]\w*))?\s*{_TIMES}?\s*", re.ASCII
-)
+_GPU_SHORT = re.compile(rf"\s*([A-Za-z0-9][\w.-]*)(?:\s+(?![x×*]\s*(?:\d|$))([A-Za-z]\w*))?\s*{_TIMES}?\s*", re.ASCII)
 """A model, a form, a count. An x with a number behind it is no form."""
 _NUMBER_FIRST = re.compile(r"\s*(\d{1,10})\s*(?:[x×*]\s*)?([A-Za-z][\w.-]*)?\s*", re.ASCII)
 _MIG_SHORT = re.compile(r"\s*(\d+g\.\d+gb\S*)\s+(?:of|on)\s+([A-Za-z0-9][\w.-]*)\s*(?:[x×*]\s*(\d+))?\s*")
@@ -140,7 +138,7 @@ _NUMBER_HINT = "write a whole number for any GPU, like gpu: 1, or a model, like 
 
 def _number(value: int | float) -> int:
     """How many GPUs of any kind."""
-    if isinstance(value, float) or isinstance(value, bool):
+    if isinstance(value, float | bool):
         hint = _NUMBER_HINT if isinstance(value, bool) else f"{_NUMBER_HINT}; a part of a GPU is mig: or shared_gpu:"
         raise problem("GF152", f"gpu: {str(spelled(value)).lower()} is not a number of GPUs", hint)
     if value < 1:

@@ -67,7 +67,10 @@ class OtherGpus:
             # Whoever takes any GPU wants the most that is here.
             enough = sorted((size if need else -size, str(offer), offer) for offer, size in known if size >= need)
             smaller = sorted((-size, str(offer), offer) for offer, size in known if size < need)
-        for memory, found in ((", with as much GPU memory" if need else "", enough), (", with less GPU memory", smaller)):
+        for memory, found in (
+            (", with as much GPU memory" if need else "", enough),
+            (", with less GPU memory", smaller),
+        ):
             admitted = (each[2] for each in found if self._is_admitted(pipeline, name, each[2], wish.count))
             shown = list(islice(admitted, MOST))
             if shown:

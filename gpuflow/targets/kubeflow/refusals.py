@@ -245,8 +245,8 @@ def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     nested = len(sources) > 1 and not all(isinstance(source, tuple | Range) for source in sources.values())
     if nested and name in _read_steps(pipeline):
         yield (
-            "a list of the run makes its fan-out nested loops, and KFP disagrees with itself about what a reader of their "
-            "outputs gets: one list from the backend's driver, lists of lists from the local runner",
+            "a list of the run makes its fan-out nested loops, and KFP disagrees with itself about what a reader of "
+            "their outputs gets: one list from the backend's driver, lists of lists from the local runner",
             ("for_each",),
             "let an earlier step write all combinations as one list, and run over that",
         )

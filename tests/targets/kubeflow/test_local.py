@@ -149,22 +149,6 @@ def test_a_loop_its_sum_and_a_condition_run_as_compiled(client: Client, capsys: 
     assert "told" not in capsys.readouterr().out
 
 
-def test_a_matrix_over_lists_of_the_run_runs_every_combination(client: Client, capsys: Any) -> None:
-    source = """
-name: matrix
-params: {rows: {type: json, default: [a]}}
-defaults: {image: "i:1"}
-steps:
-  list: {command: [sh, -c, 'echo "[1, 2]" > "$GPUFLOW_OUTPUTS/found"'], outputs: {found: json}}
-  cell:
-    for_each: {row: {param: rows}, column: {output: list.found}, last: [x, y]}
-    command: [echo, cell, {item: row}, {item: column}, {item: last}]
-"""
-    load_component_from_text(compiled(source))(rows=["p", "q"])
-    cells = re.findall(r"cell (\w) (\d)\S* (\w)$", capsys.readouterr().out, re.MULTILINE)
-    assert sorted(cells) == sorted((row, column, last) for row in "pq" for column in "12" for last in "xy")
-
-
 def test_each_item_is_told_the_whole_list_too(client: Client, capsys: Any) -> None:
     source = """
 name: rank
