@@ -104,15 +104,23 @@ def _type(value: dict[str, Any], definitions: dict[str, Any]) -> str:
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
+FORMS = """A step asks for one as `gpu: a100-80gb x 2`, and for whatever GPU the site has as `gpu: 1`. Where a model has
+several forms (boards with NVLink between all GPUs, cards, bridged cards), `gpu: a100-80gb sxm x 8` or `form: sxm` asks
+for one of them. Without a form, every board of the model will do. Models without forms here come in one, or their node
+labels do not tell.
+"""
+
+
 def gpus_page() -> str:
     """The catalog."""
-    parts = ["# GPUs\n", "`gpuflow gpus show MODEL` prints all of it, with placements and sources.\n"]
-    parts += ["| id | also | memory in the name | usable | MIG profiles | how known |", "|---|---|---|---|---|---|"]
+    parts = ["# GPUs\n", "`gpuflow gpus show MODEL` prints all of it, with placements and sources.\n", FORMS]
+    parts += ["| id | also | memory in the name | usable | forms | MIG profiles | how known |", "|---" * 7 + "|"]
     for model in catalog.models():
         usable = "?" if model.usable_gib is None else f"{model.usable_gib:g} GiB"
         profiles = ", ".join(profile.name for profile in model.profiles)
         also = ", ".join(model.aliases)
-        row = (f"`{model.id}`", also, f"{model.memory_gb} GB", usable, profiles, model.confidence)
+        forms = ", ".join(form.name for form in model.forms)
+        row = (f"`{model.id}`", also, f"{model.memory_gb} GB", usable, forms, profiles, model.confidence)
         parts.append(f"| {' | '.join(row)} |")
     return "\n".join(parts) + "\n"
 

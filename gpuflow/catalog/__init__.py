@@ -9,7 +9,7 @@
 Importing this package reads no file: the catalog is parsed on the first question and kept.
 """
 
-from gpuflow.catalog.catalog import Confidence, Engines, Mig, Model, Profile, find_models, models
+from gpuflow.catalog.catalog import Confidence, Engines, Form, FormName, Mig, Model, Profile, find_models, models
 from gpuflow.catalog.fitting import Fit, Offer, fit
 from gpuflow.catalog.geometry import Arrangement, Placement, arrange, legal_multisets, maximal_multisets
 from gpuflow.catalog.instance_types import Instance, find_instances, instances
@@ -36,6 +36,8 @@ __all__ = [
     "Confidence",
     "Engines",
     "Fit",
+    "Form",
+    "FormName",
     "Instance",
     "LabelTooLong",
     "Mig",

@@ -16,6 +16,9 @@ Confidence = Literal["run", "seen", "guess"]
 
 CONFIDENCES: tuple[Confidence, ...] = ("run", "seen", "guess")
 
+FormName = Literal["sxm", "pcie", "nvl"]
+"""How a board is built: sxm on a baseboard with NVLink between all GPUs, pcie a card, nvl cards with NVLink bridges."""
+
 
 @dataclass(frozen=True, slots=True)
 class Engines:
@@ -73,6 +76,14 @@ class Mig:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """One form of a model, and the products that have it."""
+
+    name: FormName
+    products: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Model:
     """A GPU that pipelines can name."""
 
@@ -87,12 +98,20 @@ class Model:
     usable_gib: float | None
     products: tuple[str, ...]
     """Values of the node label `nvidia.com/gpu.product` on nodes without MIG or sharing."""
+    forms: tuple[Form, ...]
+    """The forms that products tell apart; empty when there is one, or when the label does not tell."""
     pci: tuple[str, ...]
     aliases: tuple[str, ...]
     confidence: Confidence
     """Of `usable_gib` and `products`."""
     source: str
     note: str | None
+
+    def products_in(self, form: FormName | None) -> tuple[str, ...]:
+        """The products of one form, none when the model has no such form; all of them without one."""
+        if form is None:
+            return self.products
+        return next((each.products for each in self.forms if each.name == form), ())
 
     @property
     def mig(self) -> Mig | None:
@@ -176,6 +195,7 @@ def _model(id: str, row: dict[str, Any]) -> Model:
         memory_gb=row["gb"],
         usable_gib=row["usable_gib"],
         products=tuple(row["products"]),
+        forms=tuple(Form(name, tuple(products)) for name, products in row.get("forms", {}).items()),
         pci=tuple(row.get("pci", ())),
         aliases=tuple(row.get("aliases", ())),
         confidence=row["confidence"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Final
 
@@ -32,14 +33,15 @@ def draw_models(models: Sequence[Model]) -> str:
             model.cc,
             f"{model.memory_gb} GB",
             _gib(model.usable_gib),
-            f"{len(model.profiles)} profiles" if model.mig else "-",
+            ", ".join(form.name for form in model.forms) or "-",
+            str(len(model.profiles) or "-"),
             _KNOWN_BY[model.confidence],
             model.aliases[0] if model.aliases else "",
         )
         for model in models
     ]
-    head = ("MODEL", "FAMILY", "CC", "NAMED", "USABLE", "MIG", "KNOWN BY", "ALSO WRITTEN")
-    return _table(head, rows, right={2, 3, 4})
+    head = ("MODEL", "FAMILY", "CC", "NAMED", "USABLE", "FORMS", "MIG", "KNOWN BY", "ALSO WRITTEN")
+    return _table(head, rows, right={2, 3, 4, 6})
 
 
 def draw_model(model: Model) -> str:
@@ -48,7 +50,7 @@ def draw_model(model: Model) -> str:
         ("usable memory", f"{_gib(model.usable_gib)} ({model.memory_gb} GB by name)"),
         ("architecture", f"{model.family}, compute capability {model.cc}"),
         ("also written", ", ".join(model.aliases) or "-"),
-        ("gpu.product", "\n".join(model.products) or _UNKNOWN),
+        ("gpu.product", "\n".join(map(partial(_product, model), model.products)) or _UNKNOWN),
         (_KNOWN_BY[model.confidence], model.source),
     ]
     if model.note:
@@ -70,6 +72,12 @@ def draw_model(model: Model) -> str:
     if model.mig.note:
         lines += _wrapped(f"note: {model.mig.note}")
     return "\n".join(lines)
+
+
+def _product(model: Model, product: str) -> str:
+    """A product and its form, which a step asks for as `form`."""
+    form = next((each.name for each in model.forms if product in each.products), None)
+    return product if form is None else f"{product} ({form})"
 
 
 def draw_arrangement(arrangement: Arrangement) -> str:

@@ -18,6 +18,10 @@ from gpuflow.catalog.lookup import profile as find_profile
 from gpuflow.catalog.profile_name import dotted, parse_profile, undotted
 
 PRODUCT_KEY: Final = "nvidia.com/gpu.product"
+SHARING_KEY: Final = "nvidia.com/gpu.sharing-strategy"
+"""How the GPUs of a node are shared: none, time-slicing or mps."""
+SLICES_KEY: Final = "nvidia.com/gpu.slices.gi"
+"""Only nodes whose GPUs are all cut alike (strategy single) have it; mig.strategy stands on the others as well."""
 MAX_LABEL: Final = 63
 
 _DROPPED: Final = re.compile(r"[^A-Za-z0-9\-_. ]")

@@ -153,6 +153,8 @@ def _needs_gib(step: Step) -> float | None:
         return next((profile.usable_gib for profile in owner.profiles if profile.name == step.mig.profile), None)
     if step.gpu is None:
         return None
+    if step.gpu.is_any:
+        return 0
     if step.gpu.memory is not None:
         return step.gpu.memory.value / GIB
     names = (step.gpu.model,) if step.gpu.model is not None else step.gpu.any_of or ()
@@ -163,4 +165,4 @@ def _needs_gib(step: Step) -> float | None:
 def _words(asked: Gpu | Mig) -> str:
     if isinstance(asked, Mig):
         return f"{asked.profile} of {asked.model}"
-    return asked.model or " or ".join(asked.any_of or ()) or f"the GPUs with {asked.memory}"
+    return asked.words if asked.memory is None else f"the {asked.words.replace('GPU', 'GPUs')}"

@@ -18,7 +18,7 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str]) -> dict[str, Any]:
     """Fields of the pod spec that decide where it runs. `selector` finds the sibling pods of the same step."""
     node_selector, terms = _split(devices.terms)
-    extra: list[Expression] = [{"key": key, "operator": "DoesNotExist"} for key in devices.absent]
+    extra = [_without(key, values) for key, values in devices.barred.items()]
     preferred: list[dict[str, Any]] = []
     tolerations: list[Toleration] = list(devices.tolerations)
     hatch = step.kubernetes
@@ -61,6 +61,15 @@ def _split(terms: tuple[Term, ...]) -> tuple[dict[str, str], list[list[Expressio
     if len(terms) == 1 and all(len(values) == 1 for values in terms[0].values()):
         return {key: values[0] for key, values in terms[0].items()}, []
     return {}, [[{"key": k, "operator": "In", "values": list(v)} for k, v in term.items()] for term in terms]
+
+
+def _without(key: str, values: tuple[str, ...]) -> Expression:
+    """A node without the label, or with none of its values."""
+    return (
+        {"key": key, "operator": "NotIn", "values": list(values)}
+        if values
+        else {"key": key, "operator": "DoesNotExist"}
+    )
 
 
 def _equal(labels: dict[str, str]) -> list[Expression]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from gpuflow.catalog.catalog import Model, models
-from gpuflow.catalog.labels import LabelTooLong, product_labels
+from gpuflow.catalog.catalog import FormName, Model, models
+from gpuflow.catalog.labels import PRODUCT_KEY, SHARING_KEY, SLICES_KEY, LabelTooLong, product_labels
 from gpuflow.catalog.lookup import model as find_model
 from gpuflow.catalog.profile_name import dotted
 from gpuflow.errors import GpuflowError, did_you_mean, fail
@@ -14,6 +14,7 @@ from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.names import is_label_value
 from gpuflow.spec.policies import Toleration
+from gpuflow.spec.resources import Gpu
 from gpuflow.spec.step import Step
 
 Term = dict[str, tuple[str, ...]]
@@ -26,51 +27,110 @@ class Devices:
 
     resources: dict[str, int]
     terms: tuple[Term, ...] = ()
-    absent: tuple[str, ...] = ()
-    """Labels that such nodes must not have: cut or shared GPUs that go by the same resource name."""
+    barred: Term = field(default_factory=dict)
+    """Labels of other nodes with the same resource, cut or shared ones: each with its values, none means any value."""
     tolerations: tuple[Toleration, ...] = ()
 
 
 def devices(step: Step, site: Site) -> Devices:
     """The step's GPUs in the site's words. Raises `GpuflowError` when the site has no word for them."""
     if step.gpu is not None:
-        terms = _merge(_gpu_terms(step, site))
-        return Devices({site.gpu.resource: step.gpu.count}, terms, _marks_of_parts(site), site.gpu.tolerations)
+        # Whoever asks for any GPU names no product, so nothing else keeps cut and shared nodes away.
+        barred = _parts(site) | (_unnamed_parts(site) if step.gpu.is_any else {})
+        terms = _merge(_gpu_terms(step.gpu, site))
+        return Devices({site.gpu.resource: step.gpu.count}, terms, barred, site.gpu.tolerations)
     if step.mig is not None:
         return _mig(step, site)
     if step.shared_gpu is not None:
         return _shared(step, site)
     tolerations = site.gpu.tolerations if step.device_claim is not None else ()
-    return Devices({}, (), (), tolerations)
+    return Devices({}, tolerations=tolerations)
 
 
-def _marks_of_parts(site: Site) -> tuple[str, ...]:
-    """Labels of nodes that hand out parts of GPUs under the name of whole ones."""
-    marks = [site.mig.profile_label] if site.mig.strategy == "single" and site.mig.profile_label else []
+def _parts(site: Site) -> Term:
+    """Labels of nodes that hand out parts of GPUs under the name of whole ones, as the site has them."""
+    marks: Term = {site.mig.profile_label: ()} if site.mig.strategy == "single" and site.mig.profile_label else {}
     if site.sharing.resource == site.gpu.resource:
-        marks += [key for labels in site.sharing.labels.values() for key in labels]
-    return tuple(dict.fromkeys(marks))
+        for key, value in (pair for labels in site.sharing.labels.values() for pair in labels.items()):
+            # GPU Feature Discovery writes its label on nodes that are not shared as well, with the value none.
+            marks[key] = (*marks.get(key, ()), value) if key == SHARING_KEY else ()
+    return marks
 
 
-def _gpu_terms(step: Step, site: Site) -> list[Term]:
-    assert step.gpu is not None
-    if step.gpu.model is not None:
-        return [_nodes(find_model(step.gpu.model), site)]
-    if step.gpu.any_of is not None:
-        known = [_nodes(find_model(name), site, missing_ok=True) for name in step.gpu.any_of]
+def _unnamed_parts(site: Site) -> Term:
+    """Labels of the same nodes where the site tells them by the product label, which any GPU does not ask for.
+
+    Raises where nothing tells them from nodes with whole GPUs.
+    """
+    marks: Term = {}
+    discovered = site.gpu.product_label == PRODUCT_KEY
+    unmarked = [way for way in site.sharing.offered if not site.sharing.labels.get(way)]
+    if site.sharing.resource == site.gpu.resource and unmarked:
+        if not discovered:
+            raise _may_be_a_part(site, "shared", "sharing.labels, or sharing.resource if shares have their own name")
+        marks[SHARING_KEY] = tuple(unmarked)
+    if site.mig.strategy == "single" and site.mig.profile_label is None:
+        if not discovered:
+            raise _may_be_a_part(site, "cut into MIG slices", "mig.profile_label")
+        marks[SLICES_KEY] = ()
+    return marks
+
+
+def _may_be_a_part(site: Site, what: str, setting: str) -> GpuflowError:
+    return fail(
+        "GF206",
+        f'any GPU is asked for, and on site "{site.name}" {site.gpu.resource} may also be a GPU that is {what}: no '
+        "label tells such nodes",
+        hint=f"name the model, or set {setting} in the site",
+    )
+
+
+def _gpu_terms(gpu: Gpu, site: Site) -> list[Term]:
+    if gpu.is_any:
+        return []
+    if gpu.model is not None:
+        return [_whole(find_model(gpu.model), site, gpu.form)]
+    if gpu.any_of is not None:
+        known = [_whole(find_model(name), site, gpu.form, missing_ok=True) for name in gpu.any_of]
         if not any(term is not None for term in known):
-            raise _not_here(", ".join(step.gpu.any_of), site)
+            raise _not_here(", ".join(gpu.any_of), site) if gpu.form is None else _form_not_here(gpu, site)
         return [term for term in known if term is not None]
-    assert step.gpu.memory is not None
-    enough = [model for model in _offered(site) if _has(model, step.gpu.memory)]
+    assert gpu.memory is not None
+    enough = [model for model in _offered(site) if _has(model, gpu.memory)]
     if not enough:
         largest = max((m.usable_gib or 0, m.id) for m in _offered(site))
         raise fail(
             "GF223",
-            f"no GPU here has {step.gpu.memory} of usable memory; the largest is {largest[1]} with {largest[0]:g}Gi",
+            f"no GPU here has {gpu.memory} of usable memory; the largest is {largest[1]} with {largest[0]:g}Gi",
             hint="ask for less, or split the model over several GPUs",
         )
-    return [_nodes(model, site) for model in enough]
+    found = [_whole(model, site, gpu.form, missing_ok=gpu.form is not None) for model in enough]
+    if not any(term is not None for term in found):
+        raise _form_not_here(gpu, site)
+    return [term for term in found if term is not None]
+
+
+def _whole(model: Model, site: Site, form: FormName | None, *, missing_ok: bool = False) -> Any:
+    """Labels of the nodes with this model, in this form."""
+    term = _nodes(model, site, missing_ok=missing_ok)
+    if form is None or term is None:
+        return term
+    narrowed = _in_form(model, site, form, term)
+    if narrowed is None and not missing_ok:
+        raise _form_not_here(Gpu(model=model.id, form=form), site)
+    return narrowed
+
+
+def _in_form(model: Model, site: Site, form: FormName, term: Term) -> Term | None:
+    """Of the nodes with this model those with this form; None when the site has no word for them."""
+    listed = next((nodes for name, nodes in site.gpu.models.items() if find_model(name).id == model.id), None)
+    if listed is not None and form in listed.forms:
+        return {**term, **listed.forms[form]}
+    if site.gpu.product_label not in term:
+        return None
+    products = model.products_in(form)
+    kept = tuple(value for value in term[site.gpu.product_label] if value in products)
+    return {**term, site.gpu.product_label: kept} if kept else None
 
 
 def _has(model: Model, need: Quantity) -> bool:
@@ -119,6 +179,16 @@ def _not_here(name: str, site: Site) -> GpuflowError:
     )
 
 
+def _form_not_here(gpu: Gpu, site: Site) -> GpuflowError:
+    name = gpu.model or (gpu.any_of or ("MODEL",))[0]
+    what = gpu.words if gpu.memory is None else f"{gpu.form} boards with {gpu.memory}"
+    return fail(
+        "GF205",
+        f'site "{site.name}" does not say which nodes have {what}',
+        hint=f"leave form out, or add to the site: gpu.models.{name}.forms.{gpu.form}",
+    )
+
+
 def _mig(step: Step, site: Site) -> Devices:
     assert step.mig is not None
     wanted = find_model(step.mig.model)
@@ -131,9 +201,9 @@ def _mig(step: Step, site: Site) -> Devices:
         )
     if site.mig.strategy == "mixed":
         resource = site.mig.resource.replace("{profile}", dotted(profile))
-        return Devices({resource: step.mig.count}, (_nodes(wanted, site),), (), site.gpu.tolerations)
+        return Devices({resource: step.mig.count}, (_nodes(wanted, site),), tolerations=site.gpu.tolerations)
     term = _nodes(wanted, site, profile)
-    return Devices({site.gpu.resource: step.mig.count}, (term,), (), site.gpu.tolerations)
+    return Devices({site.gpu.resource: step.mig.count}, (term,), tolerations=site.gpu.tolerations)
 
 
 def _shared(step: Step, site: Site) -> Devices:
@@ -154,12 +224,13 @@ def _shared(step: Step, site: Site) -> Devices:
         )
     labels: Term = {key: (value,) for key, value in site.sharing.labels.get(share.by, {}).items()}
     if share.model is None:
-        return Devices({site.sharing.resource: share.count}, (labels,) if labels else (), (), site.gpu.tolerations)
+        terms = (labels,) if labels else ()
+        return Devices({site.sharing.resource: share.count}, terms, tolerations=site.gpu.tolerations)
     renamed = site.sharing.resource != site.gpu.resource
     nodes = _nodes(find_model(share.model), site)
     if not renamed and site.gpu.product_label is not None and site.gpu.product_label in nodes:
         nodes = {site.gpu.product_label: product_labels(share.model, shared=True)}
-    return Devices({site.sharing.resource: share.count}, ({**nodes, **labels},), (), site.gpu.tolerations)
+    return Devices({site.sharing.resource: share.count}, ({**nodes, **labels},), tolerations=site.gpu.tolerations)
 
 
 def _merge(terms: list[Term]) -> tuple[Term, ...]:

@@ -21,8 +21,7 @@ def facts(step: Step) -> list[str]:
     """What a reader wants to know of a step at a glance: devices, fan-out, budgets, queue, conditions."""
     words: list[str] = []
     if step.gpu is not None:
-        what = step.gpu.model or (" or ".join(step.gpu.any_of) if step.gpu.any_of else f"GPU with {step.gpu.memory}")
-        words.append(f"{step.gpu.count}× {what}")
+        words.append(f"{step.gpu.count}× {step.gpu.words}")
     if step.mig is not None:
         words.append(f"{step.mig.count}× {step.mig.profile} of {step.mig.model}")
     if step.shared_gpu is not None:

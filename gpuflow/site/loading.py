@@ -12,6 +12,7 @@ from gpuflow import files, yaml_tree
 from gpuflow.catalog.lookup import UnknownGpu, model
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site.model import Site
+from gpuflow.spec.hardware import form_problem
 from gpuflow.spec.loading import read_bytes, require_kind
 from gpuflow.spec.problems import problems
 from gpuflow.spec.source import Source
@@ -104,11 +105,18 @@ def _site(tree: yaml_tree.Map, shown: str) -> Site:
             for code, message, hint, path, key in problems(error, Site)
         ) from None
     findings = []
-    for name in site.gpu.models:
+    for name, nodes in site.gpu.models.items():
+        place: tuple[str, ...] = ("gpu", "models", name)
         try:
-            model(name)
+            owner = model(name)
         except UnknownGpu as refusal:
-            findings.append(Finding("GF201", str(refusal), yaml_tree.where_of(tree, ("gpu", "models", name), key=True)))
+            findings.append(Finding("GF201", str(refusal), yaml_tree.where_of(tree, place, key=True)))
+            continue
+        for form in nodes.forms:
+            refused = form_problem(owner, form)
+            if refused is not None:
+                where = yaml_tree.where_of(tree, (*place, "forms", form), key=True)
+                findings.append(Finding("GF204", refused[0], where, refused[1]))
     if findings:
         raise GpuflowError(findings)
     site._source = Source(shown, lambda path, key: yaml_tree.where_of(tree, path, key=key))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
+from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.engine_words.argo import PodGC, Ttl
@@ -19,20 +20,33 @@ from gpuflow.spec.source import Source
 Labels = dict[LabelKey, tuple[LabelValue, ...]]
 
 
+def _as_lists(labels: Any) -> Any:
+    """One value of a label as a list of one."""
+    if not isinstance(labels, dict):
+        return labels
+    return {key: [item] if isinstance(item, str) else item for key, item in labels.items()}
+
+
 class ModelNodes(Model):
     """The nodes that have one GPU model."""
 
     labels: Labels = {}
     """Labels such nodes have; several values of one label mean any of them."""
+    forms: dict[FormName, Labels] = {}
+    """Labels that nodes with each form (sxm, pcie, nvl) have as well; {sxm: {}} says that all of them are sxm."""
     count: Count | None = None
     """Number of GPUs on one such node; optional."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
-        if isinstance(value, dict) and isinstance(value.get("labels"), dict):
-            lists = {key: [item] if isinstance(item, str) else item for key, item in value["labels"].items()}
-            return {**value, "labels": lists}
-        return value
+        if not isinstance(value, dict):
+            return value
+        lists = dict(value)
+        if isinstance(value.get("labels"), dict):
+            lists["labels"] = _as_lists(value["labels"])
+        if isinstance(value.get("forms"), dict):
+            lists["forms"] = {form: _as_lists(labels) for form, labels in value["forms"].items()}
+        return lists
 
 
 class GpuSpelling(Model):

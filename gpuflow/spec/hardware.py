@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpuflow.catalog.catalog import FormName, Model, models
 from gpuflow.catalog.lookup import UnknownGpu, UnknownProfile, model, profile
 from gpuflow.catalog.profile_name import BadProfileName
 from gpuflow.spec.step import Step
@@ -16,9 +17,9 @@ def judge_hardware(step: Step) -> Iterator[Problem]:
     """Code, message, place within the step, and way out of each problem."""
     if step.gpu is not None:
         if step.gpu.model is not None:
-            yield from _model(step.gpu.model, ("gpu", "model"))
+            yield from _model(step.gpu.model, ("gpu", "model"), step.gpu.form)
         for index, name in enumerate(step.gpu.any_of or ()):
-            yield from _model(name, ("gpu", "any_of", index))
+            yield from _model(name, ("gpu", "any_of", index), step.gpu.form)
     if step.shared_gpu is not None and step.shared_gpu.model is not None:
         yield from _model(step.shared_gpu.model, ("shared_gpu", "model"))
     if step.mig is not None:
@@ -28,12 +29,29 @@ def judge_hardware(step: Step) -> Iterator[Problem]:
             yield from _profile(step.mig.model, step.mig.profile)
 
 
-def _model(name: str, place: Place) -> Iterator[Problem]:
+def _model(name: str, place: Place, form: FormName | None = None) -> Iterator[Problem]:
     try:
-        model(name)
+        owner = model(name)
     except UnknownGpu as refusal:
         message, _, hint = str(refusal).partition("; ")
         yield "GF201", message, place, hint or None
+        return
+    refused = None if form is None else form_problem(owner, form)
+    if refused is not None:
+        yield "GF204", refused[0], ("gpu", "form"), refused[1]
+
+
+def form_problem(owner: Model, form: FormName) -> tuple[str, str] | None:
+    """Why the model has no such form, and the way out; None when it has it."""
+    has = [each.name for each in owner.forms]
+    if form in has:
+        return None
+    if not has:
+        return f"{owner.id} comes in no form that node labels tell apart", "leave form out"
+    # H100 NVL is a model of its own, with other memory.
+    other = next((each for each in models() if f"{owner.id.partition('-')[0]}-{form}" in each.aliases), None)
+    hint = f"use form: {' or '.join(has)}, or leave form out"
+    return f"{owner.id} has no form {form}; it has {' and '.join(has)}", f"use {other.id}" if other else hint
 
 
 def _profile(owner: str, name: str) -> Iterator[Problem]:

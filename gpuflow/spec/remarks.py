@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.exposed_secrets import exposed_secrets
+from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.questioned_texts import questioned_texts
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ SILENCED = "GF343"
 
 
 def remarks_on(pipeline: Pipeline) -> list[Finding]:
-    """Warnings about what a pipeline says, its sub-pipelines included: secrets in plain text, text like a template."""
-    return [*exposed_secrets(pipeline), *questioned_texts(pipeline)]
+    """Warnings about what a pipeline says, its sub-pipelines included: secrets in plain text, text like a template,
+    retries without a number."""
+    return [*exposed_secrets(pipeline), *questioned_texts(pipeline), *idle_retries(pipeline)]
 
 
 def log_findings(findings: Iterable[Finding], logger: str) -> None:

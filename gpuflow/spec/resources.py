@@ -11,11 +11,15 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
+from gpuflow.catalog.catalog import FormName
 from gpuflow.quantity import Quantity
-from gpuflow.spec.model import QUANTITY_SCHEMA, Count, Model, QuantityField, Str, exactly_one, problem
+from gpuflow.spec.model import QUANTITY_SCHEMA, Count, Model, QuantityField, Str, exactly_one, problem, spelled
 from gpuflow.spec.names import ObjectName
 
-_GPU_SHORT = re.compile(r"\s*([A-Za-z0-9][\w.-]*)\s*(?:[x×*]\s*(\d+))?\s*")
+_TIMES = r"(?:[x×*]\s*(\d{1,10}))"
+_GPU_SHORT = re.compile(rf"\s*([A-Za-z0-9][\w.-]*)(?:\s+(?![x×*]\s*(?:\d|$))([A-Za-z]\w*))?\s*{_TIMES}?\s*", re.ASCII)
+"""A model, a form, a count. An x with a number behind it is no form."""
+_NUMBER_FIRST = re.compile(r"\s*(\d{1,10})\s*(?:[x×*]\s*)?([A-Za-z][\w.-]*)?\s*", re.ASCII)
 _MIG_SHORT = re.compile(r"\s*(\d+g\.\d+gb\S*)\s+(?:of|on)\s+([A-Za-z0-9][\w.-]*)\s*(?:[x×*]\s*(\d+))?\s*")
 
 
@@ -55,42 +59,119 @@ class Amount(Model):
 
 
 class Gpu(Model):
-    """Whole GPUs: of one model, of any of several, or with enough memory."""
+    """Whole GPUs: any that the site has, of one model, of any of several, or with enough memory."""
 
-    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["a100-80gb", "a100-80gb x 2"]}
+    SHORT_FORM: ClassVar[dict[str, Any]] = {
+        "anyOf": [
+            {"type": "integer", "minimum": 1},
+            {"type": "string", "examples": ["any x 2", "a100-80gb", "a100-80gb x 2", "a100-80gb sxm x 8"]},
+        ]
+    }
 
     model: Str | None = None
-    """A model of the catalog, for example a100-80gb."""
+    """A model of the catalog, for example a100-80gb. Without model, any_of and memory: any GPU of the site."""
     any_of: tuple[Str, ...] | None = None
     """Any of these models."""
     memory: QuantityField | None = None
     """Any model with at least this much usable GPU memory."""
+    form: FormName | None = None
+    """Only boards of this form, where the model comes in several: sxm, pcie or nvl. Default: any form."""
     count: Count = 1
     """How many, in one container."""
 
     @classmethod
     def shorthand(cls, value: Any) -> Any:
         if isinstance(value, str):
-            match = _GPU_SHORT.fullmatch(value)
-            if not match:
-                raise problem("GF152", f'"{value}" does not name GPUs', "write it like a100-80gb or a100-80gb x 2")
-            return {"model": match[1], "count": int(match[2] or 1)}
-        if isinstance(value, int) and not isinstance(value, bool):
-            raise problem("GF152", f"{int(value)} does not say which GPUs", "write a model and a count, like l4 x 2")
+            return _named(_short(value))
+        if isinstance(value, int | float):
+            return {"count": _number(value)}
+        if isinstance(value, dict):
+            if not value:
+                raise problem("GF152", "gpu: {} does not say how many GPUs", _NUMBER_HINT)
+            return _named(value)
         return value
 
     @model_validator(mode="after")
     def _one_way(self) -> Gpu:
-        exactly_one(self, ("model", "any_of", "memory"), "gpu")
+        given = [name for name in ("model", "any_of", "memory") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise problem(
+                "GF128", f"gpu takes at most one of model, any_of, memory; {' and '.join(given)} given", "keep one"
+            )
         if self.any_of is not None and not self.any_of:
-            raise problem("GF128", "any_of names no model", "list at least one")
+            raise problem("GF128", "any_of names no model", "list at least one, or write gpu: 1 for any GPU")
+        if self.form is not None and not given:
+            raise problem(
+                "GF204",
+                f"gpu: form: {self.form} does not say of which GPU",
+                "add model, any_of or memory",
+                at=("form",),
+            )
         return self
 
+    @property
+    def is_any(self) -> bool:
+        """Whether any GPU of the site will do."""
+        return self.model is None and self.any_of is None and self.memory is None
+
+    @property
+    def words(self) -> str:
+        """The kind of GPU, for sentences."""
+        if self.memory is not None:
+            return f"{'' if self.form is None else f'{self.form} '}GPU with {self.memory}"
+        names = (self.model,) if self.model is not None else self.any_of or ("any GPU",)
+        return " or ".join(name if self.form is None else f"{name} {self.form}" for name in names)
+
     def canonical(self) -> Any:
+        if self.is_any:
+            return self.count
         if self.model is not None:
-            return f"{self.model} x {self.count}" if self.count > 1 else self.model
+            kind = self.model if self.form is None else f"{self.model} {self.form}"
+            return f"{kind} x {self.count}" if self.count > 1 else kind
         way: dict[str, Any] = {"any_of": list(self.any_of)} if self.any_of else {"memory": str(self.memory)}
-        return {**way, "count": self.count} if self.count > 1 else way
+        form = {} if self.form is None else {"form": self.form}
+        return {**way, **form, **({"count": self.count} if self.count > 1 else {})}
+
+
+_NUMBER_HINT = "write a whole number for any GPU, like gpu: 1, or a model, like l4 x 2"
+
+
+def _number(value: int | float) -> int:
+    """How many GPUs of any kind."""
+    if isinstance(value, float | bool):
+        hint = _NUMBER_HINT if isinstance(value, bool) else f"{_NUMBER_HINT}; a part of a GPU is mig: or shared_gpu:"
+        raise problem("GF152", f"gpu: {str(spelled(value)).lower()} is not a number of GPUs", hint)
+    if value < 1:
+        hint = "leave gpu out" if value == 0 else _NUMBER_HINT
+        raise problem("GF152", f"gpu: {int(value)} asks for no GPU", hint)
+    return value
+
+
+def _short(text: str) -> dict[str, Any]:
+    """`any x 2`, `a100-80gb`, `a100-80gb sxm x 8` in its parts."""
+    number = _NUMBER_FIRST.fullmatch(text)
+    if number:
+        count, model = number.groups()
+        hint = f"write gpu: {int(count)}, without quotes" if model is None else f"write it like {model} x {int(count)}"
+        raise problem("GF152", f'"{text}" does not name GPUs', hint)
+    match = _GPU_SHORT.fullmatch(text)
+    if not match:
+        raise problem(
+            "GF152",
+            f'"{text}" does not name GPUs',
+            "write gpu: 1 for any GPU, or a model like a100-80gb or a100-80gb x 2",
+        )
+    model, form, count = match.groups()
+    parts = {"model": model, "count": int(count or 1)}
+    return parts if form is None else {**parts, "form": form.lower()}
+
+
+def _named(fields: dict[str, Any]) -> dict[str, Any]:
+    """Without the model when it is `any`, which is no model."""
+    model = fields.get("model")
+    if isinstance(model, str) and model.strip().lower() == "any":
+        return {key: value for key, value in fields.items() if key != "model"} or {"count": 1}
+    return fields
 
 
 class Mig(Model):

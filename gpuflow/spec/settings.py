@@ -55,7 +55,8 @@ class Settings(Model):
     topology: Topology | None = None
     """How pods are placed relative to each other."""
     retry: Retry | None = None
-    """How often to retry: a number, whatever ended the step, or {failures, interruptions, …}."""
+    """How often to retry: a number, whatever ended the step, or {failures, interruptions, …}. A step's own replaces the
+    one of `defaults` as a whole, its number too."""
     timeout: TimeLimit | None = None
     """Longest time one attempt may run."""
     cache: Bool | None = None

@@ -136,7 +136,7 @@ class Step(Settings, metaclass=Alone):
     """Health checks."""
 
     gpu: Gpu | None = None
-    """Whole GPUs."""
+    """Whole GPUs: a number for any GPU of the site, a model and a count (a100-80gb x 2), or {model, form, count, …}."""
     mig: Mig | None = None
     """A MIG slice."""
     shared_gpu: SharedGpu | None = None

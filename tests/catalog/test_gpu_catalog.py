@@ -123,3 +123,12 @@ def test_a_conclusion_is_as_sure_as_its_least_sure_part() -> None:
     assert weakest(["run", "guess", "seen"]) == "guess"
     assert weakest(["run", "seen"]) == "seen"
     assert weakest([]) == "run"
+
+
+def test_every_product_of_a_model_with_forms_has_exactly_one() -> None:
+    for model in catalog.models():
+        told = [product for form in model.forms for product in form.products]
+        assert sorted(told) == (sorted(model.products) if model.forms else [])
+        assert model.products_in(None) == model.products
+    assert catalog.model("a100-80gb").products_in("sxm") == ("NVIDIA-A100-SXM4-80GB", "NVIDIA-A800-SXM4-80GB")
+    assert catalog.model("a100-80gb").products_in("nvl") == ()

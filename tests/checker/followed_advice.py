@@ -13,7 +13,7 @@ from gpuflow.errors import Finding
 
 PARALLEL = re.compile(r"^always admitted with parallel: (\d+)$", re.MULTILINE)
 FEWER = re.compile(r"\bask for (\d+) in each pod$", re.MULTILINE)
-FITS = re.compile(r"^fits here, with (?:as much|less) GPU memory: (.+)$", re.MULTILINE)
+FITS = re.compile(r"^fits here(?:, with (?:as much|less) GPU memory)?: (.+)$", re.MULTILINE)
 OFFER = re.compile(r"(?:(?P<profile>\S+) of )?(?P<model>\S+) \([0-9.e+]+ GiB\)")
 MEMORY = re.compile(r"^say more_memory\.max: (\w+):", re.MULTILINE)
 COUNTED = re.compile(r"^(?P<model>.+?)(?: x (?P<count>\d+))?$")

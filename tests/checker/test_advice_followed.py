@@ -30,7 +30,7 @@ def drawn_steps(draw: Draw, has_queues: bool) -> str:
     for index in range(draw.number(1, 4)):
         step: Body = {"command": ["x"], "cpu": draw.number(1, 3)}
         if draw.chance(0.7):
-            step["gpu"] = f"{draw.pick(tuple(PRODUCTS))} x {draw.number(1, 3)}"
+            step["gpu"] = f"{draw.pick((*PRODUCTS, 'any', 'a100-80gb sxm'))} x {draw.number(1, 3)}"
         if has_queues and draw.chance(0.7):
             step |= {"queue": "lq", "retry": {"interruptions": 1}}
         elif draw.chance(0.3):

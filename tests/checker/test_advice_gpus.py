@@ -41,6 +41,13 @@ def test_a_count_above_what_one_node_has_is_answered_with_the_count_that_fits() 
     assert "one node here holds at most 4 of a100-80gb for this step" in text_of
 
 
+def test_a_wish_for_any_gpu_is_answered_with_a_count_or_with_slices() -> None:
+    text_of = hint("gpu: 8", node("n", A100, gpu="4"), node("m", "NVIDIA-L4", gpu="2"))
+    assert "one node here holds at most 4 of any GPU for this step: ask for 4 in each pod" in text_of
+    text_of = hint("gpu: 1", node("n", A100, mig_1g_10gb="7"), node("m", A100, mig_3g_40gb="2"))
+    assert text_of.splitlines()[-1] == "fits here: 3g.40gb of a100-80gb (39.25 GiB), 1g.10gb of a100-80gb (9.5 GiB)"
+
+
 def test_what_fits_by_its_gpu_but_not_by_its_memory_is_not_suggested() -> None:
     text_of = hint("gpu: a100-80gb", node("n", H100, gpu="8"), more=", memory: 65Gi")
     assert "fits here" not in text_of

@@ -17,6 +17,13 @@ GOLDEN = Path(__file__).parent / "golden"
 WAYS: dict[str, dict[str, Any]] = {
     "no GPU": {},
     "two of a model": {"gpu": "a100-80gb x 2"},
+    "any GPU": {"gpu": 1},
+    "two of any": {"gpu": "any x 2"},
+    "one form of a model": {"gpu": "a100-80gb sxm x 8"},
+    "another form of it": {"gpu": {"model": "a100-80gb", "form": "pcie"}},
+    "one form of several models": {"gpu": {"any_of": ["h100", "h200"], "form": "sxm"}},
+    "enough memory in one form": {"gpu": {"memory": "70Gi", "form": "nvl"}},
+    "any GPU on spot": {"gpu": 1, "spot": "require"},
     "any of several models": {"gpu": {"any_of": ["l4", "a100-80gb", "h100-80gb"]}},
     "enough memory": {"gpu": {"memory": "70Gi"}},
     "a model few sites have": {"gpu": "rtx-a6000"},

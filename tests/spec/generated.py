@@ -70,6 +70,9 @@ settings = {
 devices = st.one_of(
     st.just({}),
     st.fixed_dictionaries({"gpu": st.sampled_from(MODELS) | st.sampled_from(MODELS).map(lambda name: f"{name} x 2")}),
+    st.fixed_dictionaries({"gpu": counts | st.sampled_from(["any", "any x 2"]) | some({"count": counts}, {})}),
+    st.fixed_dictionaries({"gpu": st.sampled_from(["a100-80gb sxm", "a100-80gb pcie x 2", "h200 nvl"])}),
+    st.fixed_dictionaries({"gpu": some({"any_of": st.just(["h100", "a100-80gb"])}, {"form": st.just("sxm")})}),
     st.fixed_dictionaries({"gpu": some({"any_of": st.just(["l4", "t4"])}, {"count": counts})}),
     st.fixed_dictionaries({"gpu": some({"memory": st.just("20Gi")}, {"count": counts})}),
     st.fixed_dictionaries({"mig": st.sampled_from(["1g.10gb of a100-80gb", "3g.40gb of a100-80gb x 2"])}),

@@ -166,7 +166,7 @@ PYTHON: dict[str, tuple[str, int]] = {
         OPENING + "    p.step('a', [{'param': 'x'}], image='i')\n",
         3,
     ),
-    "GF128": ("import gpuflow\n\ngpuflow.gpu()\n", 3),
+    "GF128": ("import gpuflow\n\ngpuflow.gpu('l4', memory='1Gi')\n", 3),
     "GF141": (
         OPENING + "    p.step('a', ['\\ud800'], image='i')\n",
         3,
@@ -189,6 +189,7 @@ SITES: dict[str, tuple[str, int, int]] = {
     "GF113": (SITE_HEAD + "gpu: {resources: x}\n", 4, 7),
     "GF120": (SITE_HEAD.replace("Site", "Pipeline"), 2, 7),
     "GF201": (SITE_HEAD + "gpu: {models: {a100-81gb: {labels: {a: b}}}}\n", 4, 16),
+    "GF204": (SITE_HEAD + "gpu: {models: {h100: {forms: {nvl: {a: b}}}}}\n", 4, 31),
     "GF211": (SITE_HEAD + "identity: {user: 0}\n", 4, 11),
     "GF212": (SITE_HEAD + "extends: gkee\n", 4, 10),
 }
@@ -208,6 +209,8 @@ def test_a_site_gives_this_code_at_this_place(code: str, tmp_path: Path) -> None
 EMPTY_SITE = SITE_HEAD
 PODS: dict[str, tuple[str, str]] = {
     "GF165": (step("gpu: l4, kubernetes: {resources: {nvidia.com/gpu: 1}}"), SITE_HEAD + "extends: nvidia\n"),
+    "GF205": (step("gpu: a100-80gb sxm"), SITE_HEAD + "gpu: {models: {a100-80gb: {labels: {a: b}}}}\n"),
+    "GF206": (step("gpu: 1"), SITE_HEAD + "sharing: {offered: [mps]}\n"),
     "GF221": (step("gpu: l4"), EMPTY_SITE),
     "GF222": (step("mig: 1g.10gb+me of a100-80gb"), SITE_HEAD + "extends: gke\n"),
     "GF223": (step("gpu: {memory: 900Gi}"), SITE_HEAD + "extends: nvidia\n"),
@@ -248,6 +251,7 @@ ELSEWHERE = {
     "GF129": "a file name, in tests/cli/test_hostile_names.py",
     "GF140": "a file outside the repository, in tests/test_files.py",
     "GF196": "a Python pipeline where none is allowed, in tests/test_files.py",
+    "GF210": "a warning, in tests/spec/test_idle_retries.py",
     "GF203": "a filter of `gpuflow gpus`, in tests/cli",
 }
 

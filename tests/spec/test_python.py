@@ -91,7 +91,17 @@ def test_shapes_are_checked_where_they_are_written() -> None:
     assert gpu("a100-80gb", 2).canonical() == "a100-80gb x 2"
     assert mig("1g.10gb", "a100-80gb", 3).count == 3
     assert gpu(memory="24Gi").canonical() == {"memory": "24Gi"}
-    for wrong in (lambda: gpu("a100-80gb", 0), lambda: gpu(), lambda: mig("1g.10gb", "a100-80gb", 0)):
+    assert [each.canonical() for each in (gpu(), gpu(2), gpu(count=3), gpu("any", 4))] == [1, 2, 3, 4]
+    assert gpu("a100-80gb", 8, form="sxm").canonical() == "a100-80gb sxm x 8"
+    assert gpu(any_of=["h100", "h200"], form="sxm").canonical() == {"any_of": ["h100", "h200"], "form": "sxm"}
+    for wrong in (
+        lambda: gpu("a100-80gb", 0),
+        lambda: gpu(0),
+        lambda: gpu(2, 3),
+        lambda: gpu(form="sxm"),
+        lambda: gpu("a100-80gb", memory="1Gi"),
+        lambda: mig("1g.10gb", "a100-80gb", 0),
+    ):
         with pytest.raises(GpuflowError) as caught:
             wrong()
         assert caught.value.findings[0].where.file == __file__

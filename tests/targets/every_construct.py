@@ -57,6 +57,8 @@ PIPELINES: dict[str, str] = {
     "for_each.parallel": step("for_each: {i: [a, b]}, parallel: 1"),
     "gang": step("gang: 2"),
     "gpu": step("gpu: a100-80gb x 2"),
+    "gpu.any": step("gpu: 2"),
+    "gpu.form": step("gpu: a100-80gb sxm"),
     "gpu.any_of": step("gpu: {any_of: [l4, t4]}"),
     "if_skipped.run": "steps: {b: {command: [x], when: 1 > 2}, a: {command: [x], needs: [b], if_skipped: run}}",
     "image_pull_policy": step("image_pull_policy: Always"),

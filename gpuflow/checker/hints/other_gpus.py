@@ -64,13 +64,17 @@ class OtherGpus:
             enough, smaller = [], []
         else:
             known = [(offer, offer.usable_gib) for offer in holding if offer.usable_gib is not None]
-            enough = sorted((size, str(offer), offer) for offer, size in known if size >= need)
+            # Whoever takes any GPU wants the most that is here.
+            enough = sorted((size if need else -size, str(offer), offer) for offer, size in known if size >= need)
             smaller = sorted((-size, str(offer), offer) for offer, size in known if size < need)
-        for memory, found in (("as much", enough), ("less", smaller)):
+        for memory, found in (
+            (", with as much GPU memory" if need else "", enough),
+            (", with less GPU memory", smaller),
+        ):
             admitted = (each[2] for each in found if self._is_admitted(pipeline, name, each[2], wish.count))
             shown = list(islice(admitted, MOST))
             if shown:
-                yield f"fits here, with {memory} GPU memory: {_list(shown)}"
+                yield f"fits here{memory}: {_list(shown)}"
 
     def _most_admitted(self, pipeline: OwnPipeline, name: str, most: int) -> int:
         """The most devices, no more than a node holds, with which the step can run; 0 when there is no such number."""

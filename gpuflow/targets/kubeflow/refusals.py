@@ -245,9 +245,10 @@ def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     nested = len(sources) > 1 and not all(isinstance(source, tuple | Range) for source in sources.values())
     if nested and name in _read_steps(pipeline):
         yield (
-            "the outputs of nested loops would arrive as lists of lists",
+            "a list of the run makes its fan-out nested loops, and KFP disagrees with itself about what a reader of "
+            "their outputs gets: one list from the backend's driver, lists of lists from the local runner",
             ("for_each",),
-            "let an earlier step write all combinations as one list",
+            "let an earlier step write all combinations as one list, and run over that",
         )
     if asks_item(step.when) and name in _read_steps(pipeline):
         yield (

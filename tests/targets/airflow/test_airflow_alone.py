@@ -175,3 +175,11 @@ def test_a_site_is_looked_for_beside_the_dag_file(tmp_path: Path, monkeypatch: p
     exec(compile(source, str(tmp_path / "dag.py"), "exec"), scope)
     with DAG(dag_id="d"):
         assert scope["use"](PLAIN).namespace == "nlp"
+
+
+def test_any_gpu_in_a_dag_that_somebody_writes() -> None:
+    with DAG(dag_id="d"):
+        spec = task(Step(image="i", command=["x"], gpu=1), task_id="a").template.spec
+    assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert "nodeSelector" not in spec and "affinity" not in spec

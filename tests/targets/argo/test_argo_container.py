@@ -258,3 +258,11 @@ def test_hera_writes_exactly_the_manifest_that_is_compiled(name: str, kind: str)
         return
     manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
     assert built(gpuflow.argo.to_hera(pipeline, namespace="ns", kind=kind)) == manifest
+
+
+@pytest.mark.parametrize("wish", [1, gpuflow.gpu(), gpuflow.gpu(1), "any", {"count": 1}], ids=str)
+def test_a_step_in_hand_written_code_asks_for_any_gpu(wish: Any) -> None:
+    template = template_alone(gpuflow.Step(image="i:1", command=["train"], gpu=wish), Site.load("nvidia"), "train")
+    assert template["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert template["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+    assert "nodeSelector" not in template and "affinity" not in template

@@ -317,3 +317,12 @@ def test_a_pipeline_is_never_written_over_by_what_it_compiles_to(tmp_path: Path,
         assert main(["compile", str(source), "--target", "kubeflow", "-o", str(output)]) == 2
         assert "would overwrite the pipeline itself" in capsys.readouterr().err
     assert source.read_text() == text
+
+
+def test_a_step_in_hand_written_code_asks_for_any_gpu(tmp_path: Path) -> None:
+    @dsl.pipeline(name="hand")
+    def hand() -> None:
+        kubeflow.component(gpuflow.Step(image="i:1", command=["train"], gpu=1), name="train")()
+
+    text = yaml.safe_dump_all(compile_by_kfp(hand, tmp_path))
+    assert "resourceType: nvidia.com/gpu" in text and "gpu.product" not in text
