@@ -8,6 +8,7 @@ import re
 
 from pydantic_core import PydanticCustomError
 
+from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.terminal import show_findings
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
@@ -23,7 +24,12 @@ from gpuflow.spec.rules import broken_rules
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, files: bool = True) -> None:
     """FILE…, --site, --namespace, --param and --format."""
     if files:
-        parser.add_argument("files", nargs="+", metavar="FILE", help="pipeline: .yaml, .json or .py")
+        parser.add_argument(
+            "files",
+            nargs="+",
+            metavar="FILE|DIR",
+            help="pipeline: .yaml, .json or .py; or a folder: every YAML or JSON file in it that is a pipeline",
+        )
     else:
         parser.add_argument("file", metavar="FILE", help="pipeline: .yaml, .json or .py")
     parser.add_argument(
@@ -68,7 +74,11 @@ def _namespace(word: str) -> str:
 
 
 def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
-    """Every file as a pipeline with the given parameters; all errors of all files in one go."""
+    """Every file as a pipeline with the given parameters; all errors of all files in one go.
+
+    `args.files` then has the pipelines of each folder in its place.
+    """
+    args.files = pipeline_files(args.files)
     pipelines, findings = [], []
     for file in args.files:
         try:

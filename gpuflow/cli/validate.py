@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, with_params
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
 from gpuflow.errors import Finding, GpuflowError
@@ -16,7 +17,8 @@ from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 
-EXAMPLE = "gpuflow validate pipeline.yaml --site site.yaml"
+EXAMPLE = """gpuflow validate pipeline.yaml --site site.yaml
+gpuflow validate pipelines/ --site site.yaml   # every pipeline in the folder"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    results = {file: _validate(file, site, args) for file in args.files}
+    results = {file: _validate(file, site, args) for file in pipeline_files(args.files)}
     findings = [finding for _, found in results.values() for finding in found]
     if args.format == "json":
         show_json(

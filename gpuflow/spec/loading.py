@@ -44,8 +44,11 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     return check(Pipeline, tree, Source(file, digest, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
 
 
-def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> bytes:
-    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`."""
+def read_bytes(file: Path, *, named: bool = False, root: Path | None = None, written: str | None = None) -> bytes:
+    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`.
+
+    `written`: how the user wrote its path, where that begins in another folder.
+    """
     yaml_tree.require_plain_name(str(file))
     try:
         if file.is_dir():
@@ -56,7 +59,9 @@ def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> 
         return raw
     except FileNotFoundError:
         beside = [p.name for p in file.parent.glob("*")] if file.parent.is_dir() else []
-        hint = did_you_mean(file.name, [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))])
+        documents = [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))]
+        folder = (written or str(file)).removesuffix(file.name)
+        hint = did_you_mean(file.name, documents, before=folder)
         raise fail("GF100", f"{file} does not exist", where=Where(str(file)), hint=hint) from None
     except (OSError, ValueError) as refusal:
         files.refuse_outside(refusal, file)
@@ -121,7 +126,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
     if len(included) > MOST_INCLUDES:
         raise fail("GF102", f"more than {MOST_INCLUDES:,} pipelines are included", where=where, hint="use for_each")
     try:
-        raw = read_bytes(file, root=files.repository_above(opened[0]))
+        raw = read_bytes(file, root=files.repository_above(opened[0]), written=name)
     except GpuflowError as refusal:
         first = refusal.findings[0]
         raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
