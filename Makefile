@@ -107,7 +107,7 @@ test-core: .venvs/core/.ready
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
 	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py \
-	  tests/targets/test_hidden_text.py $(TESTS_$*) \
+	  tests/targets/test_hidden_text.py tests/first_hour $(TESTS_$*) \
 	  $(PYTEST_ARGS) -m "not go and not cluster"
 
 test-runtime: .venvs/runtime/.ready

@@ -300,7 +300,7 @@ def test_the_workflow_in_the_guide_gives_inputs_that_exist() -> None:
     guide = (ROOT / "docs" / "guides" / "argo-gitops.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```yaml \.github/workflows/gpuflow\.yaml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     steps = yaml.safe_load(text)["jobs"]["check"]["steps"]
-    (given,) = [step["with"] for step in steps if "/gpuflow@" in step["uses"]]
+    (given,) = [step["with"] for step in steps if step["uses"] == "./.gpuflow"]
     assert given.keys() <= ACTION["inputs"].keys()
     required = {name for name, entry in ACTION["inputs"].items() if entry.get("required")}
     assert required <= given.keys()
