@@ -37,7 +37,7 @@ help:
 	@echo "make bench         benchmarks, each against a peer in the same run"
 	@echo "make docs          write the generated pages of the reference"
 	@echo "make lock          write locks/ anew (needs Python 3.11, 3.12 and 3.13); UPGRADE=1 takes the newest versions"
-	@echo "make release       build dist/ from the commit, reproducibly, with a list of packages and an audit"
+	@echo "make release       build dist/ from the commit, reproducibly, with a list of packages and an audit; TAG=v1.2.3 also tags it"
 	@echo "make test-frameworks  PyTorch, Lightning and Hugging Face with one and two ranks on the CPU (downloads about 3 GB)"
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
@@ -212,9 +212,11 @@ lock: .venvs/core/.ready
 	  $(foreach name,$(ENVIRONMENTS),'$(name)=$(if $(EXTRAS_$(name)),.[$(EXTRAS_$(name))]) $(subst ',,$(PACKAGES_$(name)))') \
 	  $(foreach name,argo airflow kubeflow,'install-$(name)=.[$(name)]')
 
-# Builds what is released from the commit, twice, and compares; lists its packages (CycloneDX) and audits them.
+# Builds what is released from the commit, twice, and compares; checks its metadata; lists its packages (CycloneDX) and
+# audits them. TAG=v1.2.3 also tags the commit. Nothing is published or pushed.
+TAG ?=
 release: .venvs/release/.ready
-	@.venvs/release/bin/python tools/release.py
+	@.venvs/release/bin/python tools/release.py $(if $(TAG),--tag $(TAG))
 
 clean:
 	rm -rf .venvs build .mypy_cache .pytest_cache .ruff_cache .hypothesis

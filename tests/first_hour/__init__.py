@@ -1,1 +1,1 @@
-"""What a new user does first: the lines of README, of docs/install.md, the tutorial and the guides, as they are printed."""
+"""What a new user does first: README, docs/install.md, the tutorial and the guides, line by line."""

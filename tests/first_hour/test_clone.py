@@ -1,7 +1,7 @@
 """From a clone: the lines of docs/install.md, what `init` writes and prints, and the three commands of the README.
 
-Everything is installed as the pages say, from a Git address with a commit (`file://`). So that it is not downloaded once
-more, pip finds the packages of the suite's own environment, which are those of the same lock; only gpuflow is new.
+Everything is installed as the pages say, from a Git address with a commit (`file://`). Nothing is downloaded again:
+pip finds the packages of the suite's own environment, which are those of the same lock; only gpuflow is new.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def installed(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple
     again = told_again(CHOICE.sub(HERE, text_of("docs/install.md")), shell, {None})
     if not (folder / "env" / "bin" / "gpuflow").exists():
         no_index(again)
+    (packages,) = (folder / "env" / "lib").glob("python3*/site-packages")
+    (packages / "suite.pth").write_text(f"{shell.env.pop('PYTHONPATH')}\n")  # behind what was installed
     return shell, again
 
 
@@ -140,8 +142,11 @@ def test_the_three_commands_of_the_readme_from_a_fresh_clone(
     subprocess.run(["git", "clone", "--quiet", str(checkout), tmp_path / "gpuflow"], check=True)
     (tmp_path / "home").mkdir()
     env = {name: value for name, value in os.environ.items() if name.startswith((*KEPT, "PATH"))}
-    home = {"HOME": os.environ.get("HOME", str(tmp_path / "home")), "NO_COLOR": "1"}
-    shell = Shell(tmp_path / "gpuflow", {**env, **home, "HOME": str(tmp_path / "home"), "XDG_CACHE_HOME": _cache()})
+    home = {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
+    }
+    shell = Shell(tmp_path / "gpuflow", {**env, **home, "NO_COLOR": "1"})
     text = text_of("README.md")
     again = told_again(text, shell, {None})
     if not (tmp_path / "gpuflow" / ".venvs" / "demo" / ".ready").exists():
@@ -149,10 +154,6 @@ def test_the_three_commands_of_the_readme_from_a_fresh_clone(
     with capsys.disabled():
         print(f"\nREADME from a fresh clone, compiled for three engines and checked: {time.monotonic() - began:.0f} s")
     golden(ROOT / "README.md", again)
-
-
-def _cache() -> str:
-    return os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
 
 
 def test_the_readme_shows_the_file_that_its_commands_read() -> None:

@@ -1,4 +1,4 @@
-"""Every command of README, docs/install.md, the tutorial and the guides works as it is printed, and prints what they show.
+"""Every command of README, docs/install.md, the tutorial and the guides works as printed, and prints what they show.
 
 `--update-golden` writes what the commands print now.
 """

@@ -7,7 +7,8 @@
     ```console kubectl       the same, where kubectl is at hand
     ```console cluster       for a cluster: only read
 
-A command goes on after a backslash at the end of its line, and in lines that begin with `> `. Every other block is only read.
+A command goes on after a backslash at the end of its line, and in lines that begin with `> `. Every other block is
+only read.
 """
 
 from __future__ import annotations
