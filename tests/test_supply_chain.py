@@ -300,7 +300,7 @@ UNSOUND: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
         "'one' is invalid",
     ),
     "license": (
-        lambda files: files.pop(f"{METADATA.partition('/')[0]}/licenses/LICENSE") and None,
+        lambda files: files.pop("gpuflow-1.0.dist-info/licenses/LICENSE") and None,
         "LICENSE is not in",
     ),
     "entry point": (lambda files: files.pop("gpuflow/cli/main.py") and None, "names gpuflow.cli.main"),
