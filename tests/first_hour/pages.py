@@ -37,7 +37,7 @@ PAGES = {
     "docs/guides/quota.md": Page(("core",), folder="docs/examples/quota"),
     "docs/guides/spot-and-checkpoints.md": Page(("core",)),
 }
-RUN = {None, "numbers", "kubectl", *ENGINES}
+RUN = {None, "timing", "kubectl", *ENGINES}
 """The labels of blocks that some test runs: `kubectl` where Go is, the name of an engine in its environment."""
 NEEDS_A_CLUSTER = {
     "docs/tutorial.md": ("kubectl apply -f runtime.yaml", "gpuflow snapshot -o cluster/ --namespace my-team"),

@@ -34,7 +34,7 @@ def test_the_page_says_what_its_commands_print(name: str, tmp_path: Path, golden
     (tmp_path / "home").mkdir()
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {"HOME": str(tmp_path / "home"), "PATH": path, "NO_COLOR": "1", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
-    again = told_again(CHOICE.sub(HERE, text), Shell(here, env), {None, "numbers", HERE})
+    again = told_again(CHOICE.sub(HERE, text), Shell(here, env), {None, "timing", HERE})
     golden(ROOT / name, _as_chosen(again, text))
 
 
