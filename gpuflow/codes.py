@@ -261,6 +261,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF907", "Files already exist", "init does not overwrite files.", "Choose another folder, or --force."),
     ("GF908", "Nothing to compare with", "--compare takes another file, or a Git revision in which the pipeline exists.", "Name a file, or a revision such as HEAD~1."),
     ("GF909", "An output that leads elsewhere", "At the place of a compiled file stands a link, a device or a pipe. Reading it would show, and writing it would change, something that is not the compiled file.", "Replace it by a file, or allow links with --follow-links."),
+    ("GF911", "No pipeline in the folder", "A folder stands for the pipelines in it: YAML and JSON files that say apiVersion: gpuflow/v1 and kind: Pipeline. This one has none. Python files are programs and are not run unless they are named.", "Name the right folder, or the files themselves."),
+    ("GF912", "Not compared", "The pipeline does not exist in the other revision, or it is a Python file, which is not run at another revision. It is checked alone.", "Nothing, when it is new; else compare with a file."),
     ("GF999", "A bug in gpuflow", "Something happened that gpuflow does not expect.", "Run again with GPUFLOW_TRACEBACK=1 and report what it prints."),
 )  # fmt: skip
 

@@ -19,9 +19,9 @@ from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.frame import Artifact, Batch, Request, Target, compile_with, findings_of
 
 EXAMPLE = """gpuflow compile pipeline.yaml --target argo -o argo_templates/
-gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --kustomization   # for kubectl apply -k, Argo CD
+gpuflow compile pipelines/ --target argo -o argo_templates/ --kustomization   # for kubectl apply -k, Argo CD
 gpuflow compile pipeline.yaml --target airflow -o dags/
-gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
+gpuflow compile pipelines/ --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ import re
 
 from pydantic_core import PydanticCustomError
 
+from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.terminal import show_findings
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
@@ -24,7 +25,12 @@ from gpuflow.targets.judging import further_faults
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, files: bool = True) -> None:
     """FILE…, --site, --namespace, --param and --format."""
     if files:
-        parser.add_argument("files", nargs="+", metavar="FILE", help="pipeline: .yaml, .json or .py")
+        parser.add_argument(
+            "files",
+            nargs="+",
+            metavar="FILE|DIR",
+            help="pipeline: .yaml, .json or .py; or a folder: every YAML or JSON file in it that is a pipeline",
+        )
     else:
         parser.add_argument("file", metavar="FILE", help="pipeline: .yaml, .json or .py")
     parser.add_argument(
@@ -71,8 +77,10 @@ def _namespace(word: str) -> str:
 def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) -> list[Pipeline]:
     """Every file as a pipeline with the given parameters; all errors of all files in one go.
 
-    Of a file that breaks rules, also what the site and the engine refuse.
+    Of a file that breaks rules, also what the site and the engine refuse. `args.files` then has the pipelines of each
+    folder in its place.
     """
+    args.files = pipeline_files(args.files)
     pipelines, findings = [], []
     for file in args.files:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, with_params
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
 from gpuflow.engines import NO_ENGINE, engine_names
@@ -15,7 +16,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.judging import further_faults, judged
 
 EXAMPLE = """gpuflow validate pipeline.yaml --site site.yaml
-gpuflow validate pipelines/*.yaml --site site.yaml --engine argo   # also what Argo would refuse"""
+gpuflow validate pipelines/ --site site.yaml --engine argo   # every pipeline in the folder, and what Argo would refuse"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    results = {file: _validate(file, site, args) for file in args.files}
+    results = {file: _validate(file, site, args) for file in pipeline_files(args.files)}
     findings = [finding for _, found in results.values() for finding in found]
     if args.format == "json":
         show_json(

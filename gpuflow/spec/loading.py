@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import runpy
 import sys
 import traceback
@@ -43,8 +42,11 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     return check(Pipeline, tree, Source(file, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
 
 
-def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> bytes:
-    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`."""
+def read_bytes(file: Path, *, named: bool = False, root: Path | None = None, written: str | None = None) -> bytes:
+    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`.
+
+    `written`: how the user wrote its path, where that begins in another folder.
+    """
     yaml_tree.require_plain_name(str(file))
     try:
         if file.is_dir():
@@ -55,10 +57,9 @@ def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> 
         return raw
     except FileNotFoundError:
         beside = [p.name for p in file.parent.glob("*")] if file.parent.is_dir() else []
-        hint = did_you_mean(file.name, [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))])
-        if hint is not None and file.parent != Path():
-            # With its folder, as the path was given: what is suggested can be copied.
-            hint = re.sub(r'"([^"]+)"', lambda name: f'"{file.parent / name[1]}"', hint)
+        documents = [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))]
+        folder = (written or str(file)).removesuffix(file.name)
+        hint = did_you_mean(file.name, documents, before=folder)
         raise fail("GF100", f"{file} does not exist", where=Where(str(file)), hint=hint) from None
     except (OSError, ValueError) as refusal:
         files.refuse_outside(refusal, file)
@@ -123,11 +124,10 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
     if len(included) > MOST_INCLUDES:
         raise fail("GF102", f"more than {MOST_INCLUDES:,} pipelines are included", where=where, hint="use for_each")
     try:
-        raw = read_bytes(file, root=files.repository_above(opened[0]))
+        raw = read_bytes(file, root=files.repository_above(opened[0]), written=name)
     except GpuflowError as refusal:
         first = refusal.findings[0]
-        hint = first.hint and first.hint.replace(f'"{folder}/', '"')  # a document names files beside itself
-        raise GpuflowError(Finding(first.code, first.message, where, hint)) from None
+        raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
     inner = yaml_tree.parse(raw, str(file))
     require_kind(inner, "Pipeline", str(file))
     _include(inner, file.parent, (*opened, file), included)

@@ -242,7 +242,7 @@ def test_a_missing_file_is_named_with_one_that_is_there(tmp_path: Path) -> None:
         with pytest.raises(GpuflowError) as caught:
             load(path)
         assert (caught.value.findings[0].code, word in caught.value.findings[0].message) == ("GF100", True)
-    with pytest.raises(GpuflowError, match=r'did you mean "pipeline\.yaml"'):
+    with pytest.raises(GpuflowError, match=rf'did you mean "{re.escape(str(tmp_path))}/pipeline\.yaml"'):
         load(tmp_path / "pipelin.yaml")
 
 

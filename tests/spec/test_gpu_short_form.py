@@ -16,10 +16,14 @@ from gpuflow.spec.problems import problems
 from gpuflow.spec.resources import Gpu
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n"
-PIECES = st.sampled_from(["any", "a100-80gb", "l4", "sxm", "pcie", "nvl", "x", "×", "*", "2", "0", " ", "  ", "-", "é", "٣"])
+PIECES = st.sampled_from(
+    ["any", "a100-80gb", "l4", "sxm", "pcie", "nvl", "x", "×", "*", "2", "0", " ", "  ", "-", "é", "٣"]
+)
 
 
-@given(st.one_of(st.lists(PIECES, max_size=6).map("".join), st.text(max_size=12), st.integers(), st.floats(), st.none()))
+@given(
+    st.one_of(st.lists(PIECES, max_size=6).map("".join), st.text(max_size=12), st.integers(), st.floats(), st.none())
+)
 def test_whatever_is_written_is_a_wish_or_a_problem_with_a_code(value: Any) -> None:
     try:
         made = Gpu.model_validate(value)
