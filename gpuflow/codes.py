@@ -158,6 +158,13 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF322", "Checkpoints in scratch space without a size", "The program writes its checkpoints to the node's disk before they are uploaded. Without a size nobody counts that space, and a full disk evicts other pods.", "Give checkpoint.scratch, a bit more than two checkpoints."),
     ("GF323", "Scratch space is larger than the disk limit", "Kubernetes evicts the pod at the limit of ephemeral_storage, before the checkpoints' scratch space is full.", "Raise the limit of ephemeral_storage to at least checkpoint.scratch, or drop it."),
     ("GF324", "An interruption ends the step", "retry: {failures: N} counts failures only. A drained node, a preemption or a lost node ends the step.", "Write retry: N, or add interruptions."),
+    ("GF371", "Not a field of a pod", "kubernetes.merge holds a patch in Kubernetes' own words. This one is not a field there, or has a value of another type.", "Write it as in a Kubernetes manifest; the hint names the field or its place."),
+    ("GF372", "The patch would change what the spec decides", "kubernetes.merge cannot change what the step says in the spec's own words, nor what retries and the supervisor rely on.", "Use the word of the spec that the message names, or take the field out of the patch."),
+    ("GF373", "The patch overrides fields of gpuflow's pod", "kubernetes.merge changes or removes fields that gpuflow wrote. Every target and the checker see the merged pod.", "Read the list; take out of the patch what is not meant."),
+    ("GF374", "Nothing to take away", "A null in a step takes a key of the defaults away, and the defaults have no such key.", "Correct the key, or remove the line."),
+    ("GF375", "Not a file mode", "Permissions are octal, and YAML reads bare digits as another number.", 'Write three octal digits in quotes, like "0440".'),
+    ("GF376", "The patch cannot be applied", "kubernetes.merge is a strategic merge patch: lists with a merge key need it in every entry, and $patch is delete or replace.", "Write the patch as for kubectl patch --type=strategic."),
+    ("GF377", "A hook takes time from the program's end", "The kubelet runs pre_stop before SIGTERM, and its time is part of termination_grace. What a command or a request takes is not known, so the program and its supervisor may be killed before they have saved.", "Raise termination_grace by the longest time of the hook, or use sleep, which gpuflow counts."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

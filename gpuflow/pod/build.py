@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, fail
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.plan import Plan
 from gpuflow.pod.containers import (
     command_of,
     container_security,
     environment,
     environment_from,
     helper_container,
+    lifecycle_of,
     pod_security,
     probes_of,
     resources,
     rewritten,
 )
+from gpuflow.pod.merging import merged_pod, override_note, overridden
+from gpuflow.pod.network import network
 from gpuflow.pod.nodes import scheduling
 from gpuflow.pod.placement import devices
 from gpuflow.pod.spelling import Readable, Spelling
@@ -46,11 +51,40 @@ def pod_for(
     pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
 ) -> dict[str, Any]:
     """The pod of one step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
-    step = pipeline.effective(name)
+    step, spelling = pipeline.effective(name), spelling or Readable()
     try:
-        return _pod(pipeline, name, step, site, spelling or Readable(), engine or Engine())
+        pod = _pod(pipeline, name, step, site, spelling, engine or Engine())
+        patch = step.kubernetes.merge if step.kubernetes is not None else None
+        return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)
     except GpuflowError as refusal:
         raise GpuflowError(_placed(finding, pipeline, name) for finding in refusal.findings) from None
+
+
+def merge_notes(plan: Plan) -> Iterator[Finding]:
+    """What the patches of steps override of the pods that gpuflow makes."""
+    for each in plan.containers:
+        hatch = each.step.kubernetes
+        if hatch is None or hatch.merge is None:
+            continue
+        pipeline, name = each.pipeline, each.own_name
+        try:
+            own = pod_for(without_merge(pipeline, name), name, plan.site)
+            paths = overridden(own, pod_for(pipeline, name, plan.site))
+        except GpuflowError:
+            continue  # said by whoever makes the pod
+        if paths:
+            yield override_note(each.name, paths, each.where("kubernetes", "merge"))
+
+
+def without_merge(pipeline: Pipeline, name: str) -> Pipeline:
+    """The same pipeline with the pod of one step as gpuflow makes it."""
+    hatch = pipeline.effective(name).kubernetes
+    if hatch is None or hatch.merge is None:
+        return pipeline
+    section = pipeline.section_of(name)
+    steps = dict(getattr(pipeline, section))
+    steps[name] = steps[name].model_copy(update={"kubernetes": hatch.model_copy(update={"merge": None})})
+    return pipeline.model_copy(update={section: steps})
 
 
 def _placed(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
@@ -81,6 +115,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "runtimeClassName": hatch.runtime_class if hatch else None,
         "hostIPC": True if hatch and hatch.host_ipc else None,
         "hostNetwork": True if hatch and hatch.host_network else None,
+        **(network(hatch) if hatch else {}),
         "terminationGracePeriodSeconds": termination_grace(step),
         "activeDeadlineSeconds": active_deadline(step, site),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
@@ -141,6 +176,7 @@ def _main(
         "resources": asked,
         "volumeMounts": mounts,
         **probes_of(step.probes, spelling),
+        "lifecycle": lifecycle_of(step.lifecycle, spelling),
         "securityContext": container_security(step.security or Security()),
     }
     return {key: value for key, value in container.items() if value not in (None, [], {})}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
 from gpuflow.spec import expression
-from gpuflow.spec.container import Helper, Probes, Script
+from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.fan_out import SourceField
 from gpuflow.spec.model import Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import (
@@ -123,6 +123,8 @@ class Step(Settings, metaclass=Alone):
     """Containers that run next to the command and end with it."""
     probes: Probes | None = None
     """Health checks."""
+    lifecycle: Lifecycle | None = None
+    """Hooks that the kubelet runs after the container has started and before it stops it."""
 
     gpu: Gpu | None = None
     """Whole GPUs."""
