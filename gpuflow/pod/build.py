@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, fail
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
-from gpuflow.plan import Plan
 from gpuflow.pod.containers import (
     command_of,
     container_security,
@@ -21,7 +19,7 @@ from gpuflow.pod.containers import (
     resources,
     rewritten,
 )
-from gpuflow.pod.merging import merged_pod, override_note, overridden
+from gpuflow.pod.merging import merged_pod
 from gpuflow.pod.network import network
 from gpuflow.pod.nodes import scheduling
 from gpuflow.pod.placement import devices
@@ -58,33 +56,6 @@ def pod_for(
         return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)
     except GpuflowError as refusal:
         raise GpuflowError(_placed(finding, pipeline, name) for finding in refusal.findings) from None
-
-
-def merge_notes(plan: Plan) -> Iterator[Finding]:
-    """What the patches of steps override of the pods that gpuflow makes."""
-    for each in plan.containers:
-        hatch = each.step.kubernetes
-        if hatch is None or hatch.merge is None:
-            continue
-        pipeline, name = each.pipeline, each.own_name
-        try:
-            own = pod_for(without_merge(pipeline, name), name, plan.site)
-            paths = overridden(own, pod_for(pipeline, name, plan.site))
-        except GpuflowError:
-            continue  # said by whoever makes the pod
-        if paths:
-            yield override_note(each.name, paths, each.where("kubernetes", "merge"))
-
-
-def without_merge(pipeline: Pipeline, name: str) -> Pipeline:
-    """The same pipeline with the pod of one step as gpuflow makes it."""
-    hatch = pipeline.effective(name).kubernetes
-    if hatch is None or hatch.merge is None:
-        return pipeline
-    section = pipeline.section_of(name)
-    steps = dict(getattr(pipeline, section))
-    steps[name] = steps[name].model_copy(update={"kubernetes": hatch.model_copy(update={"merge": None})})
-    return pipeline.model_copy(update={section: steps})
 
 
 def _placed(finding: Finding, pipeline: Pipeline, name: str) -> Finding:

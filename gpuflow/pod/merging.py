@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuflow.errors import Finding, fail
+from gpuflow.errors import fail
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
 from gpuflow.pod.spelling import Spelling
@@ -100,7 +100,7 @@ def _broken(before: Pod, after: Pod, runtime_mount: str) -> Iterator[tuple[str, 
     mine, (main, *_) = after["spec"], before["spec"]["containers"]
     names = [each.get("name") for each in mine.get("containers", ())]
     if names != [MAIN]:
-        yield f"the containers of the pod: {', '.join(map(str, names)) or 'none'} instead of main", "sidecars"
+        yield f"the list of containers ({', '.join(map(str, names)) or 'none'})", "sidecars or init_containers"
         return
     (own,) = mine["containers"]
     yield from ((f"spec.{key}", OF_POD[key]) for key in OF_POD if mine.get(key) != before["spec"].get(key))
@@ -118,7 +118,7 @@ def _broken(before: Pod, after: Pod, runtime_mount: str) -> Iterator[tuple[str, 
     old = {each["name"] for each in before["spec"].get("initContainers", ())}
     for each in mine.get("initContainers", ()):
         if each["name"] not in old and not (each.get("image") and each.get("command")):
-            yield f"the pod with {each['name']}, a container without image or command", "both"
+            yield f"the list of init containers: {each['name']} has no image or no command", None
 
 
 def _supervisors(pod: Pod, main: dict[str, Any], runtime_mount: str) -> list[Any]:
@@ -158,15 +158,3 @@ def _changed(before: Any, after: Any, type_name: str, path: str) -> Iterator[str
                     yield from _changed(each, found[name], field.type, f"{place}[{name}]")
         else:
             yield place
-
-
-def override_note(step: str, paths: tuple[str, ...], where: Any) -> Finding:
-    """What a patch overrides, as a note."""
-    shown = ", ".join(paths[:6]) + (f" and {len(paths) - 6} more" if len(paths) > 6 else "")
-    return Finding(
-        "GF373",
-        f'step "{step}": kubernetes.merge overrides {shown}',
-        where,
-        "compare with the pod without it; take out what is not meant",
-        "note",
-    )

@@ -78,7 +78,7 @@ def _taken(data: dict[str, Any]) -> Iterator[tuple[Path, str, str | None]]:
     metadata, spec = data.get("metadata") or {}, data.get("spec") or {}
     for key in metadata:
         if key not in ("labels", "annotations") and not key.startswith("$"):
-            yield ("metadata", key), f"metadata.{key}, which the engine sets", None
+            yield ("metadata", key), f"metadata.{key}", None
     for key in metadata.get("labels") or {}:
         if key in OF_LABELS or key.startswith(OURS):
             yield ("metadata", "labels", key), f"the label {key}", OF_LABELS.get(key)
@@ -87,7 +87,7 @@ def _taken(data: dict[str, Any]) -> Iterator[tuple[Path, str, str | None]]:
     for index, container in enumerate(_elements(spec, "containers")):
         path, name = ("spec", "containers", index), container.get("name")
         if name != MAIN and DIRECTIVE not in container:
-            yield (*path, "name"), f"the container {name!r:.60}: there is only main", "sidecars or init_containers"
+            yield (*path, "name"), f"the list of containers ({name!s:.60})", "sidecars or init_containers"
         for key in OF_MAIN.keys() & container.keys():
             yield (*path, key), f"{key} of main", OF_MAIN[key]
         for number, entry in enumerate(_elements(container, "env")):

@@ -124,7 +124,7 @@ def _directed(draw: Draw, part: Manifest, patch: bool) -> Manifest:
     if not patch:
         return part
     if draw.chance(0.08):
-        part[draw.pick(tuple(LISTS) + ("runAsUser", "labels"))] = None
+        part[draw.pick((*LISTS, "runAsUser", "labels"))] = None
     if draw.chance(0.04):
         part["$patch"] = draw.pick(("replace", "delete", "keep"))
     name = draw.pick(("finalizers", "command"))
