@@ -102,14 +102,18 @@ def test_the_image_can_be_taken_away_and_is_then_missing() -> None:
 def test_none_in_python_is_null_in_yaml() -> None:
     with Pipeline("p", defaults={"image": "i:1", "memory": "1Gi", "env": {"A": "a"}}) as pipeline:
         pipeline.step("a", ["x"], memory=None, env={"A": None})
-    text = "defaults: {image: 'i:1', memory: 1Gi, env: {A: a}}\nsteps: {a: {command: [x], memory: null, env: {A: null}}}"
+    text = (
+        "defaults: {image: 'i:1', memory: 1Gi, env: {A: a}}\nsteps: {a: {command: [x], memory: null, env: {A: null}}}"
+    )
     assert pipeline == loads(HEAD + text)
     assert pipeline.effective("a").memory is None
     assert pipeline.effective("a").env == {}
 
 
 def test_a_null_that_takes_nothing_away_is_an_error_at_its_place() -> None:
-    text = HEAD + "defaults: {image: 'i:1', env: {AWS_KEY: k}}\nsteps:\n  a:\n    command: [x]\n    env: {AWS_KYE: null}\n"
+    text = (
+        HEAD + "defaults: {image: 'i:1', env: {AWS_KEY: k}}\nsteps:\n  a:\n    command: [x]\n    env: {AWS_KYE: null}\n"
+    )
     with pytest.raises(GpuflowError) as refusal:
         loads(text, "p.yaml")
     (finding,) = refusal.value.findings
