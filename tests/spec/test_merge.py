@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow.errors import GpuflowError
+from gpuflow.pod import pod_for
+from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
@@ -81,12 +84,6 @@ json_values = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["spec", "metadata", "$patch", "y"]), json_values, max_size=2))
 def test_no_patch_ends_in_a_traceback(patch: dict[str, Any]) -> None:
-    from gpuflow.pod import pod_for
-    from gpuflow.site import Site
-
     step = {"image": "i:1", "command": ["x"], "kubernetes": {"merge": patch}}
-    try:
-        pipeline = Pipeline("p", steps={"a": step})
-        pod_for(pipeline, "a", Site.load("nvidia"))
-    except GpuflowError as refusal:
-        assert all(finding.message for finding in refusal.findings)
+    with contextlib.suppress(GpuflowError):
+        pod_for(Pipeline("p", steps={"a": step}), "a", Site.load("nvidia"))
