@@ -24,29 +24,32 @@ NEEDS_OBJECTS = ("priority.pod", "kubernetes.runtime_class", "service_account")
 """Admission plug-ins refuse pods that name classes and accounts which are not there."""
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    path: Path = tmp_path_factory.mktemp("site") / "site.yaml"
-    path.write_text(SITE)
-    return Site.load(str(path))
+def test_the_api_server_takes_the_pods(control_plane: AnyCluster, namespace: Kube, tmp_path: Path) -> None:
+    (tmp_path / "site.yaml").write_text(SITE)
+    site = Site.load(str(tmp_path / "site.yaml"))
+    constructs = [each for each in POD if each not in NEEDS_OBJECTS]
+    pods = [_pod(each, site, namespace.namespace) for each in constructs]
+    refused = [
+        (each, answer.message) for each, pod in zip(constructs, pods, strict=True) if not (answer := admit(pod)).allowed
+    ]
+    assert refused == []
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
+    words = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-")
+    stored = json.loads(namespace(*words, given=listed, timeout=240))["items"]
+    lost = [
+        (construct, key)
+        for construct, pod, kept in zip(constructs, pods, stored, strict=True)
+        for key, value in pod["spec"].items()
+        if not _holds(kept["spec"].get(key), value)
+    ]
+    assert lost == []
 
 
-@pytest.mark.parametrize("construct", [each for each in POD if each not in NEEDS_OBJECTS])
-def test_the_api_server_takes_the_pod(construct: str, site: Site, control_plane: AnyCluster, namespace: Kube) -> None:
+def _pod(construct: str, site: Site, namespace: str) -> dict[str, Any]:
     own = pod_for(loads(HEAD + PIPELINES[construct]), "a", site)
-    pod: dict[str, Any] = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {**own["metadata"], "name": "p", "namespace": namespace.namespace},
-        "spec": own["spec"],
-    }
-    answer = admit(pod)
-    assert answer.allowed, answer.message
-    stored = json.loads(
-        namespace("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-", given=json.dumps(pod))
-    )
-    for key, value in own["spec"].items():
-        assert _holds(stored["spec"].get(key), value), key
+    name = construct.replace("_", "-")
+    metadata = {**own["metadata"], "name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": own["spec"]}
 
 
 def _holds(stored: Any, written: Any) -> bool:
