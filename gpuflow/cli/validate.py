@@ -16,7 +16,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.judging import further_faults, judged
 
 EXAMPLE = """gpuflow validate pipeline.yaml --site site.yaml
-gpuflow validate pipelines/ --site site.yaml --engine argo   # every pipeline in the folder, and what Argo would refuse"""
+gpuflow validate pipelines/ --site site.yaml --engine argo   # a whole folder, and what Argo would refuse"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -290,8 +290,11 @@ class Demand:
         if self.driver is not None:
             # The driver ends before the step's own pods start: the larger of the two counts.
             usages = {name: largest((usage, self.driver.amounts.usage)) for name, usage in usages.items()}
-        claimed = {key: Bound("exact", amount) for key, amount in self._claimed.items()}
-        return {**peaks_of(self.graph, usages, self.conditional), **claimed}
+        peaks = peaks_of(self.graph, usages, self.conditional)
+        for key, amount in self._claimed.items():
+            known = peaks.get(key, Bound("exact", Quantity.zero))
+            peaks[key] = known if known.value is None else replace(known, value=known.value + amount)
+        return peaks
 
     @cached_property
     def overhead(self) -> Mapping[str, Bound]:

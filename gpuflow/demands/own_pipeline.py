@@ -15,7 +15,7 @@ from gpuflow.demands.parameter_defaults import counted_with_defaults
 from gpuflow.demands.retry_and_checkpoint import retry_and_checkpoint
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import Plan, plan_of
-from gpuflow.pod import pod_for
+from gpuflow.pod import pod_for, pod_notes
 from gpuflow.pod.injected import with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.site.exposed_secrets import exposed_in_site
@@ -58,6 +58,7 @@ class PlannedPipeline:
         """Policies that cannot work as written, secrets in plain text, and text that looks like a template."""
         yield from retry_and_checkpoint(self.plan)
         yield from counted_with_defaults(self.plan)
+        yield from pod_notes(self.plan)
         yield from remarks_on(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
 

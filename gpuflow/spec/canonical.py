@@ -45,9 +45,15 @@ def to_document(model: Model) -> Any:
     fields = type(model).model_fields
     always = _HEAD if "apiVersion" in fields else _ALWAYS.get(type(model), ())
     result: dict[str, Any] = {}
+    unsaid = model.unsaid if isinstance(model, Step) else frozenset()
     for name in _ordered(type(model)):
         value = getattr(model, name)
-        if name in always or value != fields[name].get_default() or _is_required_default(model, name):
+        nulls = sorted(path[1] for path in unsaid if path[0] == name and len(path) > 1)
+        if (name,) in unsaid:
+            result[name] = None
+        elif nulls:
+            result[name] = {**_plain(value), **dict.fromkeys(nulls)}
+        elif name in always or value != fields[name].get_default() or _is_required_default(model, name):
             result[name] = _plain(value)
     short = _SINGLE.get(type(model))
     if short is not None and set(result) <= {short} and getattr(model, short) is not None:

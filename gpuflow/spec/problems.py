@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gpuflow.errors import did_you_mean
+from gpuflow.spec.kubernetes_words import instead_of
 from gpuflow.spec.model import Model, problem, spelled
 
 M = TypeVar("M", bound=Model)
@@ -34,8 +35,11 @@ def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, s
     key = path[-1] if path else ""
     if kind == "extra_forbidden":
         owner = _model_at(model, path[:-1])
-        said = owner.unknown(str(key)) if issubclass(owner, Model) else None
-        return said or ("GF113", f'unknown key "{key}"', did_you_mean(str(key), owner.model_fields) or "remove it")
+        known = set(owner.model_fields) if owner is not None else set()
+        said = owner.unknown(str(key)) if owner is not None and issubclass(owner, Model) else None
+        instead = instead_of(str(key), owner.__name__, known) if owner is not None else None
+        way_out = instead or did_you_mean(str(key), sorted(known)) or "remove it"
+        return said or ("GF113", f'unknown key "{key}"', way_out)
     if kind == "missing":
         return "GF114", f'"{key}" is missing', f"add {key}: …"
     if kind == "literal_error":
@@ -63,12 +67,13 @@ def _show(value: Any) -> str:
     return f'"{text[:77]}…"' if len(text) > 80 else f'"{text}"'
 
 
-def _model_at(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
+def _model_at(model: type[BaseModel], path: list[Any]) -> type[BaseModel] | None:
     """The model that stands at `path` below `model`."""
+    current: Any = model
     for part in path:
-        if part in model.model_fields:
-            model = _model_in(model.model_fields[part].annotation) or BaseModel
-    return model
+        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
+            current = _model_in(current.model_fields[part].annotation)
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
 
 
 def _model_in(annotation: Any) -> Any:

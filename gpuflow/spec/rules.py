@@ -16,7 +16,7 @@ from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
-from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults
+from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults, null_faults
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.types import output_types, type_of
 
@@ -103,6 +103,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     yield from fan_out_faults(pipeline, step, path)
     yield from file_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
+    yield from null_faults(pipeline, step, path)
     yield from _sub_pipeline(pipeline, step, path)
     for code, message, place, hint in judge_hardware(step):
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)

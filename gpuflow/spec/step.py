@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
 
 from gpuflow.spec import expression
-from gpuflow.spec.container import Helper, Probes, Script
+from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.engine_words import StepEngines
 from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.fan_out import SourceField
@@ -134,6 +141,8 @@ class Step(Settings, metaclass=Alone):
     """Containers that run next to the command and end with it."""
     probes: Probes | None = None
     """Health checks."""
+    lifecycle: Lifecycle | None = None
+    """Hooks that the kubelet runs after the container has started and before it stops it."""
 
     gpu: Gpu | None = None
     """Whole GPUs: a number for any GPU of the site, a model and a count (a100-80gb x 2), or {model, form, count, …}."""
@@ -162,6 +171,7 @@ class Step(Settings, metaclass=Alone):
     """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
 
     _name: str | None = PrivateAttr(default=None)
+    _unsaid: frozenset[tuple[str, ...]] = PrivateAttr(default=frozenset())
     _references: tuple[tuple[tuple[str | int, ...], Ref], ...] | None = PrivateAttr(default=None)
 
     @classmethod
@@ -173,6 +183,27 @@ class Step(Settings, metaclass=Alone):
     def name(self) -> str | None:
         """The name of a step that stands alone; in a pipeline the key is the name."""
         return self._name
+
+    @property
+    def unsaid(self) -> frozenset[tuple[str, ...]]:
+        """The defaults that do not count for this step, which wrote null there: a field, or a field and a key of it."""
+        return self._unsaid
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _nulls(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, dict):
+            return handler(value)
+        unsaid = _unsaid_in(value)
+        step = handler(_without(value, unsaid) if unsaid else value)
+        if unsaid:
+            step._unsaid = frozenset(unsaid)
+        return step
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and isinstance(other, Step) and self._unsaid == other._unsaid
+
+    __hash__ = None  # type: ignore[assignment]  # as for every model
 
     @model_validator(mode="after")
     def _one_thing(self) -> Step:
@@ -283,6 +314,30 @@ class Step(Settings, metaclass=Alone):
                 yield ("when",), reference.ref
 
 
+SHARED_MAPS = ("env", "volumes", "labels", "annotations")
+"""Settings that a step shares with the defaults key by key."""
+
+
+def _unsaid_in(fields: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Where a step says null, in settings that defaults may set."""
+    whole = [(name,) for name, value in fields.items() if value is None and name in Settings.model_fields]
+    keys = [
+        (name, key)
+        for name in SHARED_MAPS
+        if isinstance(fields.get(name), dict)
+        for key, value in fields[name].items()
+        if value is None and isinstance(key, str)
+    ]
+    return [*whole, *keys]
+
+
+def _without(fields: dict[str, Any], unsaid: list[tuple[str, ...]]) -> dict[str, Any]:
+    result = {name: value for name, value in fields.items() if (name,) not in unsaid}
+    for name in {path[0] for path in unsaid if len(path) > 1}:
+        result[name] = {key: value for key, value in result[name].items() if value is not None}
+    return result
+
+
 def _text_refs(
     path: tuple[str | int, ...], texts: tuple[Any, ...], *, indexed: bool = True
 ) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
@@ -300,6 +355,8 @@ def _map_refs(path: tuple[str | int, ...], values: Mapping[str, Any]) -> Iterato
 def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] | None = None) -> Step:
     """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced.
 
+    What the step sets to null is not taken from the defaults.
+
     The pods of a sub-pipeline also carry the labels of the pipeline around it; its own say more.
     """
     if step.pipeline is not None and labels:
@@ -308,10 +365,14 @@ def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] |
     if defaults is None or not step.runs_container:
         return step
     changes: dict[str, Any] = {}
+    unsaid = step.unsaid
     for name in Settings.model_fields:
         fallback, own = getattr(defaults, name), getattr(step, name)
+        if (name,) in unsaid:
+            continue
         if isinstance(fallback, dict) and fallback:
-            changes[name] = {**fallback, **own}
+            taken = {key: value for key, value in fallback.items() if (name, key) not in unsaid}
+            changes[name] = {**taken, **own}
         elif own in (None, ()) and fallback not in (None, ()):
             changes[name] = fallback
     return step.model_copy(update=changes) if changes else step

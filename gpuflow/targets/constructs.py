@@ -12,14 +12,16 @@ from functools import partial
 from typing import Any
 
 from gpuflow.spec import expression
-from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
+from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.engine_words import PipelineEngines, StepEngines
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.merge import merged_texts
 from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, ParamRef, parts_of
+from gpuflow.spec.volumes import VOLUME_SOURCES
 
 Place = tuple[str | int, ...]
 
@@ -91,6 +93,7 @@ _IN_POD: dict[str, Present] = {
     "sidecars": lambda s: s.sidecars,
     "init_containers": lambda s: s.init_containers,
     "probes": lambda s: s.probes,
+    "lifecycle": lambda s: s.lifecycle,
     "working_dir": lambda s: s.working_dir,
     "image_pull_policy": lambda s: s.image_pull_policy,
     "image_pull_secrets": lambda s: s.image_pull_secrets,
@@ -197,6 +200,10 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
         yield f"volumes.{origin}", ("volumes", mount)
         if volume.sub_path:
             yield "volumes.sub_path", ("volumes", mount, "sub_path")
+        if volume.items:
+            yield "volumes.items", ("volumes", mount, "items")
+        if volume.default_mode:
+            yield "volumes.default_mode", ("volumes", mount, "default_mode")
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)
@@ -220,13 +227,16 @@ def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
         for index, helper in enumerate(getattr(step, kind)):
             for value in (*helper.command, *helper.args, *(v for v in helper.env.values() if isinstance(v, str))):
                 yield from (((kind, index), part) for part in parts_of(value) if isinstance(part, str))
+    if step.kubernetes is not None and step.kubernetes.merge is not None:
+        yield from ((("kubernetes", "merge", *path), text) for path, text in merged_texts(step.kubernetes.merge))
 
 
 POD: tuple[str, ...] = tuple(
     sorted(
         {
             "env.secret", "env.config_map", "volumes.claim", "volumes.config_map", "volumes.secret",
-            "volumes.empty_dir", "volumes.memory", "volumes.sub_path",
+            "volumes.empty_dir", "volumes.memory", "volumes.sub_path", "volumes.host_path", "volumes.nfs",
+            "volumes.csi", "volumes.ephemeral", "volumes.projected", "volumes.items", "volumes.default_mode",
             *_IN_POD,
         }
     )

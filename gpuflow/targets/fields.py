@@ -65,6 +65,26 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "for_each.range": ("Range.start", "Range.stop", "Range.step"),
     "env_from": ("EnvFrom.secret", "EnvFrom.config_map", "EnvFrom.prefix", "EnvFrom.optional"),
     "volumes.claim": ("Settings.volumes", "Step.volumes", "Volume.read_only"),
+    "volumes.config_map": ("Volume.optional",),
+    "volumes.items": ("FileItem.path", "FileItem.mode"),
+    "volumes.host_path": ("HostPath.path", "HostPath.type"),
+    "volumes.nfs": ("Nfs.server", "Nfs.path"),
+    "volumes.csi": ("Csi.driver", "Csi.attributes", "Csi.fs_type", "Csi.secret"),
+    "volumes.ephemeral": (
+        "Ephemeral.size", "Ephemeral.storage_class", "Ephemeral.access", "Ephemeral.labels", "Ephemeral.annotations",
+    ),
+    "volumes.projected": (
+        "Projection.token", "Projection.secret", "Projection.config_map", "Projection.downward_api",
+        "Projection.items", "Projection.optional", "ServiceAccountToken.path", "ServiceAccountToken.audience",
+        "ServiceAccountToken.expires",
+    ),
+    "lifecycle": ("Lifecycle.post_start", "Lifecycle.pre_stop", "Hook.command", "Hook.http", "Hook.sleep"),
+    "kubernetes.dns_config": ("DnsConfig.nameservers", "DnsConfig.searches", "DnsConfig.options"),
+    "kubernetes.topology_spread": (
+        "TopologySpread.topology_key", "TopologySpread.max_skew", "TopologySpread.when_unsatisfiable",
+        "TopologySpread.match_labels", "TopologySpread.min_domains", "TopologySpread.node_affinity_policy",
+        "TopologySpread.node_taints_policy", "TopologySpread.match_label_keys",
+    ),
     "security.identity": ("Settings.security", "Step.security", "Security.user", "Security.group", "Security.fs_group"),
     "priority.pod": ("Settings.priority", "Step.priority"),
     "spot": ("Spot.mode",),
@@ -78,8 +98,8 @@ PART_OF: dict[str, tuple[str, ...]] = {
         "Toleration.toleration_seconds",
     ),
     "sidecars": (
-        "Helper.name", "Helper.image", "Helper.command", "Helper.args", "Helper.env", "Helper.volumes", "Helper.cpu",
-        "Helper.memory", "Helper.ports", "Helper.probes",
+        "Helper.name", "Helper.image", "Helper.command", "Helper.args", "Helper.env", "Helper.env_from",
+        "Helper.volumes", "Helper.cpu", "Helper.memory", "Helper.ports", "Helper.probes", "Helper.lifecycle",
     ),
     "probes": (
         "Probes.liveness", "Probes.readiness", "Probes.startup", "Probe.command", "Probe.http", "Probe.tcp",

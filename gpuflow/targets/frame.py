@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, install_line
 from gpuflow.plan import Plan, PlannedStep, plan_of
-from gpuflow.pod import pod_for
+from gpuflow.pod import pod_for, pod_notes
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
@@ -209,6 +209,7 @@ def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Fin
         *weaknesses(request.pipeline, target.capabilities),
         *site_weaknesses(request.pipeline, request.site, target.capabilities),
         *site_notes(request.plan),
+        *pod_notes(request.plan),
         *remarks_on(request.pipeline),
         *exposed_in_site(request.site),
         *target.notes(request),

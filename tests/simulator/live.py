@@ -143,7 +143,10 @@ class Stage:
         path = f"/api/v1/namespaces/{self.home(NAMESPACE)}/resourcequotas"
 
         def counted() -> bool:
-            return all(each.get("status", {}).get("used") for each in self.api.must("GET", path)["items"])
+            found = self.api.must("GET", path)["items"]
+            return all(
+                set(each.get("status", {}).get("used", {})) == set(each["spec"].get("hard", {})) for each in found
+            )
 
         self._await(counted, "quotas")
 

@@ -70,13 +70,23 @@ PIPELINES: dict[str, str] = {
         "kubernetes: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
         "{nodeSelectorTerms: [{matchExpressions: [{key: k, operator: Exists}]}]}}}}"
     ),
+    "kubernetes.dns_config": step('kubernetes: {dns_config: {nameservers: [10.0.0.2], options: {ndots: "2"}}}'),
+    "kubernetes.dns_policy": step("kubernetes: {dns_policy: Default}"),
+    "kubernetes.host_aliases": step("kubernetes: {host_aliases: {10.0.0.7: [models.internal]}}"),
     "kubernetes.host_ipc": step("kubernetes: {host_ipc: true}"),
     "kubernetes.host_network": step("kubernetes: {host_network: true}"),
+    "kubernetes.merge": step(
+        "kubernetes: {merge: {metadata: {labels: {l: m}, annotations: {example.com/n: o}}, "
+        "spec: {nodeSelector: {k: v}, tolerations: [{key: k, operator: Exists}], volumes: [{name: n, emptyDir: {}}], "
+        "containers: [{name: main, volumeMounts: [{name: n, mountPath: /n}]}]}}}"
+    ),
     "kubernetes.node_selector": step("kubernetes: {node_selector: {k: v}}"),
     "kubernetes.resources": step("kubernetes: {resources: {rdma/hca: 1}}, gpu: l4"),
     "kubernetes.runtime_class": step("kubernetes: {runtime_class: gvisor}"),
     "kubernetes.scheduler": step("kubernetes: {scheduler: other}"),
     "kubernetes.tolerations": step("kubernetes: {tolerations: [{key: k, operator: Exists, effect: NoSchedule}]}"),
+    "kubernetes.topology_spread": step("kubernetes: {topology_spread: [{topology_key: kubernetes.io/hostname}]}"),
+    "lifecycle": step("lifecycle: {pre_stop: {command: [sh, -c, flush]}}"),
     "mig": step("mig: 1g.10gb of a100-80gb"),
     "notify.mail": "notify: [{mail: {to: [team@example.com], connection: mail}}]\n" + step("cpu: 1"),
     "notify.pagerduty": (
@@ -137,9 +147,16 @@ PIPELINES: dict[str, str] = {
     "topology.spread": step("topology: {spread: node}"),
     "volumes.claim": step("volumes: {/d: {claim: data}}"),
     "volumes.config_map": step("volumes: {/d: {config_map: c}}"),
+    "volumes.csi": step("volumes: {/d: {csi: {driver: csi.example.com, attributes: {a: b}}}}"),
+    "volumes.default_mode": step("volumes: {/d: {secret: s, default_mode: '0440'}}"),
     "volumes.empty_dir": step("volumes: {/d: {empty_dir: 1Gi}}"),
+    "volumes.ephemeral": step("volumes: {/d: {ephemeral: {size: 1Gi, storage_class: fast}}}"),
+    "volumes.host_path": step("volumes: {/d: {host_path: /mnt/nvme}}"),
+    "volumes.items": step("volumes: {/d: {config_map: c, items: {k: a/b}}}"),
     "volumes.memory": step("volumes: {/d: {memory: 1Gi}}"),
     "volumes.new_claim": "claims: {c: {size: 1Gi, storage_class: fast}}\n" + step("volumes: {/c: {new_claim: c}}"),
+    "volumes.nfs": step("volumes: {/d: {nfs: {server: nfs.internal, path: /export}}}"),
+    "volumes.projected": step("volumes: {/d: {projected: [{token: {path: token, audience: sts}}]}}"),
     "volumes.secret": step("volumes: {/d: {secret: s}}"),
     "volumes.sub_path": step("volumes: {/d: {claim: data, sub_path: x}}"),
     "when": "params: {n: 1}\n" + step("when: params.n > 1"),

@@ -36,6 +36,7 @@ NATIVE = (
     "tolerations",
 )
 """Fields that stand in a template as they stand in a pod."""
+TOKEN = "automountServiceAccountToken"
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 SET_BY_ARGO = ("restartPolicy",)
 """All other fields of a pod stand in `podSpecPatch`, which Argo merges into the pod."""
@@ -75,12 +76,12 @@ def step_template(
         ),
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
-        "automountServiceAccountToken": True if keeps_token(step, site) else None,
-        "initContainers": [_with_brace(container, texts) for container in init if "restartPolicy" not in container],
+        "automountServiceAccountToken": spec.pop(TOKEN, True if keeps_token(step, site) else None),
+        "initContainers": [_with_brace(container, texts) for container in init if not _runs_beside(container)],
         "sidecars": [
             _with_brace({key: value for key, value in container.items() if key != "restartPolicy"}, texts)
             for container in init
-            if "restartPolicy" in container
+            if _runs_beside(container)
         ],
         "container": _with_brace({key: value for key, value in main.items() if key != "name"}, texts),
         "volumes": volumes,
@@ -106,11 +107,17 @@ def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]
     return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
 
+def _runs_beside(container: dict[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
 def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """The container with the variable that hidden braces are made of, where its text may need it."""
-    words = [*container.get("command", []), *(entry.get("value", "") for entry in container.get("env", []))]
-    for probe in PROBES:
-        words += container.get(probe, {}).get("exec", {}).get("command", [])
+    words = [*container.get("command", []), *container.get("args", [])]
+    words += [entry.get("value", "") for entry in container.get("env", [])]
+    for handler in (*map(container.get, PROBES), *container.get("lifecycle", {}).values()):
+        if isinstance(handler, dict):
+            words += handler.get("exec", {}).get("command", [])
     needles = [f"$({BRACE})", *(f"{{{{inputs.parameters.{name}}}}}" for name in texts)]
     if not any(needle in word for word in words for needle in needles):
         return container

@@ -9,6 +9,7 @@ _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
 _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
+_CLAIM = "create a PersistentVolume and a claim for it, and mount that: volumes: {…: {claim: …}}"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
 _CANNOT = {
@@ -42,12 +43,19 @@ _CANNOT = {
     "inputs": Cannot(
         "not yet", "nothing places the files before the command starts", "pass the URI, {output: step.name}"
     ),
+    "kubernetes.dns_config": Cannot("upstream", "it has no dnsConfig", _WEBHOOK),
+    "kubernetes.dns_policy": Cannot("upstream", "it has no dnsPolicy", _WEBHOOK),
+    "kubernetes.host_aliases": Cannot("upstream", "it has no hostAliases", _WEBHOOK),
     "kubernetes.host_ipc": Cannot("upstream", "it has no hostIPC", "give the step shm:, which needs no hostIPC"),
     "kubernetes.host_network": Cannot("upstream", "it has no hostNetwork", _WEBHOOK),
     "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
     "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
     "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
     "notify.mail": Cannot("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
+    "kubernetes.topology_spread": Cannot(
+        "upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"
+    ),
+    "lifecycle": Cannot("upstream", "it has no hooks", "let the program itself do it when it starts and on SIGTERM"),
     "on_data": Cannot(
         "never",
         "it starts runs on a schedule or by hand",
@@ -103,6 +111,19 @@ _CANNOT = {
         "upstream", "its backend never reads pod affinity", "kubernetes.node_selector with one zone or rack"
     ),
     "topology.spread": Cannot("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
+    "volumes.csi": Cannot("upstream", "it has no inline CSI volumes", _CLAIM),
+    "volumes.default_mode": Cannot(
+        "upstream", "it mounts every file with the default mode", "let the program copy the file and change its mode"
+    ),
+    "volumes.ephemeral": Cannot(
+        "not yet", "volumes of one pod are not written yet", "claims: and volumes: {…: {new_claim: …}}, for one run"
+    ),
+    "volumes.host_path": Cannot("upstream", "it mounts no folders of nodes", _CLAIM),
+    "volumes.items": Cannot("upstream", "it mounts all keys, each under its own name", "use the keys as file names"),
+    "volumes.nfs": Cannot("upstream", "it has no NFS volumes", _CLAIM),
+    "volumes.projected": Cannot(
+        "upstream", "it has no projected volumes", "mount each Secret and ConfigMap at a path of its own"
+    ),
 }
 
 _SENT_BY_POD = Weaker(
@@ -136,7 +157,7 @@ _CARRIED = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
-    "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector",
+    "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.merge", "kubernetes.node_selector",
     "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline",
     "priority.queue", "queue", "retry.backoff", "schedule", "schedule.catch_up", "schedule.suspended", "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
