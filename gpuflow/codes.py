@@ -68,7 +68,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF139", "A reserved label", "Labels under gpuflow.dev/ say which pipeline and step a pod belongs to. gpuflow would overwrite yours.", "Choose another prefix."),
     ("GF140", "A file outside the repository", "A link, `..` or an absolute path in a repository leads out of it, or to a file of the kernel. Such a file is not part of what was reviewed, so gpuflow does not open it.", "Name the file itself, or keep it in the repository."),
     ("GF141", "Text with a NUL character", "No program can receive a NUL byte in an argument or a variable.", "Remove it, or pass the data as a file."),
-    ("GF142", "Not a reference", "A reference is a map with one key: {param: …}, {output: step.name}, {item: …}, {run: id} or {join: […]}.", "Write one of these, or quote the text."),
+    ("GF142", "Not a reference", "A reference is a map with one key: {param: …}, {output: step.name}, {item: …}, {run: …} or {join: […]}. A date of the run also takes format and timezone.", "Write one of these, or quote the text."),
     ("GF143", "Cannot be written as JSON", "Parameter values are JSON: text, finite numbers, true, false, lists and maps.", "Use one of these."),
     ("GF144", "A value has the wrong type", "The value does not have the declared type.", "Change the value or the type."),
     ("GF145", "A parameter contradicts itself", "For example a required parameter with a default, or min above max.", "Drop one of the two."),
@@ -158,6 +158,9 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF322", "Checkpoints in scratch space without a size", "The program writes its checkpoints to the node's disk before they are uploaded. Without a size nobody counts that space, and a full disk evicts other pods.", "Give checkpoint.scratch, a bit more than two checkpoints."),
     ("GF323", "Scratch space is larger than the disk limit", "Kubernetes evicts the pod at the limit of ephemeral_storage, before the checkpoints' scratch space is full.", "Raise the limit of ephemeral_storage to at least checkpoint.scratch, or drop it."),
     ("GF324", "An interruption ends the step", "retry: {failures: N} counts failures only. A drained node, a preemption or a lost node ends the step.", "Write retry: N, or add interruptions."),
+    ("GF331", "Not a format of a date", "A format is text with strftime directives that every engine has: %Y %y %m %B %b %d %j %A %a %H %I %p %M %S %z %:z %%. Only dates of the run take a format or a time zone.", "Use these directives, or format the date in the program."),
+    ("GF332", "Not a date or a time", "schedule.start is a day, or a time with or without an offset.", "Write 2026-01-31, or 2026-01-31T06:00."),
+    ("GF333", "A place that changes with every attempt", "Checkpoints and outputs are found again by later attempts and by other steps. A place that names the attempt would be a new one each time.", "Leave {run: attempt} out of it; {run: id} tells runs apart."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

@@ -22,7 +22,7 @@ from gpuflow.spec.params import Output, a, plain_json
 from gpuflow.spec.policies import Checkpoint, Gang
 from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+from gpuflow.spec.text import RUN_FIELDS, ItemRef, OutputRef, ParamRef, Ref, RunRef, TextField, parse_text, refs_of
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -57,6 +57,12 @@ def _argument(value: Any) -> Any:
         return value
     if isinstance(value, dict) and len(value) == 1 and set(value) <= {"param", "output", "item"}:
         return parse_text(value)
+    if isinstance(value, RunRef) or (isinstance(value, dict) and value.get("run") in RUN_FIELDS):
+        raise problem(
+            "GF142",
+            "a fact of the run is not a parameter",
+            "a sub-pipeline knows them too: write {run: …} in its steps",
+        )
     return plain_json(value)
 
 

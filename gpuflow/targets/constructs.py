@@ -17,7 +17,7 @@ from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import OutputRef, ParamRef, parts_of
+from gpuflow.spec.text import RUN_FIELDS, OutputRef, ParamRef, RunRef, parts_of
 
 Place = tuple[str | int, ...]
 
@@ -41,6 +41,8 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
         yield "schedule", ("schedule",)
         if schedule.timezone != "UTC":
             yield "schedule.timezone", ("schedule", "timezone")
+        if schedule.start is not None:
+            yield "schedule.start", ("schedule", "start")
         if schedule.catch_up:
             yield "schedule.catch_up", ("schedule", "catch_up")
         if schedule.concurrency == "replace":
@@ -186,6 +188,13 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
+    for path, ref in step.references():
+        if isinstance(ref, RunRef) and ref.field != "id":
+            yield f"run.{ref.field}", path
+            if ref.format is not None:
+                yield "run.format", path
+            if ref.timezone is not None:
+                yield "run.timezone", path
 
 
 def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
@@ -215,14 +224,18 @@ POD: tuple[str, ...] = tuple(
 )  # fmt: skip
 """The constructs that are whole in the step's pod. A target that takes pods as they are carries all of them."""
 
+RUN: tuple[str, ...] = tuple(f"run.{name}" for name in (*RUN_FIELDS, "format", "timezone") if name != "id")
+"""Facts of the run in a step's text. Every engine has an id of its runs; the rest is asked for."""
+
 VOCABULARY: tuple[str, ...] = tuple(
     sorted(
         {
-            "schedule", "schedule.timezone", "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
+            "schedule", "schedule.timezone", "schedule.start",
+            "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
-            *POD, *_OF_STEP,
+            *POD, *RUN, *_OF_STEP,
         }
     )
 )  # fmt: skip

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
-from gpuflow.targets.constructs import POD
+from gpuflow.targets.constructs import POD, RUN
 
 _CANNOT = {
+    **{name: Cannot("not yet", "this version does not carry it", "pass it as a parameter") for name in RUN},
+    "schedule.start": Cannot("not yet", "this version does not carry it", "leave it out"),
     "on_data": Cannot(
         "never", "Argo Workflows cannot start on new data", "use an Argo Events sensor that submits the template"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.targets.constructs import RUN
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
@@ -11,6 +12,8 @@ _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in C
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
 _CANNOT = {
+    **{name: Cannot("not yet", "this version does not carry it", "pass it as a parameter") for name in RUN},
+    "schedule.start": Cannot("not yet", "this version does not carry it", "leave it out"),
     "approval": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two at this point"),
     "approval.timeout": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two"),
     "device_claim": Cannot(
