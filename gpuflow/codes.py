@@ -161,6 +161,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF331", "Not a format of a date", "A format is text with strftime directives that every engine has: %Y %y %m %B %b %d %j %A %a %H %I %p %M %S %z %:z %%. Only dates of the run take a format or a time zone.", "Use these directives, or format the date in the program."),
     ("GF332", "Not a date or a time", "schedule.start is a day, or a time with or without an offset.", "Write 2026-01-31, or 2026-01-31T06:00."),
     ("GF333", "A place that changes with every attempt", "Checkpoints and outputs are found again by later attempts and by other steps. A place that names the attempt would be a new one each time.", "Leave {run: attempt} out of it; {run: id} tells runs apart."),
+    ("GF334", "A run by hand has no scheduled time", "logical_date, date and interval_end are the scheduled time of a run. A run that nobody scheduled has the time when it was made instead.", "Say which time is meant where the engine takes one (Argo: --scheduled-time), or pass the date as a parameter."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

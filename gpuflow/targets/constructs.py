@@ -193,7 +193,7 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
             yield f"run.{ref.field}", path
             if ref.format is not None:
                 yield "run.format", path
-            if ref.timezone is not None:
+            if ref.timezone not in (None, "UTC"):
                 yield "run.timezone", path
 
 

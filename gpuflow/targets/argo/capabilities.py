@@ -6,13 +6,13 @@ from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
 from gpuflow.targets.constructs import POD, RUN
 
 _CANNOT = {
-    **{name: Cannot("not yet", "this version does not carry it", "pass it as a parameter") for name in RUN},
-    "schedule.start": Cannot("not yet", "this version does not carry it", "leave it out"),
     "on_data": Cannot(
         "never", "Argo Workflows cannot start on new data", "use an Argo Events sensor that submits the template"
     ),
     "schedule.catch_up": Cannot(
-        "never", "a CronWorkflow runs one missed time at most", "start the missed runs by hand"
+        "never",
+        "a CronWorkflow runs one missed time at most",
+        "start each missed run with `argo submit --from cronwf/NAME --scheduled-time …`, which sets its dates too",
     ),
     "pipeline.timeout": Cannot(
         "never", "Argo limits the time of pods and of whole runs, not of a sub-pipeline", "give timeouts to its steps"
@@ -61,9 +61,9 @@ _CARRIED = (
     "for_each.param", "for_each.range", "if_skipped.run", "outputs.artifact", "outputs.default", "outputs.value",
     "parallel", "params", "params.enum", "pipeline", "retry.any", "retry.backoff", "retry.failures",
     "retry.final_exit_codes", "retry.interruptions", "retry.other_node", "retry.retryable_exit_codes", "schedule",
-    "schedule.replace", "schedule.suspended", "schedule.timezone", "script", "spot.fallback_after", "text.braces",
-    "timeout", "volumes.new_claim", "when", "when.item",
+    "schedule.replace", "schedule.start", "schedule.suspended", "schedule.timezone", "script", "spot.fallback_after",
+    "text.braces", "timeout", "volumes.new_claim", "when", "when.item",
 )  # fmt: skip
 
 # A template has most fields of a pod, and podSpecPatch takes the others.
-CAPABILITIES = capabilities(carried=(*POD, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *RUN, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
