@@ -8,8 +8,6 @@ from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.spec.text import RunRef
 
-INTERVAL = ("interval_start", "interval_end")
-
 
 def dates_of(plan: Plan, *fields: str) -> Iterator[tuple[PlannedStep, RunRef, Where]]:
     """The references to dates of the run, or to these of them, with their places."""
@@ -20,10 +18,10 @@ def dates_of(plan: Plan, *fields: str) -> Iterator[tuple[PlannedStep, RunRef, Wh
 
 
 def no_interval(plan: Plan, target: str) -> Iterator[Finding]:
-    """An interval lies between two scheduled times, so a pipeline without a schedule has none."""
+    """An interval begins at a scheduled time, so a pipeline without a schedule has none."""
     if plan.pipeline.schedule is not None:
         return
-    for each, ref, where in dates_of(plan, *INTERVAL):
+    for each, ref, where in dates_of(plan, "interval_start"):
         yield Finding(
             "GF301",
             f'{target} does not support {{run: {ref.field}}} (step "{each.name}"): without a schedule a run has no '

@@ -62,7 +62,7 @@ def alone(step: Step, site: Site, name: str) -> Alone:
     if missing:
         raise GpuflowError(loss.refusal() for loss in missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))
-    facts = {RunRef(field): f"pipeline_run_{field}" for field in RUN_FACTS}
+    facts: dict[Channel, str] = {RunRef(field): f"pipeline_run_{field}" for field in RUN_FACTS}
     taken = sorted({*facts.values(), *COPY_INPUTS} & {*inputs.values()})
     if taken:
         raise fail("GF301", f'"{taken[0]}" is an input that KFP itself gives a value', hint="choose another name")
@@ -71,7 +71,8 @@ def alone(step: Step, site: Site, name: str) -> Alone:
     copies = COPY_INPUTS if keeps_state(step, site) else {}
     pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, within="-".join(map(placeholder, copies))))
     container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
-    known = {name: RUN_FACTS[ref.field] for ref, name in facts.items() if ref in map(_plain, spelling.used)}
+    used = {_plain(channel) for channel in spelling.used}
+    known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
     known |= copies if RunRef("id") in spelling.used else {}
     return Alone(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known)
 

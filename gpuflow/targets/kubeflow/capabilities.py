@@ -10,6 +10,10 @@ _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in C
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
 _FROM_TIME = "pass {run: logical_date}, and let the program take the date from it"
 _NO_TIME = "its recurring runs do not know their scheduled time"
+_MADE = (
+    "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their scheduled "
+    "time, so a pipeline with a schedule is refused"
+)
 _AS_PARAMETER = "start the runs from a program of yours that passes the time as a parameter (client.run_pipeline)"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
@@ -87,7 +91,6 @@ _CANNOT = {
     ),
     "run.date": Cannot("upstream", "it formats no dates", _FROM_TIME),
     "run.format": Cannot("upstream", "it formats no dates", _FROM_TIME),
-    "run.interval_end": Cannot("upstream", _NO_TIME, _AS_PARAMETER),
     "run.interval_start": Cannot("upstream", _NO_TIME, _AS_PARAMETER),
     "run.timezone": Cannot("upstream", "it gives times in UTC", _FROM_TIME),
     "schedule.replace": Cannot("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
@@ -128,10 +131,8 @@ _WEAKER = {
         "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
         f"both, an administrator sets {_ALWAYS}"
     ),
-    "run.logical_date": Weaker(
-        "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their "
-        "scheduled time, so a pipeline with a schedule is refused"
-    ),
+    "run.interval_end": Weaker(_MADE),
+    "run.logical_date": Weaker(_MADE),
     "schedule.start": Weaker(
         "start_time of the recurring run. When it has passed already and catch_up is off, KFP starts one run at once, "
         "for the last time that was missed"

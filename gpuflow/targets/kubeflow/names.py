@@ -16,6 +16,7 @@ RUN_FACTS = {
     "id": RUN_ID,
     "name": "{{$.pipeline_job_resource_name}}",
     "logical_date": "{{$.pipeline_job_create_time_utc}}",
+    "interval_end": "{{$.pipeline_job_create_time_utc}}",
 }
 """What KFP's driver replaces with a fact of the run, where it is the whole value of a task's input. The placeholder for
 the schedule's time says no more: 2.17 reads it from a label that recurring runs of a compiled pipeline do not get."""

@@ -53,10 +53,10 @@ def _scheduled_dates(plan: Plan) -> Iterator[Finding]:
     """A recurring run has the time when it was made, which may be the day after the one that it is for."""
     if plan.pipeline.schedule is None:
         return
-    for each, _, where in dates_of(plan, "logical_date"):
+    for each, ref, where in dates_of(plan, "logical_date", "interval_end"):
         yield Finding(
             "GF301",
-            f'kubeflow does not support run.logical_date (step "{each.name}") in a pipeline with a schedule: its '
+            f'kubeflow does not support run.{ref.field} (step "{each.name}") in a pipeline with a schedule: its '
             "recurring runs do not know their scheduled time",
             where,
             "leave the schedule out, and start the runs from a program of yours that passes the time as a parameter",

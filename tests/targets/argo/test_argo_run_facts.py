@@ -195,7 +195,7 @@ def test_an_interval_needs_times_that_lie_near_enough() -> None:
     for cron in ("0 0 1 1 *", "0 0 29 2 *", "0 0 31 2 *", "1,2 3 1 * *"):
         (only,) = refused(f'schedule: "{cron}"\n{asks}')
         assert only.startswith("6: GF301") and "too far apart" in only, cron
-    inside = "steps: {a: {pipeline: {name: q, steps: {s: {image: i, command: [x, {run: interval_end}]}}}}}"
+    inside = "steps: {a: {pipeline: {name: q, steps: {s: {image: i, command: [x, {run: interval_start}]}}}}}"
     assert len(refused(inside)) == 1
     artifact('schedule: "0 0 1 * *"\n' + inside)
 

@@ -78,7 +78,6 @@ def refused(text: str) -> list[str]:
         ("{run: logical_date, format: '%Y'}", "run.format"),
         ("{run: logical_date, timezone: Europe/Berlin}", "run.timezone"),
         ("{run: interval_start}", "run.interval_start"),
-        ("{run: interval_end}", "run.interval_end"),
     ],
 )
 def test_what_kubeflow_does_not_know_is_refused_by_name(reference: str, construct: str) -> None:
