@@ -1,4 +1,5 @@
-"""The scheduled time of a CronWorkflow reaches the program of a step, also when the run starts late."""
+"""The scheduled time of a CronWorkflow reaches the program of a step, also when the run starts late; a schedule that
+starts later starts nothing yet."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def test_the_scheduled_time_reaches_the_program_on_time_late_and_by_hand(
     source = tmp_path / "dates.yaml"
     source.write_text(PIPELINE % private_cluster.image("busybox"))
     manifest = compiled(source, workflows.namespace)
-    workflows.create(manifest)
+    source.write_text(source.read_text().replace("name: dates", "name: later").replace("2020-01-01", "2999-01-01"))
+    workflows.create(manifest, compiled(source, workflows.namespace))
 
     until("the schedule started a run", lambda: bool(scheduled_runs(workflows)), timeout=150)
     run, scheduled = next(iter(scheduled_runs(workflows).items()))
@@ -114,6 +116,8 @@ def test_the_scheduled_time_reaches_the_program_on_time_late_and_by_hand(
     workflows("patch", "cronworkflow", "dates", "--type=merge", "-p", json.dumps({"spec": {"suspend": True}}))
     assert created(workflows, late) - scheduled > timedelta(seconds=10)
     assert said(workflows, late) == expected(late, scheduled, scheduled - MINUTE)
+
+    assert workflows.list("workflow", "workflows.argoproj.io/cron-workflow=later") == []
 
     by_hand = {"apiVersion": manifest["apiVersion"], "kind": "Workflow", "spec": manifest["spec"]["workflowSpec"]}
     at = {"workflows.argoproj.io/scheduled-time": "2026-03-29T03:00:00+02:00"}

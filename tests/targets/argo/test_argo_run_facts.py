@@ -17,7 +17,9 @@ from gpuflow.date_format import DIRECTIVES, MOMENT, formatted
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.spec.step import Step
 from gpuflow.targets import load_target
+from gpuflow.targets.argo.alone import template_alone
 from gpuflow.targets.frame import Request, compile_with, findings_of
 from tests.conftest import CORPORA
 from tests.differential.oracle import Oracle
@@ -213,3 +215,11 @@ def test_a_note_and_the_file_say_what_a_run_by_hand_gets() -> None:
     assert note.severity == "note" and "--scheduled-time" in str(note.hint)
     assert note.message.removeprefix("d") in done.text.splitlines()[2]
     assert schema_errors(compiled(SCHEDULE + ALL), CORPORA) == []
+
+
+def test_a_step_alone_knows_its_run_but_no_schedule() -> None:
+    step = Step("a", image="i", command=["x", {"run": "date"}, {"run": "attempt"}])
+    command = template_alone(step, Site.load("nvidia"), "a")["container"]["command"]
+    assert command[1].endswith(".In(timezone('UTC')).Format('2006-01-02')}}") and command[2] == "1"
+    with pytest.raises(GpuflowError, match="has no schedule"):
+        template_alone(Step("a", image="i", command=["x", {"run": "interval_start"}]), Site.load("nvidia"), "a")
