@@ -19,7 +19,8 @@ RUN_FACTS = {
     "interval_end": "{{$.pipeline_job_create_time_utc}}",
 }
 """What KFP's driver replaces with a fact of the run, where it is the whole value of a task's input. The placeholder for
-the schedule's time says no more: 2.17 reads it from a label that recurring runs of a compiled pipeline do not get."""
+the schedule's time says no more: 2.17 reads it from a label of recurring runs in which its API server writes the time
+when the run was made (CreateRun in resource_manager.go)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuflow.cron import previous
+from gpuflow.cron import following, previous
 from gpuflow.date_format import DIRECTIVES, MOMENT, formatted
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
@@ -20,6 +20,7 @@ from gpuflow.spec.loading import loads
 from gpuflow.spec.step import Step
 from gpuflow.targets import load_target
 from gpuflow.targets.argo.alone import template_alone
+from gpuflow.targets.cron import go_cron
 from gpuflow.targets.frame import Request, compile_with, findings_of
 from tests.conftest import CORPORA
 from tests.differential.oracle import Oracle
@@ -223,3 +224,40 @@ def test_a_step_alone_knows_its_run_but_no_schedule() -> None:
     assert command[1].endswith(".In(timezone('UTC')).Format('2006-01-02')}}") and command[2] == "1"
     with pytest.raises(GpuflowError, match="has no schedule"):
         template_alone(Step("a", image="i", command=["x", {"run": "interval_start"}]), Site.load("nvidia"), "a")
+
+
+SCHEDULES = st.builds(
+    lambda minute, hour, day, month, weekday: f"{minute} {hour} {day} {month} {weekday}",
+    st.sampled_from(["*", "0", "30", "*/20", "7,59", "5/20", "10-20"]),
+    st.sampled_from(["*", "2", "1-3", "*/6", "0,12", "23"]),
+    st.sampled_from(["*", "1", "13,27", "*/2", "25-31"]),
+    st.sampled_from(["*", "3", "10-11"]),
+    st.sampled_from(["*", "0", "1-5", "7", "sun"]),
+)
+
+
+@pytest.mark.go
+def test_a_cron_names_the_times_at_which_argo_starts_runs() -> None:
+    """In zones that set their clocks at midnight Argo's own clock passes over days; they are left out."""
+    with Oracle("argo", "cron") as oracle:
+
+        @settings(max_examples=150)
+        @given(
+            SCHEDULES,
+            st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu", "Australia/Sydney"]),
+            st.sampled_from(CHANGES),
+            st.integers(-86400, 86400),
+        )
+        def compare(cron: str, zone: str, day: datetime, seconds: int) -> None:
+            moment = day.replace(tzinfo=UTC) + timedelta(seconds=seconds)
+            case = {"schedule": go_cron(cron), "timezone": zone, "after": formatted(moment, MOMENT), "count": 5}
+            (answer,) = oracle.ask([case])
+            found = []
+            for _ in answer["times"]:
+                following_one = following(cron, zone, moment)
+                assert following_one is not None
+                moment = following_one
+                found.append(moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+            assert found == answer["times"]
+
+        compare()
