@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.targets.airflow.alerts import alert_notes
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import named_steps
@@ -28,6 +29,7 @@ def notes_of(request: Request) -> Iterator[Finding]:
     """What is worth a word about the file and its retries."""
     yield from _file_name(request)
     yield from _failures_alone(request)
+    yield from alert_notes(request)
 
 
 def _failures_alone(request: Request) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
-from gpuflow.targets.constructs import POD, RUN
+from gpuflow.targets.constructs import ENGINE_WORDS, POD, RUN
 
 _CANNOT = {
     "on_data": Cannot(
@@ -37,12 +37,29 @@ _CANNOT = {
         "Argo can limit the time a pod runs, or its waiting and running together, but not the waiting alone",
         "limit the whole run with deadline, or let Kueue end workloads that wait too long",
     ),
+    "notify.mail": Cannot(
+        "never",
+        "Argo's HTTP template speaks HTTP only, and no pod of a run knows a mail server",
+        "notify a webhook that sends mail, or let Alertmanager send it: gpuflow compile --alert-rules writes the rules",
+    ),
+    "notify.pagerduty": Cannot(
+        "upstream",
+        "PagerDuty reads its integration key from the body, and Argo's HTTP template takes Secrets in headers only",
+        "let Alertmanager page: gpuflow compile --alert-rules writes the rules; or notify a webhook",
+    ),
     "inputs": Cannot(
         "not yet", "artifacts are not placed in the container", "pass the URI: {output: step.name} in the command"
     ),
 }
 
+_SENT_BY_AGENT = Weaker(
+    "Argo sends it from a pod of its own, the agent, so it needs room for one small pod in the namespace, and a Role "
+    "(gpuflow argo agent prints it); what no pod can tell is in the metric gpuflow_runs (--alert-rules writes rules)"
+)
+
 _WEAKER = {
+    "notify.slack": _SENT_BY_AGENT,
+    "notify.webhook": _SENT_BY_AGENT,
     "for_each.dynamic_matrix": Weaker(
         "Argo reads numbers in combined lists as floating point: whole numbers above 2^53 lose digits"
     ),
@@ -66,4 +83,4 @@ _CARRIED = (
 )  # fmt: skip
 
 # A template has most fields of a pod, and podSpecPatch takes the others.
-CAPABILITIES = capabilities(carried=(*POD, *RUN, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *RUN, *ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

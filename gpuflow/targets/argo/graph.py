@@ -12,6 +12,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.spec.types import condition_types, output_types, reference_type
+from gpuflow.targets.argo.alerts import alert_tasks
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.exports import export_template, exported, exported_value, is_late, with_exports
 from gpuflow.targets.argo.loop_template import loop_template, needs_template
@@ -70,7 +71,7 @@ class Templates:
         )
 
     def exit(self, pipeline: Pipeline) -> None:
-        """The exit handler: every exit step at once, each under its own condition on how the run ended."""
+        """The exit handler: every exit step and alert at once, each under its own condition on how the run ended."""
         place = len(self.found)
         tasks = []
         for name in pipeline.exit:
@@ -83,7 +84,9 @@ class Templates:
                 "when": _ending(pipeline, step),
             }
             tasks.append({key: value for key, value in task.items() if value})
-        self.found.insert(place, {"name": EXIT, "dag": {"tasks": tasks}})
+        alerts, templates = alert_tasks(pipeline, self.site, self.names)
+        self.found.insert(place, {"name": EXIT, "dag": {"tasks": [*tasks, *alerts]}})
+        self.found += templates
 
     def _step(
         self,

@@ -13,6 +13,7 @@ from gpuflow.pod.supervision import counts_budgets, saves_to_scratch, scratch_si
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
+from gpuflow.targets.argo.alerts import alert_notes
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.run_facts import without_schedule
@@ -158,6 +159,7 @@ def request_notes(request: Request) -> Iterator[Finding]:
     yield from notes(request.pipeline, request.site)
     yield from _token(request.site, request.pipeline)
     yield from without_schedule(request.plan)
+    yield from alert_notes(request)
     kind = request.options_as(ArgoOptions).kind
     if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
         text = f"schedule: a {kind} has none, so nothing starts it on a schedule"

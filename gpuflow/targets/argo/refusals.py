@@ -14,6 +14,7 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
+from gpuflow.targets.argo.alerts import alert_refusals
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
@@ -22,7 +23,7 @@ from gpuflow.targets.argo.spelling import Inputs
 from gpuflow.targets.argo.templates import ENGINE, later_fields
 from gpuflow.targets.argo.versions import version_finding
 from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.losses import Loss, left_out, refused
 from gpuflow.targets.run_facts import no_interval
 from gpuflow.targets.tags import holds_tags, stray_tags
 
@@ -32,7 +33,8 @@ SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params"
 
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Argo."""
-    return map(refused, _findings(request))
+    yield from map(refused, _findings(request))
+    yield from map(left_out, alert_refusals(request))
 
 
 def _findings(request: Request) -> Iterator[Finding]:

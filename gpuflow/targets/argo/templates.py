@@ -18,6 +18,7 @@ from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.defaults import keeps_token
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.last_attempt import with_last_attempt
+from gpuflow.targets.argo.own_words import template_fields
 from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
@@ -87,6 +88,7 @@ def step_template(
         "volumes": volumes,
         "podSpecPatch": _patch(spec, later),
         "synchronization": synchronization(step, site, semaphores),
+        **template_fields(step),
     }
     if step.cache:
         template["memoize"] = memoize(pipeline.name, title, template, inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
@@ -53,6 +54,7 @@ _CANNOT = {
     "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
     "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
     "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
+    "notify.mail": Cannot("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
     "on_data": Cannot(
         "never",
         "it starts runs on a schedule or by hand",
@@ -117,7 +119,15 @@ _CANNOT = {
     "topology.spread": Cannot("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
 }
 
+_SENT_BY_POD = Weaker(
+    "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP "
+    "tells that task how the run ended, so it names no step and no cause, and its date is that of the end"
+)
+
 _WEAKER = {
+    "notify.pagerduty": _SENT_BY_POD,
+    "notify.slack": _SENT_BY_POD,
+    "notify.webhook": _SENT_BY_POD,
     "checkpoint.scratch": Weaker(
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
@@ -154,4 +164,4 @@ _CARRIED = (
     "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
-CAPABILITIES = capabilities(carried=_CARRIED, weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

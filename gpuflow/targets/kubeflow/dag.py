@@ -50,6 +50,8 @@ class Task:
     beside: dict[Channel, Type] = field(default_factory=dict)
     """What the DAG around the task must have, although the task itself does not take it: names of claims."""
     outputs: dict[OutputRef, tuple[str, Type]] = field(default_factory=dict)
+    shown: str | None = None
+    """Its name in the user interface; default: the name itself."""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class Dag:
         for channel, type_ in task.beside.items():
             self.used.setdefault(channel, type_)
         task.spec.dependent_tasks.extend(sorted(set(after)))
-        task.spec.task_info.name = task.name
+        task.spec.task_info.name = task.shown or task.name
         self.tasks[task.name] = task.spec
         self.produced.update({ref: (task.name, key, type_) for ref, (key, type_) in task.outputs.items()})
 
