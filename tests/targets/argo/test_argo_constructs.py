@@ -78,6 +78,16 @@ steps:
     pipeline: {name: q, steps: {c: {image: i, command: [x], for_each: {i: [1]}, env: {D: {run: interval_start}}}}}
 exit: {z: {command: [z, {run: date}]}}
 """
+OWN_WORDS = """
+engines: {airflow: {owner: nlp}, argo: {ttl: {success: 1d}}, kubeflow: {display_name: Nightly}}
+deadline: 1h
+notify:
+- {slack: {channel: "#ml", authorization: {secret: s, key: k}}}
+- {webhook: {url: "https://example.com/hook"}}
+steps:
+  a: {command: [x], engines: {argo: {archive_logs: true}}}
+  b: {command: [x], needs: [a]}
+"""
 SITE = Site.load("gke")
 ONLY_IN_4 = {
     "Artifact.plugin", "ArtifactLocation.plugin", "ArtifactPaths.plugin", "ArtifactRepository.plugin", "Link.target",
@@ -95,13 +105,16 @@ def cases() -> Iterator[tuple[str, str | Site, dict[str, str]]]:
     yield MORE, SITE, {"kind": "ClusterWorkflowTemplate"}
     yield CONSTRUCTS, "nvidia", {"semaphores": "gpus"}
     yield SCHEDULED, "nvidia", {}
+    yield OWN_WORDS, "nvidia", {}
     yield FACTS, "nvidia", {}
     yield FACTS, "nvidia", {"kind": "WorkflowTemplate"}
 
 
 def test_the_pipelines_here_use_every_construct_that_argo_carries() -> None:
     used = {
-        use.construct for text in (MORE, CONSTRUCTS, SCHEDULED, FACTS) for use in uses(loads(HEAD + text, "p.yaml"))
+        use.construct
+        for text in (MORE, CONSTRUCTS, SCHEDULED, FACTS, OWN_WORDS)
+        for use in uses(loads(HEAD + text, "p.yaml"))
     }
     carried = {construct for construct in VOCABULARY if not isinstance(target.capabilities[construct], Cannot)}
     assert sorted(carried - used) == []
