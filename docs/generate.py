@@ -99,6 +99,8 @@ def _type(value: dict[str, Any], definitions: dict[str, Any]) -> str:
         return f"map of {_type(value['additionalProperties'], definitions)}"
     if kind == "object" and len(value.get("patternProperties", ())) == 1:
         return f"map of {_type(next(iter(value['patternProperties'].values())), definitions)}"
+    if kind == "object" and "properties" in value and value.get("required"):
+        return "`{" + ", ".join(f"{key}: …" for key in value["properties"]) + "}`"
     if kind == "object" and "properties" in value:
         return "`{" + "` or `{".join(f"{key}: …}}" for key in value["properties"]) + "`"
     return " or ".join(kind) if isinstance(kind, list) else str(kind)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpuflow.version import __version__
 
 if TYPE_CHECKING:
-    from gpuflow import airflow, argo, catalog, kubeflow, quantity
+    from gpuflow import airflow, argo, catalog, kubeflow, quantity, run
     from gpuflow.api import check, compile, demand, gpus
     from gpuflow.checker import admit, assign_flavors, fit_nodes
     from gpuflow.errors import Finding, GpuflowError
@@ -48,7 +48,7 @@ _HOMES = {
     "mig": "gpuflow.spec.shapes",
     "text": "gpuflow.spec.text",
 }
-_MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "runtime")
+_MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "run", "runtime")
 
 __all__ = [
     "Finding",
@@ -74,6 +74,7 @@ __all__ = [
     "loads",
     "mig",
     "quantity",
+    "run",
     "text",
 ]
 

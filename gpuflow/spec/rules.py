@@ -150,6 +150,14 @@ def _reference(
     at = partial(finding_at, pipeline)
     who = f'step "{name}"'
     if isinstance(ref, RunRef):
+        kept = next((field for field in ("checkpoint", "outputs") if field in path[2:]), None)
+        if ref.field == "attempt" and kept is not None:
+            yield at(
+                "GF333",
+                f"{who}: a later attempt would not find its {kept} under {{run: attempt}}",
+                path,
+                hint="leave it out; {run: id} tells runs apart",
+            )
         return
     if isinstance(ref, ParamRef):
         if ref.name not in pipeline.params:

@@ -31,7 +31,18 @@ from gpuflow.spec.params import Output, a, plain_json
 from gpuflow.spec.policies import Checkpoint, Gang
 from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
-from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+from gpuflow.spec.text import (
+    RUN_FIELDS,
+    ItemRef,
+    Literally,
+    OutputRef,
+    ParamRef,
+    Ref,
+    RunRef,
+    TextField,
+    parse_text,
+    refs_of,
+)
 from gpuflow.spec.text import text as literal_text
 
 if TYPE_CHECKING:
@@ -69,6 +80,12 @@ def _argument(value: Any) -> Any:
         return parse_text(value)
     if isinstance(value, dict) and set(value) == {"text"} and isinstance(value["text"], str):
         return _TextMap(literal_text(value["text"]))
+    if isinstance(value, RunRef) or (isinstance(value, dict) and value.get("run") in RUN_FIELDS):
+        raise problem(
+            "GF142",
+            "a fact of the run is not a parameter",
+            "a sub-pipeline knows them too: write {run: …} in its steps",
+        )
     return plain_json(value)
 
 

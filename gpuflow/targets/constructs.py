@@ -20,7 +20,7 @@ from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import OutputRef, ParamRef, parts_of
+from gpuflow.spec.text import RUN_FIELDS, OutputRef, ParamRef, RunRef, parts_of
 from gpuflow.spec.volumes import VOLUME_SOURCES
 
 Place = tuple[str | int, ...]
@@ -48,6 +48,8 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
         yield "schedule", ("schedule",)
         if schedule.timezone != "UTC":
             yield "schedule.timezone", ("schedule", "timezone")
+        if schedule.start is not None:
+            yield "schedule.start", ("schedule", "start")
         if schedule.catch_up:
             yield "schedule.catch_up", ("schedule", "catch_up")
         if schedule.concurrency == "replace":
@@ -211,6 +213,13 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
+    for path, ref in step.references():
+        if isinstance(ref, RunRef) and ref.field != "id":
+            yield f"run.{ref.field}", path
+            if ref.format is not None:
+                yield "run.format", path
+            if ref.timezone not in (None, "UTC"):
+                yield "run.timezone", path
 
 
 def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
@@ -243,14 +252,18 @@ POD: tuple[str, ...] = tuple(
 )  # fmt: skip
 """The constructs that are whole in the step's pod. A target that takes pods as they are carries all of them."""
 
+RUN: tuple[str, ...] = tuple(f"run.{name}" for name in (*RUN_FIELDS, "format", "timezone") if name != "id")
+"""Facts of the run in a step's text. Every engine has an id of its runs; the rest is asked for."""
+
 VOCABULARY: tuple[str, ...] = tuple(
     sorted(
         {
-            "schedule", "schedule.timezone", "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
+            "schedule", "schedule.timezone", "schedule.start",
+            "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
-            *(f"notify.{channel}" for channel in CHANNELS), *POD, *_OF_STEP, *ENGINE_WORDS,
+            *(f"notify.{channel}" for channel in CHANNELS), *POD, *RUN, *_OF_STEP, *ENGINE_WORDS,
         }
     )
 )  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
-from gpuflow.targets.constructs import VOCABULARY, uses
+from gpuflow.targets.constructs import RUN, VOCABULARY, uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,8 @@ def construct_losses(pipeline: Pipeline, table: Capabilities, target: str, *, op
             whose = f" ({named_steps(steps)})" if steps else ""
             message = f"{target} does not support {construct}{whose}: {why.reason}"
             where = replace(found[construct][0][1], step=steps[0] if len(steps) == 1 else None)
-            result.append(Loss(message, where, why.instead, construct, optional))
+            # Without a text that stands in a command there is no command.
+            result.append(Loss(message, where, why.instead, construct, optional and construct not in RUN))
     return result
 
 

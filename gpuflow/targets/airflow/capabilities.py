@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, capabilities
-from gpuflow.targets.constructs import ENGINE_WORDS, POD
+from gpuflow.targets.constructs import ENGINE_WORDS, POD, RUN
 
 _CANNOT = {
+    **{name: Cannot("not yet", "this version does not carry it", "pass it as a parameter") for name in RUN},
+    "schedule.start": Cannot("not yet", "this version does not carry it", "leave it out"),
     "schedule.catch_up": Cannot(
         "never",
         "Airflow catches up from a fixed start date, and a pipeline has none: it would run for years of missed times",

@@ -25,6 +25,7 @@ from gpuflow.targets.alerts import UNSAID, endless_waits, placed_alerts
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.names import Names
 from gpuflow.targets.argo.retries import TAKEN_AWAY
+from gpuflow.targets.argo.run_facts import WHEN
 from gpuflow.targets.frame import Request
 
 CARRIED = ("slack", "webhook")
@@ -212,8 +213,7 @@ def _cause(message: str) -> str:
 
 # The text of a run's failed steps, which the group of alerts is handed.
 _READ = "fromJSON(inputs.parameters.steps)"
-_DATE = "(get(workflow, 'scheduledTime') ?? workflow.creationTimestamp.RFC3339)"
-"""The time that a CronWorkflow was due; of a run by hand, when it was created."""
+_DATE = f"({WHEN})"
 _FAILED = "workflow.status != 'Succeeded'"
 _RUN_CAUSE = f"(len({_READ}) > 0 ? {_READ}[0].cause : 'failure')"
 

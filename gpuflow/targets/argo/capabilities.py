@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
-from gpuflow.targets.constructs import ENGINE_WORDS, POD
+from gpuflow.targets.constructs import ENGINE_WORDS, POD, RUN
 
 _CANNOT = {
     "on_data": Cannot(
@@ -14,7 +14,9 @@ _CANNOT = {
         'guide for Argo, "Start on new data"',
     ),
     "schedule.catch_up": Cannot(
-        "never", "a CronWorkflow runs one missed time at most", "start the missed runs by hand"
+        "never",
+        "a CronWorkflow runs one missed time at most",
+        "start each missed run with `argo submit --from cronwf/NAME --scheduled-time …`, which sets its dates too",
     ),
     "pipeline.timeout": Cannot(
         "never", "Argo limits the time of pods and of whole runs, not of a sub-pipeline", "give timeouts to its steps"
@@ -80,9 +82,9 @@ _CARRIED = (
     "for_each.param", "for_each.range", "if_skipped.run", "outputs.artifact", "outputs.default", "outputs.value",
     "parallel", "params", "params.enum", "pipeline", "retry.any", "retry.backoff", "retry.failures",
     "retry.final_exit_codes", "retry.interruptions", "retry.other_node", "retry.retryable_exit_codes", "schedule",
-    "schedule.replace", "schedule.suspended", "schedule.timezone", "script", "spot.fallback_after", "text.braces",
-    "timeout", "volumes.new_claim", "when", "when.item",
+    "schedule.replace", "schedule.start", "schedule.suspended", "schedule.timezone", "script", "spot.fallback_after",
+    "text.braces", "timeout", "volumes.new_claim", "when", "when.item",
 )  # fmt: skip
 
 # A template has most fields of a pod, and podSpecPatch takes the others.
-CAPABILITIES = capabilities(carried=(*POD, *ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *RUN, *ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

@@ -19,6 +19,7 @@ from gpuflow.targets.argo.loop_template import loop_template, needs_template
 from gpuflow.targets.argo.loops import is_quoted, is_static, is_written, item_reading, loop
 from gpuflow.targets.argo.names import Names
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG, asks_place, place_of, with_place
+from gpuflow.targets.argo.run_facts import RunFacts
 from gpuflow.targets.argo.spelling import (
     NO_DEFAULTS,
     PLAIN_TYPES,
@@ -44,8 +45,9 @@ MAIN, EXIT = "main", "exit"
 class Templates:
     """All templates of one workflow, in the order they are first needed."""
 
-    def __init__(self, site: Site, semaphores: str | None = None) -> None:
+    def __init__(self, site: Site, semaphores: str | None = None, facts: RunFacts | None = None) -> None:
         self.site = site
+        self.facts = facts or RunFacts()
         self.semaphores = semaphores
         self.names = Names((MAIN, EXIT))
         self.found: list[dict[str, Any]] = []
@@ -103,11 +105,12 @@ class Templates:
             self.dag(step.pipeline, title, nested=True)
             return title, Inputs()
         within = PLACE_TAG if nested else ""
-        template, inputs = step_template(pipeline, name, title, self.site, self.semaphores, within=within)
+        inputs = Inputs(self.facts)
+        template, inputs = step_template(pipeline, name, title, self.site, self.semaphores, inputs, within)
         if "outputs" in template and not step.for_each:
             template["outputs"] = with_exports(template["outputs"], name, wanted)
             if "memoize" in template:  # an entry holds outputs with the names they are exported under
-                template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+                template["memoize"] = memoize(pipeline.name, title, template, inputs)
         self.found.append(template)
         return title, inputs
 

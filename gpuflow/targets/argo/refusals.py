@@ -19,11 +19,13 @@ from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.run_facts import too_far_back
 from gpuflow.targets.argo.spelling import Inputs
 from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
 from gpuflow.targets.argo.versions import version_finding
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import Loss, left_out, refused
+from gpuflow.targets.run_facts import no_interval
 from gpuflow.targets.tags import holds_tags, stray_tags
 
 SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
@@ -44,6 +46,8 @@ def _findings(request: Request) -> Iterator[Finding]:
     yield from _open_tags(pipeline)
     yield from _claim_tags(pipeline)
     yield from _unattended(request)
+    yield from no_interval(request.plan, "argo")
+    yield from too_far_back(request.plan)
     yield from _steps(request.plan)
 
 

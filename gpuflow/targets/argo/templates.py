@@ -54,6 +54,13 @@ def step_template(
     """The template of a container step, and the inputs its caller must fill. `within`: how it reads its place."""
     inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
+    retries = retry_strategy(
+        step.retry,
+        counted=counts_budgets(step, site),
+        supervised=is_supervised(step, site),
+        timed=step.timeout is not None and is_supervised(step, site),
+    )
+    inputs.is_retried = retries is not None
     pod = pod_for(pipeline, name, site, inputs, replace(ENGINE, within=within))
     spec = dict(pod["spec"])
     later = later_fields(pipeline, name, site, pod["spec"])
@@ -68,12 +75,7 @@ def step_template(
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
         "outputs": _outputs(step),
         "metadata": pod["metadata"],
-        "retryStrategy": retry_strategy(
-            step.retry,
-            counted=counts_budgets(step, site),
-            supervised=is_supervised(step, site),
-            timed=step.timeout is not None and is_supervised(step, site),
-        ),
+        "retryStrategy": retries,
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
         "automountServiceAccountToken": spec.pop(TOKEN, True if keeps_token(step, site) else None),
@@ -90,7 +92,7 @@ def step_template(
         **template_fields(step),
     }
     if step.cache:
-        template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+        template["memoize"] = memoize(pipeline.name, title, template, inputs)
     if template["retryStrategy"] is not None and keeps_state(step, site):
         template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs

@@ -19,6 +19,7 @@ from gpuflow.targets.argo.graph import EXIT, MAIN, Templates
 from gpuflow.targets.argo.models import KINDS, check_against_hera
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.own_words import object_annotations, object_labels, schedule_fields, workflow_fields
+from gpuflow.targets.argo.run_facts import BY_HAND, RunFacts, without_schedule
 from gpuflow.targets.argo.semaphores import reason
 from gpuflow.targets.argo.sharing import shared
 from gpuflow.targets.argo.size import size_findings
@@ -35,8 +36,11 @@ def compile_request(request: Request) -> Artifact:
     """The manifest as YAML, with what a reader should know above it."""
     manifest = for_version(build(request), request.site)
     waiting = reason(request.pipeline, request.site, request.options_as(ArgoOptions).semaphores)
+    by_hand = [f"Dates of the run are {BY_HAND}." for _ in without_schedule(request.plan)]
     findings = size_findings(request.plan, manifest)
-    return Artifact(f"{request.pipeline.name}.yaml", comment((*header(request), *waiting)) + emit(manifest), findings)
+    return Artifact(
+        f"{request.pipeline.name}.yaml", comment((*header(request), *by_hand, *waiting)) + emit(manifest), findings
+    )
 
 
 def build(request: Request) -> dict[str, Any]:
@@ -80,7 +84,7 @@ def _of_runs(pipeline: Pipeline, labels: dict[str, str]) -> dict[str, Any]:
 
 def _workflow_spec(request: Request) -> dict[str, Any]:
     pipeline = request.pipeline
-    templates = Templates(request.site, request.options_as(ArgoOptions).semaphores)
+    templates = Templates(request.site, request.options_as(ArgoOptions).semaphores, RunFacts(pipeline.schedule))
     templates.dag(pipeline, MAIN, nested=False)
     has_exit = bool(pipeline.exit or sent_by_agent(pipeline, request.site))
     if has_exit:
@@ -137,6 +141,7 @@ def _cron_spec(request: Request, spec: dict[str, Any], of_runs: dict[str, Any]) 
     cron: dict[str, Any] = {
         "schedules": [go_cron(schedule.cron)],
         "timezone": schedule.timezone,
+        "when": f"{{{{=now() >= date('{schedule.begins.isoformat()}')}}}}" if schedule.begins is not None else None,
         "concurrencyPolicy": POLICIES[schedule.concurrency],
         "startingDeadlineSeconds": late.seconds if late is not None else None,
         "suspend": True if schedule.suspended else None,

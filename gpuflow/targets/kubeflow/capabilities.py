@@ -10,6 +10,13 @@ _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
 _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
 _CLAIM = "create a PersistentVolume and a claim for it, and mount that: volumes: {…: {claim: …}}"
+_FROM_TIME = "pass {run: logical_date}, and let the program take the date from it"
+_NO_TIME = "its recurring runs do not know their scheduled time"
+_MADE = (
+    "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their scheduled "
+    "time, so a pipeline with a schedule is refused"
+)
+_AS_PARAMETER = "start the runs from a program of yours that passes the time as a parameter (client.run_pipeline)"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
 _CANNOT = {
@@ -89,6 +96,13 @@ _CANNOT = {
     "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
     "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
     "retry.retryable_exit_codes": Cannot("upstream", "it retries every exit code", _JOB),
+    "run.attempt": Cannot(
+        "upstream", "nothing tells a container which attempt it is", "read $GPUFLOW_ATTEMPT in a step with a checkpoint"
+    ),
+    "run.date": Cannot("upstream", "it formats no dates", _FROM_TIME),
+    "run.format": Cannot("upstream", "it formats no dates", _FROM_TIME),
+    "run.interval_start": Cannot("upstream", _NO_TIME, _AS_PARAMETER),
+    "run.timezone": Cannot("upstream", "it gives times in UTC", _FROM_TIME),
     "schedule.replace": Cannot("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
     "schedule.timezone": Cannot(
         "upstream",
@@ -148,6 +162,12 @@ _WEAKER = {
         "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
         f"both, an administrator sets {_ALWAYS}"
     ),
+    "run.interval_end": Weaker(_MADE),
+    "run.logical_date": Weaker(_MADE),
+    "schedule.start": Weaker(
+        "start_time of the recurring run. When it has passed already and catch_up is off, KFP starts one run at once, "
+        "for the last time that was missed"
+    ),
     "params.range": Weaker(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
     ),
@@ -159,7 +179,8 @@ _CARRIED = (
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
     "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.merge", "kubernetes.node_selector",
     "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline",
-    "priority.queue", "queue", "retry.backoff", "schedule", "schedule.catch_up", "schedule.suspended", "script",
+    "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up", "schedule.suspended",
+    "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
     "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
     "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",

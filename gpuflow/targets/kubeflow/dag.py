@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import RUN_ID, Channel, StatusRef, channel_name
+from gpuflow.targets.kubeflow.names import RUN_FACTS, Channel, StatusRef, channel_name
 from gpuflow.targets.kubeflow.pods import fixed
 from gpuflow.targets.kubeflow.values import Type, constant
 
@@ -91,8 +91,8 @@ class Dag:
         match source:
             case Fixed(value):
                 return _Input(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(value)))
-            case RunRef():
-                return fixed(RUN_ID)
+            case RunRef(field):
+                return fixed(RUN_FACTS[field])
             case ItemRef() if source in self.items:
                 item = self.items[source]
                 selector = f'parseJson(string_value)["{item.key}"]' if item.key else ""
