@@ -95,7 +95,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF168", "Not a time zone", "Time zones are IANA names.", "For example Europe/Berlin."),
     # The pipeline as a whole.
     ("GF170", "No steps", "A pipeline has at least one step.", "Add one."),
-    ("GF171", "Two ways to start", "A pipeline starts on a schedule or on new data, not both.", "Keep one."),
+    # GF171 (two ways to start) is retired: a pipeline may have a schedule and on_data.
     ("GF172", "Steps wait for each other", "Needs and references form a cycle. The message lists its steps in order.", "Remove one of these needs or references."),
     ("GF173", "Not an output of the pipeline", "A pipeline's outputs are outputs of its steps.", "Write {output: step.name}."),
     ("GF174", "Not allowed in this section", "Exit steps are single containers with `on`; ordinary steps have no `on`.", "Move the step, or drop the field."),
@@ -161,6 +161,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF331", "Not a format of a date", "A format is text with strftime directives that every engine has: %Y %y %m %B %b %d %j %A %a %H %I %p %M %S %z %:z %%. Only dates of the run take a format or a time zone.", "Use these directives, or format the date in the program."),
     ("GF332", "Not a date or a time", "schedule.start is a day, or a time with or without an offset.", "Write 2026-01-31, or 2026-01-31T06:00."),
     ("GF333", "A place that changes with every attempt", "Checkpoints and outputs are found again by later attempts and by other steps. A place that names the attempt would be a new one each time.", "Leave {run: attempt} out of it; {run: id} tells runs apart."),
+    ("GF336", "The clock changes at a scheduled time", "The schedule has a time that its time zone's clock skips in spring or shows twice in autumn. Airflow runs such a time later, or once, so the runs' intervals would overlap or leave a gap.", "Choose another time, or timezone: UTC; or leave {run: interval_start} out."),
+    ("GF337", "Runs without a scheduled time", "A run that is started by hand, or by new data, has no scheduled time. Its dates are those it was given when it was started, or else the time when it was made.", "Nothing, if that is meant; start runs by a schedule for dates that follow one."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

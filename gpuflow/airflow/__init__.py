@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         run_began,
         run_id,
     )
+    from gpuflow.airflow.run_facts import attempt, dag_run_id, interval_start, logical_date
     from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim, Mark
 
 _HOMES = {
@@ -46,12 +47,16 @@ _HOMES = {
     "Mark": "tasks",
     "Pod": "pods",
     "at_most": "limits",
+    "attempt": "run_facts",
     "began": "references",
     "claim": "references",
     "combinations": "references",
+    "dag_run_id": "run_facts",
     "deadline": "deadlines",
+    "interval_start": "run_facts",
     "item": "references",
     "join": "references",
+    "logical_date": "run_facts",
     "output": "references",
     "param": "references",
     "run_began": "references",
@@ -70,12 +75,16 @@ __all__ = [
     "Mark",
     "Pod",
     "at_most",
+    "attempt",
     "began",
     "claim",
     "combinations",
+    "dag_run_id",
     "deadline",
+    "interval_start",
     "item",
     "join",
+    "logical_date",
     "output",
     "param",
     "run_began",

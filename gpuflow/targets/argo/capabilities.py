@@ -8,6 +8,11 @@ from gpuflow.targets.constructs import POD, RUN
 _CANNOT = {
     **{name: Cannot("not yet", "this version does not carry it", "pass it as a parameter") for name in RUN},
     "schedule.start": Cannot("not yet", "this version does not carry it", "leave it out"),
+    "on_data.with_schedule": Cannot(
+        "never",
+        "Argo Workflows starts runs by a schedule alone",
+        "keep the schedule, and let an Argo Events sensor submit the template when there is new data",
+    ),
     "on_data": Cannot(
         "never", "Argo Workflows cannot start on new data", "use an Argo Events sensor that submits the template"
     ),

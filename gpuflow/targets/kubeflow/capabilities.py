@@ -49,6 +49,11 @@ _CANNOT = {
     "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
     "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
     "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
+    "on_data.with_schedule": Cannot(
+        "upstream",
+        "it starts runs on a schedule or by hand",
+        "keep the schedule, and start a run from the program that sees the data: client.run_pipeline",
+    ),
     "on_data": Cannot(
         "never",
         "it starts runs on a schedule or by hand",
