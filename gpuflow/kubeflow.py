@@ -30,6 +30,7 @@ from gpuflow.targets.kubeflow.alone import Alone, alone
 from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.document import SCHEMA_VERSION
 from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.own_words import task_words
 from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.values import STRING, Type, output_type
 
@@ -130,7 +131,10 @@ def _applied(task: dsl.PipelineTask, made: Alone) -> dsl.PipelineTask:
             backoff_factor=policy.backoff_factor,
             backoff_max_duration=f"{policy.backoff_max_duration.seconds}s",
         )
-    task.set_caching_options(bool(step.cache))
+    words = task_words(step)
+    task.set_caching_options(bool(step.cache), words.cache_key if step.cache else None)
+    if words.display_name:
+        task.set_display_name(words.display_name)
     config = get_existing_kubernetes_config_as_message(task)
     config.MergeFromString(made.config.SerializeToString())
     task.platform_config["kubernetes"] = json_format.MessageToDict(config)

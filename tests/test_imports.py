@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("printable",),
-    ("version", "codes", "errors", "runtime"),
+    ("version", "codes", "errors", "alert", "runtime"),
     ("quantity", "secret_text", "emit", "files", "graph", "yaml_tree", "cron", "date_format"),
     ("resources",),
     ("kubernetes",),

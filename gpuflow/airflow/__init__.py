@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuflow.airflow.alerts import mail_alert, pagerduty_alert, slack_alert, webhook_alert
     from gpuflow.airflow.alone import task
     from gpuflow.airflow.budgets import LOST_WORKERS
     from gpuflow.airflow.dags import to_dag
@@ -57,12 +58,16 @@ _HOMES = {
     "item": "references",
     "join": "references",
     "logical_date": "run_facts",
+    "mail_alert": "alerts",
     "output": "references",
+    "pagerduty_alert": "alerts",
     "param": "references",
     "run_began": "references",
     "run_id": "references",
+    "slack_alert": "alerts",
     "task": "alone",
     "to_dag": "dags",
+    "webhook_alert": "alerts",
 }
 
 __all__ = [
@@ -85,12 +90,16 @@ __all__ = [
     "item",
     "join",
     "logical_date",
+    "mail_alert",
     "output",
+    "pagerduty_alert",
     "param",
     "run_began",
     "run_id",
+    "slack_alert",
     "task",
     "to_dag",
+    "webhook_alert",
 ]
 
 

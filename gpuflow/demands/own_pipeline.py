@@ -31,6 +31,7 @@ UNHEARD: Final = frozenset(
         "cache",
         "command",
         "description",
+        "engines",
         "env",
         "inputs",
         "needs",
@@ -62,6 +63,8 @@ class PlannedPipeline:
 
     def devices(self, step: str) -> DeviceWish | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""
+        if step not in self.plan.by_name:
+            return None  # a pod of the engine's own
         asking = self.plan.by_name[step].step
         asked = asking.gpu or asking.mig
         if asked is None:

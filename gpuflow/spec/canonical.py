@@ -69,7 +69,8 @@ def _ordered(kind: type[Model]) -> list[str]:
     names = list(kind.model_fields)
     if kind is Step:
         own = [name for name in names if name not in Settings.model_fields]
-        return ["description", *(n for n in own if n != "description"), *Settings.model_fields]
+        ends = ("description", "engines")
+        return ["description", *(n for n in own if n not in ends), *Settings.model_fields, "engines"]
     return names
 
 

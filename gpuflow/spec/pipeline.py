@@ -13,8 +13,11 @@ from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchem
 from gpuflow import cron as clock
 from gpuflow.errors import Where
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
+from gpuflow.spec.engine_words import PipelineEngines
+from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem, spelled
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
+from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.source import Source
@@ -152,8 +155,12 @@ class Pipeline(Model, metaclass=Open):
     """How many pods of one run may run at once."""
     deadline: TimeLimit | None = None
     """Longest time a run may take."""
+    notify: tuple[Alert, ...] | None = None
+    """Who is told how a run ended, besides whom the site tells; an empty list: nobody, whatever the site says."""
     defaults: Settings = Settings()
     """Settings for every step that does not set them itself."""
+    engines: PipelineEngines | None = None
+    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
     claims: dict[ClaimName, RunClaim] = {}
     """Volume claims created for each run."""
     steps: dict[StepName, Step] = {}
@@ -166,6 +173,11 @@ class Pipeline(Model, metaclass=Open):
     _source: Source = PrivateAttr(default_factory=Source)
     _draft: Draft | None = PrivateAttr(default=None)
     _effective: dict[str, tuple[Step, Settings, dict[str, str], Step]] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = misplaced(key, PipelineEngines)
+        return ("GF113", f'unknown key "{key}"', hint) if hint else None
 
     @property
     def source(self) -> Source:

@@ -33,8 +33,9 @@ def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, s
     path = [part for part in item["loc"] if part != "[key]"]
     key = path[-1] if path else ""
     if kind == "extra_forbidden":
-        known = sorted(_fields_at(model, path[:-1]))
-        return "GF113", f'unknown key "{key}"', did_you_mean(str(key), known) or "remove it"
+        owner = _model_at(model, path[:-1])
+        said = owner.unknown(str(key)) if issubclass(owner, Model) else None
+        return said or ("GF113", f'unknown key "{key}"', did_you_mean(str(key), owner.model_fields) or "remove it")
     if kind == "missing":
         return "GF114", f'"{key}" is missing', f"add {key}: …"
     if kind == "literal_error":
@@ -62,15 +63,12 @@ def _show(value: Any) -> str:
     return f'"{text[:77]}…"' if len(text) > 80 else f'"{text}"'
 
 
-def _fields_at(model: type[BaseModel], path: list[Any]) -> set[str]:
-    """The field names of the model that stands at `path` below `model`."""
-    current: Any = model
+def _model_at(model: type[BaseModel], path: list[Any]) -> type[BaseModel]:
+    """The model that stands at `path` below `model`."""
     for part in path:
-        if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
-            current = _model_in(current.model_fields[part].annotation)
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return set(current.model_fields)
-    return set()
+        if part in model.model_fields:
+            model = _model_in(model.model_fields[part].annotation) or BaseModel
+    return model
 
 
 def _model_in(annotation: Any) -> Any:

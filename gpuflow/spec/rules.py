@@ -227,7 +227,7 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     if inner is None:
         return
     at = partial(finding_at, pipeline)
-    for field in ("schedule", "on_data", "claims", "exit"):
+    for field in ("schedule", "on_data", "engines", "claims", "exit", "notify"):
         if getattr(inner, field):
             yield at(
                 "GF187",

@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchem
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import Helper, Probes, Script
+from gpuflow.spec.engine_words import StepEngines
+from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.fan_out import SourceField
 from gpuflow.spec.model import Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import (
@@ -153,9 +155,16 @@ class Step(Settings, metaclass=Alone):
     """Exit steps only: when it runs; default: always."""
     description: Str | None = None
     """What the step is for."""
+    engines: StepEngines | None = None
+    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
 
     _name: str | None = PrivateAttr(default=None)
     _references: tuple[tuple[tuple[str | int, ...], Ref], ...] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = misplaced(key, StepEngines)
+        return ("GF113", f'unknown key "{key}"', hint) if hint else None
 
     @property
     def name(self) -> str | None:
@@ -206,7 +215,7 @@ class Step(Settings, metaclass=Alone):
 
     def _only_flow(self, way: str) -> None:
         allowed = {"needs", "when", "if_skipped", "for_each", "parallel", "timeout", "on", "description", way}
-        allowed |= {"params"} if way == "pipeline" else set()
+        allowed |= {"params"} if way == "pipeline" else {"engines"}
         extra = [
             n for n, f in type(self).model_fields.items() if n not in allowed and getattr(self, n) != f.get_default()
         ]

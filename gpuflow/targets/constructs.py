@@ -13,7 +13,9 @@ from typing import Any
 
 from gpuflow.spec import expression
 from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
+from gpuflow.spec.engine_words import PipelineEngines, StepEngines
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
@@ -31,6 +33,9 @@ class Use:
     path: Place
 
 
+ENGINE_WORDS: dict[str, str] = {f"engines.{engine}": engine for engine in PipelineEngines.model_fields}
+"""What is said to one engine in its own words, and to which. It says nothing to the others, so every table has it among
+what is carried."""
 PIPELINE_FIELDS = ("on_data", "parallel", "deadline", "claims", "params", "schedule")
 """Fields of a pipeline, not of its steps, that are constructs by their own name."""
 
@@ -59,11 +64,21 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "params.enum", ("params", name, "enum")
         if param.min is not None or param.max is not None:
             yield "params.range", ("params", name)
+    for construct, path in _engine_words(pipeline.engines):
+        yield construct, path
+    for index, alert in enumerate(pipeline.notify or ()):
+        yield f"notify.{alert.channel}", ("notify", index, alert.channel)
     for name, step in pipeline.exit.items():
         yield f"exit.{step.on or 'always'}", ("exit", name)
         for path, ref in step.references():
             if isinstance(ref, OutputRef):
                 yield "exit.outputs", ("exit", name, *path)
+
+
+def _engine_words(said: PipelineEngines | StepEngines | None) -> Iterator[tuple[str, Place]]:
+    for construct, engine in ENGINE_WORDS.items() if said is not None else ():
+        if getattr(said, engine) is not None:
+            yield construct, ("engines", engine)
 
 
 _ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
@@ -187,6 +202,7 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)
+    yield from _engine_words(step.engines)
     for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
@@ -195,7 +211,7 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
             yield f"run.{ref.field}", path
             if ref.format is not None:
                 yield "run.format", path
-            if ref.timezone is not None:
+            if ref.timezone not in (None, "UTC"):
                 yield "run.timezone", path
 
 
@@ -237,7 +253,7 @@ VOCABULARY: tuple[str, ...] = tuple(
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
-            *POD, *RUN, *_OF_STEP,
+            *(f"notify.{channel}" for channel in CHANNELS), *POD, *RUN, *_OF_STEP, *ENGINE_WORDS,
         }
     )
 )  # fmt: skip

@@ -12,6 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpuflow.spec.container import ConfigMapKey, SecretKey
+from gpuflow.spec.engine_words import PipelineEngines, StepEngines, argo
+from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
+from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.constructs import PIPELINE_FIELDS, STEP_FIELDS, VOCABULARY
@@ -20,6 +23,7 @@ PREFIXES = {
     "Pipeline": "", "Step": "", "Settings": "", "Schedule": "schedule.", "Param": "params.", "Retry": "retry.",
     "Spot": "spot.", "Priority": "priority.", "Topology": "topology.", "Security": "security.",
     "Kubernetes": "kubernetes.", "Volume": "volumes.", "Output": "outputs.", "Approval": "approval.", "Gpu": "gpu.",
+    "Alert": "notify.",
 }  # fmt: skip
 """What the names of constructs that are fields of a model begin with."""
 _NOT_HERE: dict[str, frozenset[str]] = {
@@ -28,6 +32,11 @@ _NOT_HERE: dict[str, frozenset[str]] = {
     "Settings": frozenset(PIPELINE_FIELDS),
 }
 """Constructs of another model: a field of the same name here would be asked about by nobody."""
+
+
+def _fields(*models: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(f"{model.__name__}.{name}" for model in models for name in model.model_fields)
+
 
 PART_OF: dict[str, tuple[str, ...]] = {
     "params": ("Param.type", "Param.default", "Param.required", "Step.params"),
@@ -40,6 +49,13 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "for_each.parallel": ("Step.parallel",),
     "if_skipped.run": ("Step.if_skipped",),
     "pipeline": ("Pipeline.outputs",),
+    "notify.slack": (
+        "Pipeline.notify", "Alert.on", "Slack.channel", "Slack.authorization", "Slack.url", "Slack.connection",
+        "SecretValue.secret", "SecretValue.key",
+    ),
+    "notify.webhook": ("Webhook.url", "Webhook.headers", "Webhook.connection"),
+    "notify.pagerduty": ("PagerDuty.routing_key", "PagerDuty.connection", "PagerDuty.severity"),
+    "notify.mail": ("Mail.to", "Mail.connection"),
     "outputs.value": ("Step.outputs", "Output.type", "Output.path"),
     "outputs.artifact": ("Output.uri",),
     "script": ("Script.run", "Script.interpreter"),
@@ -82,6 +98,13 @@ PART_OF: dict[str, tuple[str, ...]] = {
         "Checkpoint.resume_env",
     ),
     "checkpoint.scratch": ("Checkpoint.scratch",),
+    # An engine takes each of its own words: its tests compile all of them.
+    "engines.airflow": ("Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask)),
+    "engines.argo": _fields(
+        StepEngines, argo.ArgoWorkflow, argo.ArgoTemplate, argo.PodGC, argo.Ttl, argo.PodMetadata, argo.TemplateRef,
+        argo.Hook, argo.Metric, argo.Gauge, argo.Histogram, argo.History, argo.WorkflowSecurity,
+    ),
+    "engines.kubeflow": _fields(KubeflowPipeline, KubeflowTask),
 }  # fmt: skip
 """Fields that are parts of a construct: whoever carries it carries them, or refuses the part by name."""
 

@@ -20,6 +20,7 @@ from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.alerts import site_losses, site_weaknesses
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
 from gpuflow.targets.options import NoOptions
@@ -125,6 +126,14 @@ class Target(ABC):
         """Why it does not compile a pipeline as it is written. Needs no SDK."""
         return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
 
+    def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
+        """The pod that it sends alerts from, beside those of the steps; None: it needs none, or nobody is told."""
+        return None
+
+    def with_alerts(self, plan: Plan) -> Plan:
+        """The plan with the steps that alerts become on this engine."""
+        return plan
+
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
         return ()
@@ -142,6 +151,7 @@ def losses_of(target: Target, request: Request) -> list[Loss]:
     """All that a target does not support of a pipeline: whole constructs first, then parts of them."""
     return [
         *construct_losses(request.pipeline, target.capabilities, target.name),
+        *site_losses(request.pipeline, request.site, target.capabilities, target.name),
         *dict.fromkeys(target.partial_losses(request)),
     ]
 
@@ -190,6 +200,7 @@ def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Fi
     return [
         *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, target.capabilities),
+        *site_weaknesses(request.pipeline, request.site, target.capabilities),
         *site_notes(request.plan),
         *exposed_secrets(request.pipeline),
         *exposed_in_site(request.site),

@@ -41,6 +41,11 @@ def refused(finding: Finding) -> Loss:
     return Loss(finding.message, finding.where, finding.hint, None, False, finding.code)
 
 
+def left_out(finding: Finding) -> Loss:
+    """A finding as a loss that may be left out: the pipeline does the same work without it."""
+    return Loss(finding.message, finding.where, finding.hint, None, True, finding.code)
+
+
 def named_steps(names: tuple[str, ...]) -> str:
     """Steps by name in a sentence, the first few of them."""
     shown = ", ".join(f'"{name}"' for name in names[:4])

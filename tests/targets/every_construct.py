@@ -10,6 +10,7 @@ name: s
 extends: nvidia
 spot: {labels: {node.example.com/spot: "true"}, tolerations: [{key: spot, operator: Exists, effect: NoSchedule}]}
 topology: {rack: node.example.com/rack, block: node.example.com/block}
+images: {alerts: "python:3.13-slim"}
 """
 
 
@@ -36,6 +37,9 @@ PIPELINES: dict[str, str] = {
     "claims": "claims: {c: {size: 1Gi, storage_class: fast}}\n" + step("volumes: {/c: {new_claim: c}}"),
     "deadline": "deadline: 2h\n" + step("cpu: 1"),
     "device_claim": step("device_claim: {claim: gpu-of-mine}"),
+    "engines.airflow": "engines: {airflow: {owner: nlp}}\n" + step("engines: {airflow: {pool: gpus}}"),
+    "engines.argo": "engines: {argo: {ttl: {success: 1d}}}\n" + step("engines: {argo: {archive_logs: true}}"),
+    "engines.kubeflow": "engines: {kubeflow: {display_name: Nightly}}\n" + step("engines: {kubeflow: {cache_key: a}}"),
     "env.config_map": step("env: {A: {config_map: c, key: k}}"),
     "env.secret": step("env: {A: {secret: s, key: k}}"),
     "env_from": step("env_from: [{secret: s}]"),
@@ -72,6 +76,15 @@ PIPELINES: dict[str, str] = {
     "kubernetes.scheduler": step("kubernetes: {scheduler: other}"),
     "kubernetes.tolerations": step("kubernetes: {tolerations: [{key: k, operator: Exists, effect: NoSchedule}]}"),
     "mig": step("mig: 1g.10gb of a100-80gb"),
+    "notify.mail": "notify: [{mail: {to: [team@example.com]}}]\n" + step("cpu: 1"),
+    "notify.pagerduty": "notify: [{pagerduty: {routing_key: {secret: s, key: k}, connection: pd}}]\n" + step("cpu: 1"),
+    "notify.slack": (
+        'notify: [{slack: {channel: "#ml", authorization: {secret: s, key: k}, connection: chat}}]\n' + step("cpu: 1")
+    ),
+    "notify.webhook": (
+        "notify: [{webhook: {url: https://alerts.example.com/x, headers: {Authorization: {secret: s, key: k}}, "
+        "connection: hook}, on: [failure, success]}]\n" + step("cpu: 1")
+    ),
     "on_data": "on_data: [s3://b/new]\n" + step("cpu: 1"),
     "on_data.with_schedule": 'on_data: [s3://b/new]\nschedule: "0 3 * * *"\n' + step("cpu: 1"),
     "outputs.artifact": step("outputs: {o: {type: file, uri: s3://b/o}}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, capabilities
-from gpuflow.targets.constructs import POD, RUN
+from gpuflow.targets.constructs import ENGINE_WORDS, POD, RUN
 
 _CANNOT = {
     "schedule.replace": Cannot(
@@ -32,7 +32,8 @@ _CARRIED = (
     "approval", "approval.timeout", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always",
     "exit.failure", "exit.outputs",
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
-    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "on_data", "on_data.with_schedule",
+    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "notify.mail",
+    "notify.pagerduty", "notify.slack", "notify.webhook", "on_data", "on_data.with_schedule",
     "outputs.artifact", "outputs.default", "outputs.value", "parallel", "params", "params.enum", "params.range",
     "pipeline", "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.any", "retry.backoff",
     "retry.failures", "retry.final_exit_codes", "retry.interruptions", "retry.more_memory", "retry.other_node",
@@ -42,7 +43,7 @@ _CARRIED = (
 )  # fmt: skip
 
 # A task holds the whole pod.
-CAPABILITIES = capabilities(carried=(*POD, *RUN, *_CARRIED), cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *RUN, *ENGINE_WORDS, *_CARRIED), cannot=_CANNOT)
 
 _NEEDS_OPERATOR = "compile without --standalone, so that the DAG imports gpuflow.airflow"
 

@@ -11,10 +11,12 @@ from typing import Any
 
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.airflow.alerts import callbacks
 from gpuflow.targets.airflow.flow import Task, tasks_of, watched
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
 from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.own_words import dag_arguments
 from gpuflow.targets.airflow.pods import claim_stem
 from gpuflow.targets.airflow.python import Call, Name
 from gpuflow.targets.airflow.references import Scope
@@ -58,7 +60,8 @@ class Dag:
 def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
-    dag = Dag(_settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone))
+    settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone)
+    dag = Dag(settings | callbacks(request))
     root = Scope(pipeline)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}
@@ -146,8 +149,7 @@ def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
         settings["dagrun_timeout"] = span(pipeline.deadline)
     if pipeline.params:
         settings["params"] = {name: _param(param) for name, param in pipeline.params.items()}
-    settings["tags"] = ["gpuflow", *(f"{key}={value}" for key, value in pipeline.labels.items())]
-    return settings
+    return settings | dag_arguments(pipeline)
 
 
 def _schedule(pipeline: Pipeline) -> Any:

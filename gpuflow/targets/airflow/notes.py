@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gpuflow.errors import Finding
 from gpuflow.spec.text import RUN_DATES
+from gpuflow.targets.airflow.alerts import alert_notes
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.constructs import uses
 from gpuflow.targets.frame import Request
@@ -33,6 +34,7 @@ def notes_of(request: Request) -> Iterator[Finding]:
     yield from _file_name(request)
     yield from _failures_alone(request)
     yield from _unscheduled(request)
+    yield from alert_notes(request)
 
 
 def _failures_alone(request: Request) -> Iterator[Finding]:
@@ -68,7 +70,7 @@ def _unscheduled(request: Request) -> Iterator[Finding]:
         return
     who = "new data" if pipeline.on_data else "somebody"
     yield Finding(
-        "GF337",
+        "GF334",
         f'step "{use.step}" uses {{run: {use.construct.removeprefix("run.")}}}: a run that {who} starts has no '
         "scheduled time, and says the logical date it was given, or else when it was made",
         pipeline.where(*use.path),

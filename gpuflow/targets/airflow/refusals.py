@@ -12,13 +12,14 @@ from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
+from gpuflow.targets.airflow.alerts import alert_refusals
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.constructs import uses
 from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import Loss, construct_losses, refused
+from gpuflow.targets.losses import Loss, construct_losses, left_out, refused
 
 
 def partial_losses(request: Request) -> Iterator[Loss]:
@@ -26,6 +27,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
     yield from map(refused, _unattended(request.pipeline))
     yield from _catch_up(request.pipeline)
     yield from map(refused, _intervals(request.pipeline))
+    yield from (left_out(finding) for finding in alert_refusals(request))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]

@@ -57,6 +57,12 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
         )
     refuse_flow(step, FLOW, "claim and volume_claim_templates of the workflow")
+    if any(isinstance(ref, RunRef) and ref.field == "interval_start" for _, ref in step.references()):
+        raise fail(
+            "GF301",
+            "a step on its own has no schedule, and so no {run: interval_start}",
+            hint="write {param: interval_start}, and pass it as interval_start=",
+        )
     names: dict[Ref, str] = dict(keywords_of(step))
     pipeline = _around(step, name, tuple(names))
     missing = [loss.refusal() for loss in construct_losses(pipeline, CAPABILITIES, FACTS.name)]

@@ -14,14 +14,17 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
+from gpuflow.targets.argo.alerts import alert_refusals
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.run_facts import too_far_back
 from gpuflow.targets.argo.spelling import Inputs
 from gpuflow.targets.argo.templates import ENGINE, later_fields
 from gpuflow.targets.argo.versions import version_finding
 from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.losses import Loss, left_out, refused
+from gpuflow.targets.run_facts import no_interval
 from gpuflow.targets.tags import holds_tags, stray_tags
 
 SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
@@ -30,7 +33,8 @@ SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params"
 
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Argo."""
-    return map(refused, _findings(request))
+    yield from map(refused, _findings(request))
+    yield from map(left_out, alert_refusals(request))
 
 
 def _findings(request: Request) -> Iterator[Finding]:
@@ -41,6 +45,8 @@ def _findings(request: Request) -> Iterator[Finding]:
     yield from _open_tags(pipeline)
     yield from _claim_tags(pipeline)
     yield from _unattended(request)
+    yield from no_interval(request.plan, "argo")
+    yield from too_far_back(request.plan)
     yield from _steps(request.plan)
 
 

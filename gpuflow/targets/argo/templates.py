@@ -18,6 +18,7 @@ from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.defaults import keeps_token
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.last_attempt import with_last_attempt
+from gpuflow.targets.argo.own_words import template_fields
 from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
@@ -52,6 +53,13 @@ def step_template(
     """The template of a container step, and the inputs its caller must fill. `within`: how it reads its place."""
     inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
+    retries = retry_strategy(
+        step.retry,
+        counted=counts_budgets(step, site),
+        supervised=is_supervised(step, site),
+        timed=step.timeout is not None and is_supervised(step, site),
+    )
+    inputs.is_retried = retries is not None
     pod = pod_for(pipeline, name, site, inputs, replace(ENGINE, within=within))
     spec = dict(pod["spec"])
     later = later_fields(pipeline, name, site, pod["spec"])
@@ -66,12 +74,7 @@ def step_template(
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
         "outputs": _outputs(step),
         "metadata": pod["metadata"],
-        "retryStrategy": retry_strategy(
-            step.retry,
-            counted=counts_budgets(step, site),
-            supervised=is_supervised(step, site),
-            timed=step.timeout is not None and is_supervised(step, site),
-        ),
+        "retryStrategy": retries,
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
         "automountServiceAccountToken": True if keeps_token(step, site) else None,
@@ -85,9 +88,10 @@ def step_template(
         "volumes": volumes,
         "podSpecPatch": _patch(spec, later),
         "synchronization": synchronization(step, site, semaphores),
+        **template_fields(step),
     }
     if step.cache:
-        template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+        template["memoize"] = memoize(pipeline.name, title, template, inputs)
     if template["retryStrategy"] is not None and keeps_state(step, site):
         template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
-from gpuflow.targets.constructs import RUN
+from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
 _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
+_FROM_TIME = "pass {run: logical_date}, and let the program take the date from it"
+_NO_TIME = "its recurring runs do not know their scheduled time"
+_MADE = (
+    "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their scheduled "
+    "time, so a pipeline with a schedule is refused"
+)
+_AS_PARAMETER = "start the runs from a program of yours that passes the time as a parameter (client.run_pipeline)"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
 _CANNOT = {
-    **{name: Cannot("not yet", "this version does not carry it", "pass it as a parameter") for name in RUN},
-    "schedule.start": Cannot("not yet", "this version does not carry it", "leave it out"),
     "approval": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two at this point"),
     "approval.timeout": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two"),
     "device_claim": Cannot(
@@ -49,6 +54,7 @@ _CANNOT = {
     "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
     "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
     "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
+    "notify.mail": Cannot("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
     "on_data.with_schedule": Cannot(
         "upstream",
         "it starts runs on a schedule or by hand",
@@ -87,6 +93,13 @@ _CANNOT = {
     "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
     "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
     "retry.retryable_exit_codes": Cannot("upstream", "it retries every exit code", _JOB),
+    "run.attempt": Cannot(
+        "upstream", "nothing tells a container which attempt it is", "read $GPUFLOW_ATTEMPT in a step with a checkpoint"
+    ),
+    "run.date": Cannot("upstream", "it formats no dates", _FROM_TIME),
+    "run.format": Cannot("upstream", "it formats no dates", _FROM_TIME),
+    "run.interval_start": Cannot("upstream", _NO_TIME, _AS_PARAMETER),
+    "run.timezone": Cannot("upstream", "it gives times in UTC", _FROM_TIME),
     "schedule.replace": Cannot("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
     "schedule.timezone": Cannot(
         "upstream",
@@ -111,7 +124,15 @@ _CANNOT = {
     "topology.spread": Cannot("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
 }
 
+_SENT_BY_POD = Weaker(
+    "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP "
+    "tells that task how the run ended, so it names no step and no cause, and its date is that of the end"
+)
+
 _WEAKER = {
+    "notify.pagerduty": _SENT_BY_POD,
+    "notify.slack": _SENT_BY_POD,
+    "notify.webhook": _SENT_BY_POD,
     "checkpoint.scratch": Weaker(
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
@@ -125,6 +146,12 @@ _WEAKER = {
         "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
         f"both, an administrator sets {_ALWAYS}"
     ),
+    "run.interval_end": Weaker(_MADE),
+    "run.logical_date": Weaker(_MADE),
+    "schedule.start": Weaker(
+        "start_time of the recurring run. When it has passed already and catch_up is off, KFP starts one run at once, "
+        "for the last time that was missed"
+    ),
     "params.range": Weaker(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
     ),
@@ -136,10 +163,10 @@ _CARRIED = (
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any_of", "image_pull_policy",
     "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector", "kubernetes.tolerations", "mig",
     "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline", "priority.queue", "queue",
-    "retry.backoff", "schedule", "schedule.catch_up", "schedule.suspended", "script",
+    "retry.backoff", "run.name", "schedule", "schedule.catch_up", "schedule.suspended", "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
     "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
     "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
-CAPABILITIES = capabilities(carried=_CARRIED, weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

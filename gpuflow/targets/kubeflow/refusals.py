@@ -29,6 +29,7 @@ from gpuflow.targets.kubeflow.retries import waits
 from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced
 from gpuflow.targets.kubeflow.volume_names import volume_problems
 from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.run_facts import dates_of
 from gpuflow.targets.tags import holds_tags, stray_tags
 
 Place = tuple[str | int, ...]
@@ -42,9 +43,24 @@ def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
     plan = plan_of(pipeline, site)
     yield from _everywhere(plan, _pipeline, _step, optional=False)
+    yield from map(refused, _scheduled_dates(plan))
     yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
+
+
+def _scheduled_dates(plan: Plan) -> Iterator[Finding]:
+    """A recurring run has the time when it was made, which may be the day after the one that it is for."""
+    if plan.pipeline.schedule is None:
+        return
+    for each, ref, where in dates_of(plan, "logical_date", "interval_end"):
+        yield Finding(
+            "GF301",
+            f'kubeflow does not support run.{ref.field} (step "{each.name}") in a pipeline with a schedule: its '
+            "recurring runs do not know their scheduled time",
+            where,
+            "leave the schedule out, and start the runs from a program of yours that passes the time as a parameter",
+        )
 
 
 def _everywhere(

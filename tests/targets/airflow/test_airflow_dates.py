@@ -283,9 +283,9 @@ def test_of_a_suspended_schedule_only_the_data_is_left() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ("on_data: s3://b/x\nsteps: {a: {command: [{run: date}]}}", ["GF337"]),
-        ('on_data: s3://b/x\nschedule: "0 3 * * *"\nsteps: {a: {command: [{run: interval_start}]}}', ["GF337"]),
-        ("steps: {a: {command: [{run: logical_date}]}}", ["GF337"]),
+        ("on_data: s3://b/x\nsteps: {a: {command: [{run: date}]}}", ["GF334"]),
+        ('on_data: s3://b/x\nschedule: "0 3 * * *"\nsteps: {a: {command: [{run: interval_start}]}}', ["GF334"]),
+        ("steps: {a: {command: [{run: logical_date}]}}", ["GF334"]),
         ('schedule: "0 3 * * *"\nsteps: {a: {command: [{run: date}]}}', []),
         ("on_data: s3://b/x\nsteps: {a: {command: [{run: name}, {run: id}]}}", []),
     ],

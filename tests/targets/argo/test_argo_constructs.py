@@ -65,6 +65,19 @@ steps:
 exit:
   tell: {on: failure, when: steps.make.rows > 1, command: [e, {output: make.note}, {output: some.score}]}
 """
+FACTS = """
+schedule: {cron: "0 3 * * *", timezone: Europe/Berlin, start: 2026-01-31}
+steps:
+  a:
+    command: [x, {run: name}, {run: logical_date}, {run: interval_start}, {run: interval_end, timezone: Asia/Tokyo}]
+    env: {A: {run: attempt}, D: {run: date}, J: {run: date, format: "day %j, {{%d}}"}}
+    retry: 1
+    cache: true
+  b:
+    needs: [a]
+    pipeline: {name: q, steps: {c: {image: i, command: [x], for_each: {i: [1]}, env: {D: {run: interval_start}}}}}
+exit: {z: {command: [z, {run: date}]}}
+"""
 SITE = Site.load("gke")
 ONLY_IN_4 = {
     "Artifact.plugin", "ArtifactLocation.plugin", "ArtifactPaths.plugin", "ArtifactRepository.plugin", "Link.target",
@@ -82,10 +95,14 @@ def cases() -> Iterator[tuple[str, str | Site, dict[str, str]]]:
     yield MORE, SITE, {"kind": "ClusterWorkflowTemplate"}
     yield CONSTRUCTS, "nvidia", {"semaphores": "gpus"}
     yield SCHEDULED, "nvidia", {}
+    yield FACTS, "nvidia", {}
+    yield FACTS, "nvidia", {"kind": "WorkflowTemplate"}
 
 
 def test_the_pipelines_here_use_every_construct_that_argo_carries() -> None:
-    used = {use.construct for text in (MORE, CONSTRUCTS, SCHEDULED) for use in uses(loads(HEAD + text, "p.yaml"))}
+    used = {
+        use.construct for text in (MORE, CONSTRUCTS, SCHEDULED, FACTS) for use in uses(loads(HEAD + text, "p.yaml"))
+    }
     carried = {construct for construct in VOCABULARY if not isinstance(target.capabilities[construct], Cannot)}
     assert sorted(carried - used) == []
 

@@ -22,6 +22,7 @@ with DAG(
         "rows": Param([1, 2], type="array", items={}),
         "extra": Param({"a": 1}, type="object"),
     },
+    default_args={"owner": "nlp"},
     tags=["gpuflow", "team=nlp"],
 ) as dag:
     train = GpuPodOperator(
