@@ -68,7 +68,6 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF139", "A reserved label", "Labels under gpuflow.dev/ say which pipeline and step a pod belongs to. gpuflow would overwrite yours.", "Choose another prefix."),
     ("GF140", "A file outside the repository", "A link, `..` or an absolute path in a repository leads out of it, or to a file of the kernel. Such a file is not part of what was reviewed, so gpuflow does not open it.", "Name the file itself, or keep it in the repository."),
     ("GF141", "Text with a NUL character", "No program can receive a NUL byte in an argument or a variable.", "Remove it, or pass the data as a file."),
-    ("GF142", "Not a reference", "A reference is a map with one key: {param: …}, {output: step.name}, {item: …}, {run: id}, {join: […]} or {text: …}.", "Write one of these, or quote the text."),
     ("GF142", "Not a reference", "A reference is a map with one key: {param: …}, {output: step.name}, {item: …}, {run: …} or {join: […]}. A date of the run also takes format and timezone.", "Write one of these, or quote the text."),
     ("GF143", "Cannot be written as JSON", "Parameter values are JSON: text, finite numbers, true, false, lists and maps.", "Use one of these."),
     ("GF144", "A value has the wrong type", "The value does not have the declared type.", "Change the value or the type."),
@@ -96,7 +95,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF168", "Not a time zone", "Time zones are IANA names.", "For example Europe/Berlin."),
     # The pipeline as a whole.
     ("GF170", "No steps", "A pipeline has at least one step.", "Add one."),
-    ("GF171", "Two ways to start", "A pipeline starts on a schedule or on new data, not both.", "Keep one."),
+    # GF171 (two ways to start) is retired: a pipeline may have a schedule and on_data.
     ("GF172", "Steps wait for each other", "Needs and references form a cycle. The message lists its steps in order.", "Remove one of these needs or references."),
     ("GF173", "Not an output of the pipeline", "A pipeline's outputs are outputs of its steps.", "Write {output: step.name}."),
     ("GF174", "Not allowed in this section", "Exit steps are single containers with `on`; ordinary steps have no `on`.", "Move the step, or drop the field."),
@@ -166,7 +165,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF331", "Not a format of a date", "A format is text with strftime directives that every engine has: %Y %y %m %B %b %d %j %A %a %H %I %p %M %S %z %:z %%. Only dates of the run take a format or a time zone.", "Use these directives, or format the date in the program."),
     ("GF332", "Not a date or a time", "schedule.start is a day, or a time with or without an offset.", "Write 2026-01-31, or 2026-01-31T06:00."),
     ("GF333", "A place that changes with every attempt", "Checkpoints and outputs are found again by later attempts and by other steps. A place that names the attempt would be a new one each time.", "Leave {run: attempt} out of it; {run: id} tells runs apart."),
-    ("GF334", "A run by hand has no scheduled time", "logical_date, date and interval_end are the scheduled time of a run. A run that nobody scheduled has the time when it was made instead.", "Say which time is meant where the engine takes one (Argo: --scheduled-time), or pass the date as a parameter."),
+    ("GF334", "A run by hand has no scheduled time", "logical_date, date and interval_end are the scheduled time of a run. A run that nobody scheduled has the time when it was made instead.", "Say which time is meant where the engine takes one (Argo: --scheduled-time; Airflow: the run's logical date), or pass the date as a parameter."),
+    ("GF336", "The clock changes at a scheduled time", "The schedule has a time that its time zone's clock skips in spring or shows twice in autumn. Airflow runs such a time later, or once, so the runs' intervals would overlap or leave a gap.", "Choose another time, or timezone: UTC; or leave {run: interval_start} out."),
     ("GF341", "Text that looks like a template", "gpuflow expands no text: {{ ds }}, {{workflow.name}} or [[ScheduledTime]] in a command, a variable or an argument reaches the program as it stands. References ({param: …}, {output: step.name}, {item: …}, {run: …}) are what is filled in. In a script only the tags of Airflow, Argo and KFP are questioned; everything else there is the program's own.", "Write the reference that is shown, or {text: \"…\"} (in Python gpuflow.text(\"…\")) if the text is meant as it stands."),
     ("GF342", "Cannot be silenced", "silence takes codes of notes and warnings. An unknown code would silence nothing, and an error cannot be silenced.", "Remove it, or correct the code: gpuflow explain lists them."),
     ("GF343", "Findings are silenced", "The pipeline's file silences these notes and warnings. They are counted here, so that nothing is left out unseen.", "Remove the codes from silence to see them again; silence: [GF343] drops this line too."),

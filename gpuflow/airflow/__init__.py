@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         run_began,
         run_id,
     )
+    from gpuflow.airflow.run_facts import attempt, dag_run_id, interval_start, logical_date
     from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim, Mark
 
 _HOMES = {
@@ -47,12 +48,16 @@ _HOMES = {
     "Mark": "tasks",
     "Pod": "pods",
     "at_most": "limits",
+    "attempt": "run_facts",
     "began": "references",
     "claim": "references",
     "combinations": "references",
+    "dag_run_id": "run_facts",
     "deadline": "deadlines",
+    "interval_start": "run_facts",
     "item": "references",
     "join": "references",
+    "logical_date": "run_facts",
     "mail_alert": "alerts",
     "output": "references",
     "pagerduty_alert": "alerts",
@@ -75,12 +80,16 @@ __all__ = [
     "Mark",
     "Pod",
     "at_most",
+    "attempt",
     "began",
     "claim",
     "combinations",
+    "dag_run_id",
     "deadline",
+    "interval_start",
     "item",
     "join",
+    "logical_date",
     "mail_alert",
     "output",
     "pagerduty_alert",

@@ -185,9 +185,10 @@ def _deadline(pipeline: Pipeline) -> Deadline | None:
 def _overlap(pipeline: Pipeline, facts: EngineFacts) -> Overlap | None:
     """Runs that start while another is active: by a schedule that allows it, or whenever there is new data."""
     schedule = pipeline.schedule
+    one_by_one = schedule is not None and schedule.concurrency == "forbid" and facts.forbids_data_runs
     if schedule is not None and schedule.concurrency == "allow" and not schedule.suspended:
         because, where = f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule")
-    elif pipeline.on_data:
+    elif pipeline.on_data and not one_by_one:
         because, where = "on_data starts a run whenever there is new data", pipeline.where("on_data")
     else:
         return None

@@ -54,14 +54,6 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
     at = partial(finding_at, pipeline)
     if not pipeline.steps:
         yield at("GF170", f'pipeline "{pipeline.name}" has no steps', ("steps",), hint="add at least one step")
-    if pipeline.schedule is not None and pipeline.on_data:
-        yield at(
-            "GF171",
-            "a pipeline starts on a schedule or on new data, not both",
-            ("on_data",),
-            hint="keep one",
-            key=True,
-        )
     for name in pipeline.exit:
         if name in pipeline.steps:
             yield at(

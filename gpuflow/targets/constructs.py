@@ -56,6 +56,8 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "schedule.replace", ("schedule", "concurrency")
         if schedule.suspended:
             yield "schedule.suspended", ("schedule", "suspended")
+    if schedule is not None and pipeline.on_data:
+        yield "on_data.with_schedule", ("on_data",)
     for name in PIPELINE_FIELDS:
         if name != "schedule" and getattr(pipeline, name):
             yield name, (name,)
@@ -259,7 +261,7 @@ VOCABULARY: tuple[str, ...] = tuple(
     sorted(
         {
             "schedule", "schedule.timezone", "schedule.start",
-            "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
+            "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data", "on_data.with_schedule",
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",

@@ -110,7 +110,6 @@ PIPELINES: dict[str, tuple[str | bytes, int, int]] = {
     "GF167": (top('schedule: "every day"'), 4, 11),
     "GF168": (top('schedule: {cron: "0 0 * * *", timezone: Berlin}'), 4, 41),
     "GF170": (HEAD + "steps: {}\n", 4, 8),
-    "GF171": (top('schedule: "0 0 * * *"\non_data: s3://x'), 5, 1),
     "GF172": (two("needs: [b]", "needs: [a]"), 5, 38),
     "GF173": (top("outputs: {x: five}"), 4, 14),
     "GF174": (step("on: failure"), 5, 31),

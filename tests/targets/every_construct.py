@@ -100,6 +100,7 @@ PIPELINES: dict[str, str] = {
         "connection: hook}, on: [failure, success]}]\n" + step("cpu: 1")
     ),
     "on_data": "on_data: [s3://b/new]\n" + step("cpu: 1"),
+    "on_data.with_schedule": 'on_data: [s3://b/new]\nschedule: "0 3 * * *"\n' + step("cpu: 1"),
     "outputs.artifact": step("outputs: {o: {type: file, uri: s3://b/o}}"),
     "outputs.default": step("outputs: {o: {type: int, default: 1}}"),
     "outputs.value": step("outputs: {o: int}"),
@@ -132,7 +133,7 @@ PIPELINES: dict[str, str] = {
     "run.name": step("env: {A: {run: name}}"),
     "run.timezone": step("env: {A: {run: date, timezone: Europe/Paris}}"),
     "schedule": 'schedule: "0 3 * * *"\n' + step("cpu: 1"),
-    "schedule.catch_up": 'schedule: {cron: "0 3 * * *", catch_up: true}\n' + step("cpu: 1"),
+    "schedule.catch_up": 'schedule: {cron: "0 3 * * *", start: 2026-01-31, catch_up: true}\n' + step("cpu: 1"),
     "schedule.replace": 'schedule: {cron: "0 3 * * *", concurrency: replace}\n' + step("cpu: 1"),
     "schedule.start": 'schedule: {cron: "0 3 * * *", start: 2026-01-31}\n' + step("cpu: 1"),
     "schedule.suspended": 'schedule: {cron: "0 3 * * *", suspended: true}\n' + step("cpu: 1"),

@@ -6,6 +6,11 @@ from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
 from gpuflow.targets.constructs import ENGINE_WORDS, POD, RUN
 
 _CANNOT = {
+    "on_data.with_schedule": Cannot(
+        "never",
+        "Argo Workflows starts runs by a schedule alone",
+        "keep the schedule, and let an Argo Events sensor submit the template when there is new data",
+    ),
     "on_data": Cannot(
         "not yet",
         "Argo Workflows cannot start on new data; Argo Events can, with an endpoint and credentials that neither "

@@ -63,6 +63,11 @@ _CANNOT = {
         "upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"
     ),
     "lifecycle": Cannot("upstream", "it has no hooks", "let the program itself do it when it starts and on SIGTERM"),
+    "on_data.with_schedule": Cannot(
+        "upstream",
+        "it starts runs on a schedule or by hand",
+        "keep the schedule, and start a run from the program that sees the data: client.run_pipeline",
+    ),
     "on_data": Cannot(
         "never",
         "it starts runs on a schedule or by hand",
