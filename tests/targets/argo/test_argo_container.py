@@ -258,3 +258,28 @@ def test_hera_writes_exactly_the_manifest_that_is_compiled(name: str, kind: str)
         return
     manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
     assert built(gpuflow.argo.to_hera(pipeline, namespace="ns", kind=kind)) == manifest
+
+
+def test_text_like_a_template_is_questioned_in_the_log_but_not_the_arguments_that_argo_fills_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    step = gpuflow.Step(image="i", command=["x", "{{workflow.name}}", gpuflow.text("{{ds}}"), {"param": "lr"}])
+    with Workflow(name="wf", entrypoint="main", arguments={"p": "d"}) as workflow:
+        called = gpuflow.argo.container(step, name="x")
+        with DAG(name="main"):
+            called(name="a", lr="{{workflow.parameters.p}}")
+            called(name="b", lr=gpuflow.text("{{workflow.parameters.p}}"))
+    said = [record.getMessage() for record in caplog.records if record.name == "gpuflow.argo"]
+    assert [line.split(": GF341 ")[1].split(" is plain")[0] for line in said] == ["command: {{workflow.name}}"]
+    assert __file__ in said[0]
+    (main,) = [each for each in workflow.to_dict()["spec"]["templates"] if each["name"] == "main"]
+    filled, literal = (each["arguments"]["parameters"][0]["value"] for each in main["dag"]["tasks"])
+    assert "workflow.parameters.p" in filled
+    assert literal != filled
+    assert "{{workflow" not in literal
+
+
+def test_a_whole_pipeline_as_hera_objects_is_questioned_too(caplog: pytest.LogCaptureFixture) -> None:
+    gpuflow.argo.to_hera(loads(HEAD + 'steps: {a: {image: i, command: [x, "{{ ds }}"]}}\n', "p.yaml"))
+    (said,) = [record.getMessage() for record in caplog.records if "GF341" in record.getMessage()]
+    assert said.startswith("p.yaml:")
