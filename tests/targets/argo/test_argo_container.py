@@ -18,6 +18,7 @@ import gpuflow.argo
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.alone import template_alone
 from gpuflow.targets.argo.capabilities import CAPABILITIES
@@ -256,7 +257,7 @@ def test_hera_writes_exactly_the_manifest_that_is_compiled(name: str, kind: str)
         with pytest.raises(GpuflowError, match=refusal):
             gpuflow.argo.to_hera(pipeline, kind=kind)
         return
-    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
+    manifest = build(Request(meaning_of(pipeline), Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
     assert built(gpuflow.argo.to_hera(pipeline, namespace="ns", kind=kind)) == manifest
 
 
