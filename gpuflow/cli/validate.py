@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=(NO_ENGINE, *engine_names()),
         default=NO_ENGINE,
-        help="also say what this engine refuses or weakens; default: none, and a note says which would refuse it",
+        help="also say what this engine refuses or weakens; default: none",
     )
 
 

@@ -217,6 +217,12 @@ def _texts(step: Step) -> Iterator[tuple[Path, Text, str]]:
     for name, value in step.params.items():
         if isinstance(value, str):
             yield ("params", name), value, "text"
+    for name, source in (step.for_each or {}).items():
+        for item in source if isinstance(source, tuple) else ():
+            if isinstance(item, str):
+                yield ("for_each", name), item, "fixed"
+    if step.approval is not None:
+        yield ("approval",), step.approval.message, "fixed"
 
 
 def _helpers(step: Step) -> Iterator[tuple[Path, Any]]:

@@ -20,12 +20,12 @@ MOST_REASONS = 3
 def judged(pipeline: Pipeline, site: Site, engine: str = NO_ENGINE, namespace: str | None = None) -> list[Finding]:
     """What the site and the engine refuse, and what else a reader should know; what the file silences is counted.
 
-    Without an engine, one note says which engines would refuse the pipeline.
+    Without an engine, a pipeline that is refused anyway gets one note about the engines that would refuse it too.
     """
     request = Request(pipeline, site, namespace or site.namespace, "")
     findings = [*unmade_pods(request), *engine_findings(engine, pipeline, site)]
     if engine == NO_ENGINE:
-        findings += [*_not_everywhere(request), *remarks_on(pipeline), *exposed_in_site(site)]
+        findings += [*(_not_everywhere(request) if findings else ()), *remarks_on(pipeline), *exposed_in_site(site)]
     else:
         findings += remarks_of(load_engine(engine), request, Compiled(()))
     return heard(pipeline, dict.fromkeys(findings))
@@ -57,7 +57,7 @@ def _not_everywhere(request: Request) -> Iterator[Finding]:
     told = [f"{name} ({_reasons(losses)})" for name, losses in refused.items() if losses]
     if told:
         where, hint = request.pipeline.where(), "gpuflow validate --engine ENGINE says why, and what to do"
-        yield Finding("GF344", f"not every engine compiles it: {', '.join(told)}", where, hint, "note")
+        yield Finding("GF344", f"not every engine would compile it: {', '.join(told)}", where, hint, "note")
 
 
 def _reasons(losses: list[Loss]) -> str:

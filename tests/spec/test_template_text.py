@@ -164,6 +164,14 @@ def test_defaults_of_parameters_data_locations_and_arguments_of_sub_pipelines() 
     assert [e.message for e in questioned_texts(loads(to_yaml(meant)))] == [e.message for e in questioned_texts(meant)]
 
 
+def test_items_and_questions_to_people() -> None:
+    ((message, hint),) = asked('command: [x], for_each: {day: [a, "{{ ds }}", "{{ ds }}"]}')
+    assert "{{ ds }} in for_each.day is plain text to gpuflow: nothing fills it in" in message
+    assert hint.startswith("no reference can stand here; or silence: [GF341]")
+    ((message, _),) = asked('approval: "deploy {{ ds }}?"')
+    assert "in approval is plain text" in message
+
+
 def test_in_a_script_only_the_tags_of_engines_are_questioned() -> None:
     ((message, hint),) = asked('script: "echo {{ run_id }} {{ mine }} ${{ a }}"')
     assert "{{ run_id }} in script is plain text to gpuflow: the script receives it as it stands" in message
