@@ -69,3 +69,18 @@ def test_dots_stand_for_any_lines_and_nothing_else_is_forgiven() -> None:
     assert matches("a\nc\n", "a\n...\nc\n")
     assert not matches("a\nb\n", "a\n")
     assert not matches("a.\n", "ab\n")
+
+
+def test_dots_do_not_hide_a_command_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    page = "```console\n$ echo a; exit 3\n...\n$ echo b; false\nb\n$ true\n$ true\n...\n```"
+    shell = Shell(tmp_path, {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"]})
+    told = told_again(page.replace("exit 3", "(exit 3)"), shell, {None})
+    assert told == "```console\n$ echo a; (exit 3)\na\n(exit code 3)\n$ echo b; false\nb\n$ true\n$ true\n...\n```"
+
+
+def test_variables_and_lines_that_go_on_reach_the_next_command(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    page = '```console\n$ cat > f << EOF\n> a: $A\n> EOF\n$ B="x \\\n  y"\n$ cat f; echo $B\na: 1\nx y\n```'
+    shell = Shell(tmp_path, {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "A": "1"})
+    assert told_again(page, shell, {None}) == page
