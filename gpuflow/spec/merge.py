@@ -111,6 +111,18 @@ def merged_texts(patch: dict[str, Any]) -> Iterator[tuple[Path, str]]:
                     yield ("spec", field, index, "env", number, "value"), entry["value"]
 
 
+def variables_of(patch: dict[str, Any]) -> dict[str, str]:
+    """The variables that a patch sets to a plain text, of all containers."""
+    spec = patch.get("spec") or {}
+    return {
+        entry["name"]: entry["value"]
+        for field in ("containers", "initContainers")
+        for container in _elements(spec, field)
+        for entry in _elements(container, "env")
+        if isinstance(entry.get("name"), str) and isinstance(entry.get("value"), str)
+    }
+
+
 def _elements(owner: dict[str, Any], field: str) -> list[dict[str, Any]]:
     return [each for each in owner.get(field) or () if isinstance(each, dict)]
 

@@ -20,14 +20,15 @@ from .kube import Kube
 
 pytestmark = pytest.mark.control_plane
 
-NEEDS_OBJECTS = ("priority.pod", "kubernetes.runtime_class", "service_account")
-"""Admission plug-ins refuse pods that name classes and accounts which are not there."""
+REFUSED = ("kubernetes.runtime_class", "priority.pod", "security.privileged", "service_account")
+"""Admission plug-ins refuse pods that name classes and accounts which are not there, and this cluster takes no
+privileged ones."""
 
 
 def test_the_api_server_takes_the_pods(control_plane: AnyCluster, namespace: Kube, tmp_path: Path) -> None:
     (tmp_path / "site.yaml").write_text(SITE)
     site = Site.load(str(tmp_path / "site.yaml"))
-    constructs = [each for each in POD if each not in NEEDS_OBJECTS]
+    constructs = [each for each in POD if each not in REFUSED]
     pods = [_pod(each, site, namespace.namespace) for each in constructs]
     refused = [
         (each, answer.message) for each, pod in zip(constructs, pods, strict=True) if not (answer := admit(pod)).allowed

@@ -14,6 +14,7 @@ from gpuflow.errors import GpuflowError
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
+from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 
@@ -66,6 +67,15 @@ def test_a_patch_comes_back_from_the_canonical_form_as_it_was() -> None:
     assert hatch is not None
     assert hatch.merge == patch
     assert loads(to_yaml(pipeline)) == pipeline
+
+
+def test_a_secret_in_plain_text_in_a_patch_is_warned_of() -> None:
+    made = loaded(
+        "{spec: {containers: [{name: main, env: [{name: AWS_SECRET_ACCESS_KEY, value: abcdefghij0123456789}]}]}}"
+    )
+    (finding,) = exposed_secrets(made)
+    assert (finding.code, finding.where.line) == ("GF601", 5)
+    assert "abcdefghij" not in finding.message
 
 
 json_values = st.recursive(
