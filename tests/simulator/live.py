@@ -7,8 +7,9 @@
 Each case gets namespaces, nodes and queues of its own, so that many go on side by side. The program plays the engine
 and the kubelet: it creates pods when their turn has come, and lets them end. What the judge found is walked again:
 for *may queue* the way to the end and the way to the first wait, for *never* the way to the wait and then on with
-everybody ending at once, for *always* an order of ends drawn at random. The scheduler chooses nodes by its scores: a
-way that needs another node than it chose is told apart, and is no difference.
+everybody ending at once, for *always* an order of ends drawn at random. The scheduler chooses nodes by its scores, and
+those pods first that came first: a way that needs another node or order than it chose is told apart, and is no
+difference.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ PLURALS = {
     "ClusterQueue": f"{KUEUE}/clusterqueues",
     "WorkloadPriorityClass": f"{KUEUE}/workloadpriorityclasses",
 }
-SAME, ANOTHER_WAY = "same", "another node"
+SAME, ANOTHER_WAY = "same", "another choice"
 
 
 def askable(case: Case) -> bool:
@@ -260,6 +261,7 @@ class Walk:
 
     def follow(self, way: list[str]) -> str | None:
         """Take every step; the first that does not come is what is returned."""
+        bound: set[str] = set()
         for what in way:
             kind, _, rest = what.partition(" ")
             name = rest.partition(" ")[0]
@@ -267,7 +269,11 @@ class Walk:
                 return what
             if kind == "bind":
                 namespace = NAMESPACE if name in self.units else OTHERS
+                bound.add(name)
                 if not self._comes(partial(self._runs, name)):
+                    # Somebody whose turn comes later on this way was taken first.
+                    running = {*self.stage.running(), *self.stage.running(OTHERS)}
+                    self.stage.moved |= bool(running - bound - self._there_before())
                     return what
                 if self.stage.running(namespace)[name] != rest.rpartition(" ")[2]:
                     self.stage.moved = True
@@ -277,6 +283,11 @@ class Walk:
                 self.stage.remove(name)
             time.sleep(0.05)
         return None
+
+    def _there_before(self) -> set[str]:
+        """Pods of others that have a node from the beginning."""
+        pods = [each["pod"] for each in self.stage.world["others"] if each["pod"] is not None]
+        return {pod["metadata"]["name"] for pod in pods if "nodeName" in pod["spec"]}
 
     def _created(self, name: str) -> bool:
         return self.stage.create(self.units[name]).ok
@@ -423,8 +434,8 @@ def _walk(stage: Stage, part: str, said: Manifest, seed: str, *, late: bool) -> 
     return None if ended and not waited else f"waits at rest: {waited}; ends: {ended}"
 
 
-def live(kubeconfig: Path, count: int, seed: int, threads: int) -> int:
-    """So many cases on the cluster of a kubeconfig, with what came of each kind of way."""
+def live(kubeconfig: Path, count: int, seed: int, threads: int, only: frozenset[str] = frozenset()) -> int:
+    """So many cases on the cluster of a kubeconfig, with what came of each kind of way. `only`: these of them."""
     chosen: list[tuple[Case, Manifest, Manifest]] = []
     number = 0
     with Judge() as judge:
@@ -438,6 +449,8 @@ def live(kubeconfig: Path, count: int, seed: int, threads: int) -> int:
                 played = "run" not in (said.get("waiting") or ())
                 if said.get("truth") and played and "refused" not in said and not re.search("fail|evicts", str(said)):
                     chosen.append((case, said, questions(case)[0]))
+    chosen = [each for each in chosen if not only or each[0].seed in only]
+    count = len(chosen)
     print(f"== {count} of {number} cases from seed {seed} on {Api(kubeconfig).must('GET', '/version')['gitVersion']}")
     began = time.monotonic()
 
