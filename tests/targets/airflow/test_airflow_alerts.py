@@ -15,6 +15,8 @@ from .home import Home
 from .stand_in import StandIn, quota_words
 from .whole import Whole
 
+pytestmark = pytest.mark.slow
+
 PIPELINE = """\
 apiVersion: gpuflow/v1
 kind: Pipeline
@@ -28,7 +30,7 @@ notify:
 - pagerduty: {{connection: pager, severity: critical}}
 - mail: {{to: [team@example.com], connection: mail}}
 steps:
-  train: {{command: [train], queue_timeout: 1s}}
+  train: {{command: [train], queue_timeout: 20s}}
   other: {{command: [other], needs: train}}
 """
 
