@@ -47,10 +47,11 @@ def _sound(url: str, commit: str) -> Origin | None:
     """Only what Git can clone elsewhere, in characters that need no quotes, and never with somebody's password."""
     if not re.fullmatch("[0-9a-f]{40}([0-9a-f]{24})?", commit):
         return None
-    if re.fullmatch(r"[\w.-]+@[\w.-]+:[\w./~+-]+", url):  # git@host:team/gpuflow.git
+    if re.fullmatch(r"[\w.-]+@[\w.-]+:[\w./~+-]+", url, re.ASCII):  # git@host:team/gpuflow.git
         return Origin(url, commit)
+    if not re.fullmatch(r"(https?|ssh|git|file)://[\w.@:/~%+-]+", url, re.ASCII):
+        return None
     parts = urlsplit(url)
-    if parts.scheme in ("http", "https"):
-        url = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    known = re.fullmatch(r"(https?|ssh|git|file)://[\w.@:/~%+-]+", url)
-    return Origin(url, commit) if known else None
+    user, at, host = parts.netloc.rpartition("@")
+    named = "" if parts.scheme in ("http", "https") else user.partition(":")[0] + at  # ssh needs its user
+    return Origin(urlunsplit(parts._replace(netloc=named + host)), commit)
