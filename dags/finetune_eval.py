@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from docs/examples/finetune-eval.yaml sha256:4365d5eaabe02076 for site nvidia.
+# Made by gpuflow 0.1.0 from docs/examples/finetune-eval.yaml sha256:74afd5e9aff6fb60 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from airflow.sdk import DAG, Param
@@ -32,9 +32,9 @@ with DAG(
     catchup=False,
     max_active_tasks=4,
     params={
-        "suite": Param("mmlu", type="string"),
         "model": Param(type="string"),
         "seeds": Param(3, type="integer", minimum=1),
+        "suite": Param("mmlu", type="string"),
     },
     tags=["gpuflow"],
 ) as dag:
@@ -105,7 +105,7 @@ with DAG(
         outputs={"answers": "string"},
         supervised=True,
         limits=[at_most(4)],
-        source="docs/examples/finetune-eval.yaml#L16",
+        source="docs/examples/finetune-eval.yaml",
         failures=0,
         retries=LOST_WORKERS,
         map_index_template="{{ task.label }}",
@@ -152,7 +152,7 @@ with DAG(
         outputs={"accuracy": "float"},
         supervised=True,
         limits=[at_most(4)],
-        source="docs/examples/finetune-eval.yaml#L21",
+        source="docs/examples/finetune-eval.yaml",
     )
 
     generate >> score

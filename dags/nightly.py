@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from docs/examples/nightly.yaml sha256:4055318af9800e15 for site nvidia.
+# Made by gpuflow 0.1.0 from docs/examples/nightly.yaml sha256:5794aba0f74b1373 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -83,7 +83,7 @@ with DAG(
         retries=3,
         retry_delay=timedelta(minutes=1),
         retry_exponential_backoff=2,
-        source="docs/examples/nightly.yaml#L15",
+        source="docs/examples/nightly.yaml",
     )
     tokenize = GpuPodOperator(
         task_id="tokenize",
@@ -126,7 +126,7 @@ with DAG(
         ),
         outputs={"shards": "int"},
         supervised=True,
-        source="docs/examples/nightly.yaml#L21",
+        source="docs/examples/nightly.yaml",
     )
     train = GpuPodOperator(
         task_id="train",
@@ -188,7 +188,7 @@ with DAG(
         interruption_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
         max_retry_delay=timedelta(minutes=10),
-        source="docs/examples/nightly.yaml#L27",
+        source="docs/examples/nightly.yaml",
     )
     evaluate_items = ListItems(task_id="evaluate-items", for_each={"suite": param("suites")})
     evaluate = GpuPodOperator.partial(
@@ -235,7 +235,7 @@ with DAG(
         ),
         outputs={"accuracy": "float"},
         supervised=True,
-        source="docs/examples/nightly.yaml#L35",
+        source="docs/examples/nightly.yaml",
         max_active_tis_per_dagrun=2,
         failures=0,
         retries=LOST_WORKERS,
@@ -280,7 +280,7 @@ with DAG(
         ),
         outputs={"accuracy": "float"},
         supervised=True,
-        source="docs/examples/nightly.yaml#L42",
+        source="docs/examples/nightly.yaml",
     )
     deploy = GpuPodOperator(
         task_id="deploy",
@@ -304,7 +304,7 @@ with DAG(
                 ],
             },
         ),
-        source="docs/examples/nightly.yaml#L45",
+        source="docs/examples/nightly.yaml",
         when=output("report", "accuracy", "float") > 0.9,
     )
     notify = GpuPodOperator(
@@ -329,7 +329,7 @@ with DAG(
                 ],
             },
         ),
-        source="docs/examples/nightly.yaml#L49",
+        source="docs/examples/nightly.yaml",
         trigger_rule="all_done",
         only_after_failure=True,
     )

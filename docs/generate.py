@@ -16,7 +16,7 @@ from gpuflow.site.schema import site_schema
 from gpuflow.spec.schema import pipeline_schema
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.capabilities import Cannot, Weaker
-from gpuflow.targets.constructs import VOCABULARY
+from gpuflow.targets.constructs import ENGINE_WORDS, VOCABULARY
 from gpuflow.targets.frame import Target
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -99,6 +99,8 @@ def _type(value: dict[str, Any], definitions: dict[str, Any]) -> str:
         return f"map of {_type(value['additionalProperties'], definitions)}"
     if kind == "object" and len(value.get("patternProperties", ())) == 1:
         return f"map of {_type(next(iter(value['patternProperties'].values())), definitions)}"
+    if kind == "object" and "properties" in value and value.get("required"):
+        return "`{" + ", ".join(f"{key}: …" for key in value["properties"]) + "}`"
     if kind == "object" and "properties" in value:
         return "`{" + "` or `{".join(f"{key}: …}}" for key in value["properties"]) + "`"
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
@@ -134,7 +136,7 @@ def engines_page() -> str:
     parts = ["# Engines\n", "What `gpuflow compile` carries of a pipeline, and what it refuses by name.\n"]
     parts += [f"| construct | {' | '.join(TARGETS)} |", "|---" * (len(TARGETS) + 1) + "|"]
     for construct in VOCABULARY:
-        signs = [SIGNS[_answer(target.capabilities[construct])] for target in targets]
+        signs = [_sign(target, construct) for target in targets]
         parts.append(f"| `{construct}` | {' | '.join(signs)} |")
     for target in targets:
         parts += [f"\n## {target.facts.title}\n", *_gaps(target)]
@@ -144,6 +146,12 @@ def engines_page() -> str:
         if target.run_values:
             parts += [f"\nValues that only the run knows: {target.run_values}"]
     return "\n".join(parts) + "\n"
+
+
+def _sign(target: Target, construct: str) -> str:
+    if ENGINE_WORDS.get(construct, target.name) != target.name:
+        return "not meant"
+    return SIGNS[_answer(target.capabilities[construct])]
 
 
 def _answer(answer: object) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpuflow.version import __version__
 
 if TYPE_CHECKING:
-    from gpuflow import airflow, argo, catalog, kubeflow, quantity
+    from gpuflow import airflow, argo, catalog, kubeflow, quantity, run
     from gpuflow.api import check, compile, demand, gpus
     from gpuflow.checker import admit, assign_flavors, fit_nodes
     from gpuflow.errors import Finding, GpuflowError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
     from gpuflow.spec.shapes import gpu, mig
     from gpuflow.spec.step import Step
-    from gpuflow.spec.text import join
+    from gpuflow.spec.text import join, text
 
 _HOMES = {
     "Finding": "gpuflow.errors",
@@ -46,8 +46,9 @@ _HOMES = {
     "load": "gpuflow.spec.loading",
     "loads": "gpuflow.spec.loading",
     "mig": "gpuflow.spec.shapes",
+    "text": "gpuflow.spec.text",
 }
-_MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "runtime")
+_MODULES = ("airflow", "argo", "catalog", "kubeflow", "quantity", "run", "runtime")
 
 __all__ = [
     "Finding",
@@ -73,6 +74,8 @@ __all__ = [
     "loads",
     "mig",
     "quantity",
+    "run",
+    "text",
 ]
 
 

@@ -18,7 +18,7 @@ from gpuflow.cluster import Cluster, cluster_of, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE, facts_of
-from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.errors import GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
@@ -26,6 +26,7 @@ from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import load_target
 from gpuflow.targets.frame import Compiled, Request, Target, compile_with, findings_of
+from gpuflow.targets.judging import further_faults
 from gpuflow.targets.options import flags_of
 
 LIVE = "live"
@@ -48,7 +49,8 @@ def compile(
     _want("target", target, str)
     _want_namespace(namespace, "gpuflow.compile")
     engine = load_target(target)
-    source, place = _pipeline(pipeline), _site(site)
+    place = _site(site)
+    source = _pipeline(pipeline, place, target)
     shown = Path(source.source.file).name if source.source.file else source.name
     request = Request(
         source, place, namespace or place.namespace, shown, options=_options(engine, options) if options else None
@@ -61,7 +63,8 @@ def demand(pipeline: Pipeline | str | Path, *, site: Site | str | Path = "nvidia
     """What a pipeline asks of a cluster: its pods, and its peak per quota key. With an engine, its own pods too."""
     _want("engine", engine, str)
     facts_of(engine)
-    return demand_of(_pipeline(pipeline), _site(site), engine)
+    place = _site(site)
+    return demand_of(_pipeline(pipeline, place, engine), place, engine)
 
 
 def check(
@@ -130,9 +133,14 @@ def _want_namespace(given: str | None, function: str) -> None:
         raise fail("GF903", f'"{given}" is not a namespace: it {faults[0]}', where=Where(function))
 
 
-def _pipeline(given: Pipeline | str | Path) -> Pipeline:
+def _pipeline(given: Pipeline | str | Path, site: Site, engine: str) -> Pipeline:
     _want("pipeline", given, Pipeline, str, Path)
-    return given if isinstance(given, Pipeline) else load(str(given))
+    if isinstance(given, Pipeline):
+        return given
+    try:
+        return load(str(given))
+    except Unsound as refusal:
+        raise GpuflowError([*refusal.findings, *further_faults(refusal, site, engine)]) from None
 
 
 def _site(given: Site | str | Path) -> Site:

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,13 @@ from hera.workflows import models as m
 
 from gpuflow.errors import fail
 from gpuflow.site import Site
+from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.spec.building import caller
 from gpuflow.spec.loading import load
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.questioned_texts import questioned_step
+from gpuflow.spec.remarks import heard, log_findings, remarks_on
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo import target
 from gpuflow.targets.argo.alone import handed_over, place_of_call, template_alone
@@ -47,7 +53,8 @@ def to_hera(
     where = _site(site)
     request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), ArgoOptions(kind))
     accepted(target, request, allow_lossy=False)
-    manifest = build(request)
+    log_findings(heard(checked, [*remarks_on(checked), *exposed_in_site(where)]), __name__)
+    manifest = build(replace(request, pipeline=meaning_of(checked), site=meaning_of(where)))
     made = _KINDS[manifest["kind"]].from_dict(manifest)
     if isinstance(made, CronWorkflow):
         made.run_metadata = m.WorkflowMetadata.model_validate(manifest["spec"]["workflowMetadata"])
@@ -100,6 +107,7 @@ class StepContainer(Container):  # type: ignore[misc]  # as above
 def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") -> StepContainer:
     """One step for a hand-written workflow: everything it says, as a template to call."""
     template = template_alone(step, _site(site), name)
+    log_findings(questioned_step(step, caller()), __name__)
     model = m.Template.model_validate(template)
     inner = model.container
     metadata = model.metadata or m.Metadata()

@@ -51,6 +51,8 @@ class EngineFacts:
     """What it creates beside pods."""
     most_runs: int | None = None
     """The most runs of one pipeline that it has active at once, where they may overlap; None: no bound."""
+    forbids_data_runs: bool = False
+    """Whether `concurrency: forbid` of a schedule also holds back the runs that new data starts."""
     keeps_pods: Literal["all", "failed", "unknown"] = "all"
     """Which finished pods stay until the run is deleted: all, or those that failed; unknown: maybe all."""
     runs_drivers: bool = False

@@ -85,6 +85,14 @@ class GpuflowError(Exception):
         super().__init__("\n".join(finding.render() for finding in self.findings))
 
 
+class Unsound(GpuflowError):
+    """A document of the right shape that breaks rules. What it says is kept, for whoever looks for more faults."""
+
+    def __init__(self, findings: Iterable[Finding], document: Any) -> None:
+        super().__init__(findings)
+        self.document = document
+
+
 class EnvironmentFailure(GpuflowError):
     """The environment failed, not the input: a missing extra, no permission, no network. Exit code 3."""
 
@@ -123,8 +131,11 @@ def _likely(word: str, known: set[str]) -> Iterable[str]:
     return sorted(alike, key=lambda name: (-sum(map(str.__eq__, name, word)), name))[:MANY]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """`did you mean "train"?` when something known is close to `word`; otherwise the known words when they are few."""
+def did_you_mean(word: str, known: Iterable[str], *, before: str = "") -> str | None:
+    """`did you mean "train"?` when something known is close to `word`; otherwise the known words when they are few.
+
+    `before`: what stands before each of them where the user writes it, such as a folder.
+    """
     everything = set(known)
     candidates: Sequence[str] = sorted(_likely(word, everything))
     close = difflib.get_close_matches(word, candidates, n=3, cutoff=0.6)
@@ -133,7 +144,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str | None:
         same = folded.get(word.replace("-", "").replace("_", "").lower())
         close = [same] if same else []
     if close:
-        return "did you mean " + " or ".join(f'"{name}"' for name in close) + "?"
+        return "did you mean " + " or ".join(f'"{before}{name}"' for name in close) + "?"
     if 0 < len(everything) <= 12:
-        return "known here: " + ", ".join(candidates)
+        return "known here: " + ", ".join(before + name for name in candidates)
     return None

@@ -25,16 +25,23 @@ from gpuflow.emit import emit
 from gpuflow.errors import fail
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
+from gpuflow.spec.building import caller
+from gpuflow.spec.questioned_texts import questioned_step, questioned_value
+from gpuflow.spec.remarks import log_findings
 from gpuflow.spec.step import Step
+from gpuflow.spec.text import Literally
 from gpuflow.targets.kubeflow.alone import Alone, alone
 from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.document import SCHEMA_VERSION
 from gpuflow.targets.kubeflow.messages import ir
+from gpuflow.targets.kubeflow.own_words import task_words
 from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.values import STRING, Type, output_type
 
 __all__ = ["StepComponent", "component", "configure"]
 
+INSTEAD = "pass a parameter of the pipeline, or a task's output"
+"""What to pass where a template was meant."""
 _OF_THE_COMMAND = {
     "working_dir": "KFP has no working directory",
     "checkpoint": "checkpoint needs the supervisor in front of it",
@@ -53,7 +60,9 @@ _PYTHON_TYPES: dict[type, Type] = {
 
 def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") -> StepComponent:
     """A component that makes tasks of the step. Its references are keyword arguments, which may be kfp channels."""
-    return StepComponent(alone(step, _site(site), name))
+    made = alone(step, _site(site), name)
+    log_findings(questioned_step(step, caller()), __name__)
+    return StepComponent(made)
 
 
 def configure(
@@ -63,6 +72,7 @@ def configure(
     if not isinstance(task, dsl.PipelineTask):
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
     made = alone(step, _site(site), name or task.name)
+    log_findings(questioned_step(step, caller()), __name__)
     for field, why in _OF_THE_COMMAND.items():
         if getattr(step, field):
             raise fail("GF301", f"configure leaves a task's command alone, and {why}", hint="use component")
@@ -88,6 +98,11 @@ class StepComponent:
             raise fail(
                 "GF301", f'component "{self._made.name}" {wrong}; it takes {", ".join(self.inputs) or "nothing"}'
             )
+        where = caller()
+        # KFP's own placeholders in a constant are filled in by KFP.
+        asked = {name: value for name, value in arguments.items() if "{{$." not in str(value)}
+        log_findings((each for name in asked for each in questioned_value(name, asked[name], where, INSTEAD)), __name__)
+        arguments = {name: str(value) if isinstance(value, Literally) else value for name, value in arguments.items()}
         known = self._made.known
         types = {name: _type(value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
         return _applied(load_component_from_text(self.text(types))(**arguments, **known), self._made)
@@ -130,7 +145,10 @@ def _applied(task: dsl.PipelineTask, made: Alone) -> dsl.PipelineTask:
             backoff_factor=policy.backoff_factor,
             backoff_max_duration=f"{policy.backoff_max_duration.seconds}s",
         )
-    task.set_caching_options(bool(step.cache))
+    words = task_words(step)
+    task.set_caching_options(bool(step.cache), words.cache_key if step.cache else None)
+    if words.display_name:
+        task.set_display_name(words.display_name)
     config = get_existing_kubernetes_config_as_message(task)
     config.MergeFromString(made.config.SerializeToString())
     task.platform_config["kubernetes"] = json_format.MessageToDict(config)

@@ -18,8 +18,8 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("printable",),
-    ("version", "codes", "errors", "runtime"),
-    ("quantity", "secret_text", "emit", "files", "graph", "yaml_tree"),
+    ("version", "codes", "errors", "alert", "runtime"),
+    ("quantity", "secret_text", "emit", "files", "graph", "yaml_tree", "cron", "date_format"),
     ("resources",),
     ("kubernetes",),
     ("engines", "catalog"),
@@ -40,7 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checker",),
     ("fit", "report"),
     ("targets",),
-    ("api", "airflow", "argo", "kubeflow"),
+    ("api", "airflow", "argo", "kubeflow", "run"),
     ("cli",),
 )
 """From the bottom up. A package imports from the layers below its own, and not from its neighbors."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
+import io
 import json
 import os
 import re
@@ -10,6 +13,8 @@ import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -173,11 +178,12 @@ def workflows() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("name", "text"), workflows(), ids=[name for name, _ in workflows()])
 def test_a_workflow_pins_actions_by_commit_and_has_few_rights(name: str, text: str) -> None:
     for line in re.findall(r"uses: (.+)", text):
-        if not line.startswith("ORG/gpuflow@"):  # the reader's own copy, whose commit nobody else knows
+        if line != "./.gpuflow":  # the reader's own copy, checked out at a commit that only they know
             assert re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line), line
     workflow = yaml.safe_load(text)
     granted = [workflow["permissions"], *(job.get("permissions", {}) for job in workflow["jobs"].values())]
-    assert all(set(each.items()) <= {("contents", "read"), ("security-events", "write")} for each in granted)
+    allowed = {("contents", "read"), ("security-events", "write"), ("pull-requests", "write")}
+    assert all(set(each.items()) <= allowed for each in granted)
     for job in workflow["jobs"].values():
         for step in job["steps"]:
             if step.get("uses", "").startswith("actions/checkout@"):
@@ -256,3 +262,89 @@ def test_an_audit_says_what_it_found_and_when_there_was_none(
     assert found == bool(vulnerable)
     assert text.decode().count(words) == len(ENGINES)
     assert "://" not in text.decode()
+
+
+def wheel_and_archive(change: Callable[[dict[str, bytes]], None] = lambda files: None) -> dict[str, bytes]:
+    """A small release, with one thing changed in the wheel before its RECORD is written."""
+    text = (
+        b"Metadata-Version: 2.4\nName: gpuflow\nVersion: 1.0\nSummary: s\nLicense-Expression: Apache-2.0\n"
+        b"License-File: LICENSE\nRequires-Python: >=3.11\nDescription-Content-Type: text/markdown\n\n# gpuflow\n"
+    )
+    info = "gpuflow-1.0.dist-info"
+    inside = {
+        "gpuflow/cli/main.py": b"", f"{info}/METADATA": text, f"{info}/licenses/LICENSE": b"Apache",
+        f"{info}/entry_points.txt": b"[console_scripts]\ngpuflow = gpuflow.cli.main:main\n",
+    }  # fmt: skip
+    change(inside)
+    rows = []
+    for name, content in inside.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        rows.append(f"{name},sha256={digest},{len(content)}")
+    if "changed.py" in inside:
+        inside["changed.py"] = b"other"
+    wheel, archive = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(wheel, "w") as made:
+        for name, content in {**inside, f"{info}/RECORD": "\n".join(rows).encode()}.items():
+            made.writestr(name, content)
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        entry = tarfile.TarInfo("gpuflow-1.0/PKG-INFO")
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text))
+    return {"gpuflow-1.0-py3-none-any.whl": wheel.getvalue(), "gpuflow-1.0.tar.gz": archive.getvalue()}
+
+
+METADATA = "gpuflow-1.0.dist-info/METADATA"
+UNSOUND: dict[str, tuple[Callable[[dict[str, bytes]], None], str]] = {
+    "version": (
+        lambda files: files.update({METADATA: files[METADATA].replace(b"Version: 1.0", b"Version: one")}),
+        "'one' is invalid",
+    ),
+    "license": (
+        lambda files: files.pop("gpuflow-1.0.dist-info/licenses/LICENSE") and None,
+        "LICENSE is not in",
+    ),
+    "entry point": (lambda files: files.pop("gpuflow/cli/main.py") and None, "names gpuflow.cli.main"),
+    "record": (lambda files: files.update({"changed.py": b"one"}), "RECORD does not have changed.py"),
+    "difference": (lambda files: files.update({METADATA: files[METADATA] + b"more"}), "different metadata"),
+}
+
+
+def test_metadata_that_an_index_takes_is_sound(release: ModuleType) -> None:
+    assert release.metadata_problems(wheel_and_archive()) == []
+
+
+@pytest.mark.parametrize("how", UNSOUND)
+def test_metadata_that_is_not_sound_is_named(release: ModuleType, how: str) -> None:
+    change, words = UNSOUND[how]
+    assert any(words in problem for problem in release.metadata_problems(wheel_and_archive(change)))
+
+
+def test_a_tag_needs_its_version_a_date_in_the_changelog_and_a_clean_tree(
+    release: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "ROOT", tmp_path)
+    for name in ("NAME", "EMAIL"):
+        for who in ("AUTHOR", "COMMITTER"):
+            monkeypatch.setenv(f"GIT_{who}_{name}", "a@example.com")
+    (tmp_path / "gpuflow").mkdir()
+    (tmp_path / "gpuflow" / "version.py").write_text('__version__ = "1.0"\n')
+    (tmp_path / "CHANGELOG.md").write_text("## 1.0 (unreleased)\n")
+    release.git("init", "--quiet")
+
+    def commit() -> str:
+        release.git("add", "--all")
+        release.git("commit", "--quiet", "--message", "x")
+        return str(release.git("rev-parse", "HEAD"))
+
+    assert release.untaggable("v1.0", commit()) == ["CHANGELOG.md has no date for 1.0"]
+    (tmp_path / "CHANGELOG.md").write_text("## 1.0 (2026-11-16)\n")
+    assert release.untaggable("v1.0", commit()) == []
+    assert "v2.0 is not v1.0" in release.untaggable("v2.0", "HEAD")[0]
+    (tmp_path / "new").write_text("")
+    assert release.untaggable("v1.0", "HEAD") == ["the working tree has changes that are not committed"]
+    (tmp_path / "new").unlink()
+    release.git("tag", "v1.0")
+    assert release.untaggable("v1.0", "HEAD") == ["v1.0 exists already"]
+    # Asked for a tag that cannot be made, it builds nothing.
+    monkeypatch.setattr(release, "built", lambda *_: pytest.fail("it was built"))
+    assert release.main("v1.0") == 1

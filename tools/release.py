@@ -1,11 +1,15 @@
 """Build what is released: wheel and source archive, a list of packages, an audit, checksums. `make release` runs this.
 
 Everything comes from the commit, not from the working tree, and is built twice: when the two differ nothing is
-released. The list is CycloneDX JSON, made from the locks. Nothing is published.
+released. What an index would refuse in the metadata is refused here. The list is CycloneDX JSON, made from the locks.
+`--tag v1.2.3` also tags the commit, when everything else is in order. Nothing is published, and no tag is pushed.
 """
 
 from __future__ import annotations
 
+import argparse
+import base64
+import csv
 import gzip
 import hashlib
 import io
@@ -18,8 +22,11 @@ import sys
 import tarfile
 import tempfile
 import uuid
+import zipfile
 from pathlib import Path
 from typing import Any
+
+from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
@@ -27,8 +34,12 @@ LOCKED = re.compile(r"^([a-z0-9.-]+)==([^\s;\\]+)", re.MULTILINE)
 BUILD = "import sys, setuptools.build_meta as b; out = sys.argv[1]; b.build_sdist(out); b.build_wheel(out)"
 
 
-def main() -> int:
+def main(tag: str | None = None) -> int:
     commit = git("rev-parse", "HEAD")
+    obstacles = untaggable(tag or f"v{version_of(commit)}", commit)
+    if tag is not None and obstacles:
+        print(f"{tag} is not made, and nothing is built:", *obstacles, sep="\n  ")
+        return 1
     if git("status", "--porcelain"):
         print("the working tree has changes that are not committed: they are not part of what is built")
     epoch = int(git("log", "-1", "--format=%ct", commit))
@@ -40,6 +51,10 @@ def main() -> int:
     if different:
         print(f"built twice with different bytes, so nothing is written: {', '.join(different)}")
         return 1
+    problems = metadata_problems(first)
+    if problems:
+        print("the metadata is not sound, so nothing is written:", *problems, sep="\n  ")
+        return 1
     version = next(name for name in first if name.endswith(".tar.gz")).removesuffix(".tar.gz").partition("-")[2]
     first[f"gpuflow-{version}.cdx.json"] = (json.dumps(packages(version, commit), indent=1) + "\n").encode()
     vulnerable, first["audit.txt"] = audited()
@@ -49,8 +64,78 @@ def main() -> int:
     for name, content in {**first, "SHA256SUMS": ("\n".join(sums) + "\n").encode()}.items():
         (DIST / name).write_bytes(content)
     print(f"built twice from {commit}, the same bytes:", *sums, sep="\n  ")
+    print("metadata: sound, the same in both")
     print(first["audit.txt"].decode().strip())
-    return 1 if vulnerable else 0
+    if vulnerable:
+        return 1
+    if tag is not None:
+        git("tag", "--annotate", tag, "--message", f"gpuflow {version}", commit)
+        print(f"tagged {commit} as {tag}, here only: git push origin {tag} is for whoever releases it")
+    elif obstacles:
+        print("not ready for a tag:", *obstacles, sep="\n  ")
+    else:
+        print(f"to tag it: make release TAG=v{version}")
+    return 0
+
+
+def version_of(commit: str) -> str:
+    """The version that a commit says it is."""
+    return re.findall(r'__version__ = "([^"]+)"', git("show", f"{commit}:gpuflow/version.py"))[0]
+
+
+def untaggable(tag: str, commit: str) -> list[str]:
+    """What keeps a commit from getting this tag."""
+    version, found = version_of(commit), []
+    if tag != f"v{version}":
+        found.append(f"{tag} is not v{version}, the version in gpuflow/version.py")
+    heading = re.search(rf"^## {re.escape(version)}(?!\S).*$", git("show", f"{commit}:CHANGELOG.md"), re.MULTILINE)
+    if heading is None or "unreleased" in heading[0]:
+        found.append(f"CHANGELOG.md has no date for {version}")
+    if git("status", "--porcelain"):
+        found.append("the working tree has changes that are not committed")
+    if git("tag", "--list", tag):
+        found.append(f"{tag} exists already")
+    return found
+
+
+def metadata_problems(files: dict[str, bytes]) -> list[str]:
+    """What a package index would refuse, and what would surprise who installs: in words, or nothing."""
+    wheel_name = next(name for name in files if name.endswith(".whl"))
+    archive_name = next(name for name in files if name.endswith(".tar.gz"))
+    with zipfile.ZipFile(io.BytesIO(files[wheel_name])) as wheel:
+        inside = {name: wheel.read(name) for name in wheel.namelist()}
+    with tarfile.open(fileobj=io.BytesIO(files[archive_name])) as archive:
+        (info,) = [entry for entry in archive if entry.name.count("/") == 1 and entry.name.endswith("/PKG-INFO")]
+        stream = archive.extractfile(info)
+        of_archive = stream.read() if stream else b""
+    folder = next(name.partition("/")[0] for name in inside if name.endswith(".dist-info/METADATA"))
+    of_wheel = inside[f"{folder}/METADATA"]
+    found = [] if of_wheel == of_archive else ["wheel and source archive have different metadata"]
+    try:
+        known = Metadata.from_email(of_wheel, validate=True)
+    except ExceptionGroup as refusal:
+        return [*found, *(str(each) for each in refusal.exceptions)]
+    stem = f"{known.name}-{known.version}"
+    if not wheel_name.startswith(f"{stem}-") or archive_name != f"{stem}.tar.gz":
+        found.append(f"the files are not called {stem}")
+    if known.description_content_type != "text/markdown" or not (known.description or "").strip():
+        found.append("there is no description in Markdown")
+    if not known.summary or not known.requires_python or not known.license_expression:
+        found.append("summary, requires-python or license is missing")
+    found += [
+        f"{name} is not in the wheel" for name in known.license_files or () if f"{folder}/licenses/{name}" not in inside
+    ]
+    recorded = {row[0]: row[1] for row in csv.reader(inside[f"{folder}/RECORD"].decode().splitlines())}
+    for name, content in inside.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+        if not name.endswith("/RECORD") and recorded.get(name) != f"sha256={digest}":
+            found.append(f"RECORD does not have {name} as it is")
+    entries = inside.get(f"{folder}/entry_points.txt", b"").decode()
+    for module in re.findall(r"^[\w-]+ = ([\w.]+):", entries, re.MULTILINE):
+        path = module.replace(".", "/")
+        if f"{path}.py" not in inside and f"{path}/__init__.py" not in inside:
+            found.append(f"an entry point names {module}, which is not in the wheel")
+    return found
 
 
 def git(*words: str) -> str:
@@ -162,4 +247,6 @@ def audited() -> tuple[bool, bytes]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--tag", metavar="vVERSION", help="also tag the commit; nothing is pushed")
+    sys.exit(main(parser.parse_args().tag))

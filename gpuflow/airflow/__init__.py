@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuflow.airflow.alerts import mail_alert, pagerduty_alert, slack_alert, webhook_alert
     from gpuflow.airflow.alone import task
     from gpuflow.airflow.budgets import LOST_WORKERS
     from gpuflow.airflow.dags import to_dag
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         run_began,
         run_id,
     )
+    from gpuflow.airflow.run_facts import attempt, dag_run_id, interval_start, logical_date
     from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim, Mark
 
 _HOMES = {
@@ -46,18 +48,26 @@ _HOMES = {
     "Mark": "tasks",
     "Pod": "pods",
     "at_most": "limits",
+    "attempt": "run_facts",
     "began": "references",
     "claim": "references",
     "combinations": "references",
+    "dag_run_id": "run_facts",
     "deadline": "deadlines",
+    "interval_start": "run_facts",
     "item": "references",
     "join": "references",
+    "logical_date": "run_facts",
+    "mail_alert": "alerts",
     "output": "references",
+    "pagerduty_alert": "alerts",
     "param": "references",
     "run_began": "references",
     "run_id": "references",
+    "slack_alert": "alerts",
     "task": "alone",
     "to_dag": "dags",
+    "webhook_alert": "alerts",
 }
 
 __all__ = [
@@ -70,18 +80,26 @@ __all__ = [
     "Mark",
     "Pod",
     "at_most",
+    "attempt",
     "began",
     "claim",
     "combinations",
+    "dag_run_id",
     "deadline",
+    "interval_start",
     "item",
     "join",
+    "logical_date",
+    "mail_alert",
     "output",
+    "pagerduty_alert",
     "param",
     "run_began",
     "run_id",
+    "slack_alert",
     "task",
     "to_dag",
+    "webhook_alert",
 ]
 
 

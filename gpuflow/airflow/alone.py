@@ -12,12 +12,16 @@ from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
 
 from gpuflow.airflow.dags import made, next_to
 from gpuflow.airflow.references import Value, copy, given
+from gpuflow.airflow.run_facts import asks_attempt
 from gpuflow.errors import Finding, GpuflowError, did_you_mean, fail
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
+from gpuflow.spec.building import caller
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.questioned_texts import questioned_step, questioned_value
+from gpuflow.spec.remarks import log_findings
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.spec.text import Literally, OutputRef, ParamRef, RunRef
 from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.flow import Task
@@ -37,6 +41,8 @@ FLOW = {
     "pipeline": "to_dag",
 }
 """What decides how steps hang together, and who decides it in a hand-written DAG."""
+INSTEAD = "pass a value of gpuflow.airflow, such as param(…) or run_id(), or a task's output"
+"""What to pass where a template was meant."""
 OWN = ("step", "site", "task_id", "namespace", "pipeline", "airflow")
 """The arguments of `task` itself."""
 
@@ -60,6 +66,9 @@ def task(
     a site is looked for beside the DAG file that asks.
     """
     _refuse(step)
+    where = caller()
+    values_asked = [each for name, value in values.items() for each in questioned_value(name, value, where, INSTEAD)]
+    log_findings([*questioned_step(step, where), *values_asked], __name__)
     more = dict(airflow or {})
     name = task_id or more.get("task_id") or "step"
     if not isinstance(site, Site):
@@ -68,6 +77,7 @@ def task(
     missing = [loss for loss in construct_losses(alone, CAPABILITIES, FACTS.name) if loss.construct != "params"]
     if missing:
         raise GpuflowError(loss.refusal() for loss in missing)
+    _refuse_interval(step)
     scope = _Alone(alone, bound=_bound(step, values), around=more.get("task_group") or _current_group(more.get("dag")))
     request = Request(alone, site, namespace or site.namespace, pipeline)
     node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
@@ -100,7 +110,9 @@ class _Alone(Scope):
             return [("copy", copy())]  # two equal items of a list that is only known in the run
         if self.around is None or next(self.around.iter_mapped_task_groups(), None) is None:
             return []
-        return [("copy", copy(*(value for _, value in sorted(self.bound.items()))))]
+        # An attempt is no property of the copy: the next one would not find its checkpoints.
+        kept = [value for _, value in sorted(self.bound.items()) if not asks_attempt(value)]
+        return [("copy", copy(*kept))]
 
     def node(self, ref: Any, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
         if isinstance(ref, ParamRef | OutputRef):
@@ -118,6 +130,17 @@ def _refuse(step: Step) -> None:
     is_mapped = isinstance(step, Step) and step.for_each
     # A mapped step has items; what it says of them is refused by the step itself.
     refuse_flow(step.model_copy(update={"command": (), "args": (), "env": {}}) if is_mapped else step, FLOW, "a claim")
+
+
+def _refuse_interval(step: Step) -> None:
+    """Which schedule the DAG has is its author's business; the step alone has none."""
+    if any(isinstance(ref, RunRef) and ref.field == "interval_start" for _, ref in step.references()):
+        raise fail(
+            "GF178",
+            "the step uses {run: interval_start}, and a step on its own has no schedule",
+            hint='write {param: start} in the step, and pass start=interval_start("0 3 * * *", "Europe/Berlin") of '
+            "gpuflow.airflow",
+        )
 
 
 def _bound(step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +188,7 @@ def _value(value: Any) -> Any:
     """A value as references know it: plain data, or something that is only known when the task runs."""
     if hasattr(value, "iter_references"):
         return value if isinstance(value, Value) else given(value)
-    return str(value) if isinstance(value, PurePath) else list(value) if isinstance(value, tuple) else value
+    return str(value) if isinstance(value, PurePath | Literally) else list(value) if isinstance(value, tuple) else value
 
 
 def _items(node: Task, bound: Mapping[str, Any], site: Site) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import operator
 import sys
 from collections.abc import Mapping
@@ -16,10 +15,10 @@ from airflow.sdk import DAG, TaskGroup
 
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
-from gpuflow.spec.exposed_secrets import exposed_secrets
-from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.loading import load
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.remarks import heard, log_findings, remarks_on
 from gpuflow.targets.airflow import target
 from gpuflow.targets.airflow.dag import Dag, dag_of
 from gpuflow.targets.airflow.homes import HOMES
@@ -54,9 +53,8 @@ def to_dag(
     shown = Path(file).name if file else pipeline.name
     request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
     missing = accepted(target, request, allow_lossy=allow_lossy)
-    for finding in (*idle_retries(pipeline), *exposed_secrets(pipeline), *exposed_in_site(site)):
-        logging.getLogger(__name__).warning("%s", finding.render())  # the DAG processor's log is all there is here
-    return _live_dag(dag_of(replace(request, losses=missing)))
+    log_findings(heard(pipeline, [*remarks_on(pipeline), *exposed_in_site(site)]), __name__)
+    return _live_dag(dag_of(replace(request, losses=missing, pipeline=meaning_of(pipeline))))
 
 
 def next_to(path: str | Path, folder: Path) -> Path | str:

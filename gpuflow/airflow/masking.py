@@ -17,6 +17,9 @@ MASK = "***"
 class FilledPod(UserDict[str, Any]):
     """A pod with every reference filled in. Airflow stores what `serialize` gives, not the pod itself."""
 
+    again: Any = None
+    """The pod with its references, where one of them is known only when the pod is made."""
+
     def serialize(self) -> dict[str, Any]:
         """The pod as the UI may show it."""
         masked: dict[str, Any] = _masked(self.data)

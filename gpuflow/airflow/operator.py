@@ -22,8 +22,8 @@ from airflow.providers.common.compat.sdk import (
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
+from gpuflow.airflow import causes, last_pod, watching
 from gpuflow.airflow import deadlines as times
-from gpuflow.airflow import last_pod, watching
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow.budgets import Budgets
 from gpuflow.airflow.conditions import skip_unless_due
@@ -129,6 +129,7 @@ class GpuPodOperator(StepPods):
         self.sidecar_resources = sidecar_resources
         self.source = source
         self._deciding = False
+        self.cause = causes.FAILURE
 
     @property
     def label(self) -> str:
@@ -139,9 +140,10 @@ class GpuPodOperator(StepPods):
 
     def execute(self, context: Context) -> Any:
         """Start, or go on with what an earlier try of this task left behind."""
-        skip_unless_due(self, context)
-        pods = self._pods_of_task(context)
-        return self._go_on(context, books.load(context, pods), pods)
+        with causes.told(self, context):
+            skip_unless_due(self, context)
+            pods = self._pods_of_task(context)
+            return self._go_on(context, books.load(context, pods), pods)
 
     def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
         """Take up the pod that is there, or make the next one."""
@@ -156,6 +158,10 @@ class GpuPodOperator(StepPods):
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """The trigger has something to decide."""
+        with causes.told(self, context):
+            return self._decide(context, event)
+
+    def _decide(self, context: Context, event: Mapping[str, Any]) -> Any:
         pods = self._pods_of_task(context)
         ledger = books.load(context, pods, event.get("ledger"))
         what, name = event["what"], event["name"]
@@ -235,6 +241,7 @@ class GpuPodOperator(StepPods):
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
         told = last_pod.account(ledger.pods, seen, pod or last)
         interrupted = outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED) or _spent_by_interruption(seen)
+        self.cause = causes.INTERRUPTION if interrupted else causes.OF_OUTCOMES.get(outcome, causes.FAILURE)
         if interrupted:
             ledger = ledger.judging(told, interruptions=1)
         else:
@@ -293,7 +300,9 @@ class GpuPodOperator(StepPods):
             self._check_deadlines(context)
         if what == "never":
             self._refuse(event.get("because", ""), event.get("words", ""), event.get("code", "GF501"))
+        self.cause = causes.TIMED_OUT if what == "timeout" else causes.FAILURE
         if what == "late":
+            self.cause = causes.QUOTA
             raise AirflowFailException(f"waited longer than {self.queue_timeout}: {event.get('words', '')}")
         sentence = f"the container could not be started: {event.get('words', '')}"
         if what == "timeout":
@@ -305,6 +314,7 @@ class GpuPodOperator(StepPods):
     def _refuse(self, because: str, words: str, code: str) -> NoReturn:
         from gpuflow.errors import Finding, Where
 
+        self.cause = causes.QUOTA if code == "GF501" else causes.REFUSED
         where = Where(*_place(self.source))
         message = f'step "{self.task_id}" can never be admitted: {because}'
         raise AirflowFailException(Finding(code, message, where, way_out(words), kubernetes=words).render())
@@ -389,6 +399,7 @@ class GpuPodOperator(StepPods):
     def _check_deadlines(self, context: Context) -> None:
         around = times.first(self.deadlines, context)
         if around is not None and time.time() > around[0]:
+            self.cause = causes.DEADLINE
             raise AirflowFailException(around[1].sentence())
 
     def _delay(self, count: int) -> float:

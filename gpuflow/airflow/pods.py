@@ -9,6 +9,7 @@ from typing import Any
 
 from gpuflow.airflow.masking import FilledPod, tell_masker
 from gpuflow.airflow.references import Context, references, resolved
+from gpuflow.airflow.run_facts import asks_attempt
 
 
 class Pod:
@@ -28,7 +29,10 @@ class Pod:
 
         pod = {"metadata": resolved(self.metadata, context, safe), "spec": resolved(self.spec, context, safe)}
         tell_masker(pod)
-        return FilledPod(pod)
+        filled = FilledPod(pod)
+        if asks_attempt([self.metadata, self.spec]):
+            filled.again = self
+        return filled
 
     def iter_references(self) -> Iterator[tuple[Any, str]]:
         """Airflow's own expressions in the pod, from which it derives dependencies."""

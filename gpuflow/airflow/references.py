@@ -127,7 +127,7 @@ class param(Value):
         return typed(context["params"][self.name], self.kind)
 
     def __repr__(self) -> str:
-        return _written("param", self.name, self.kind)
+        return written("param", self.name, self.kind)
 
 
 class output(Value):
@@ -177,7 +177,7 @@ class output(Value):
             named["each"] = True
         if self.same:
             named |= {"items": self.items, "same": list(self.same)}
-        return _written("output", self.task_id, self.name, self.kind, **named)
+        return written("output", self.task_id, self.name, self.kind, **named)
 
 
 class item(Value):
@@ -190,7 +190,7 @@ class item(Value):
         return context["task"].item[self.name]
 
     def __repr__(self) -> str:
-        return _written("item", self.name)
+        return written("item", self.name)
 
 
 class run_id(Value):
@@ -214,7 +214,7 @@ class began(Value):
         return any(one is not None for one in found)
 
     def __repr__(self) -> str:
-        return _written("began", self.task_id)
+        return written("began", self.task_id)
 
 
 class run_began(Value):
@@ -262,7 +262,7 @@ class copy(Value):
                 yield from value.iter_references()
 
     def __repr__(self) -> str:
-        return _written("copy", *self.values)
+        return written("copy", *self.values)
 
 
 class claim(Value):
@@ -275,7 +275,7 @@ class claim(Value):
         return f"{self.name}-{short_run_id(context)}"
 
     def __repr__(self) -> str:
-        return _written("claim", self.name)
+        return written("claim", self.name)
 
 
 class join(Value):
@@ -288,7 +288,7 @@ class join(Value):
         return "".join(part if isinstance(part, str) else text_of(part, context) for part in self.parts)
 
     def __repr__(self) -> str:
-        return _written("join", *self.parts)
+        return written("join", *self.parts)
 
 
 def short_run_id(context: Context) -> str:
@@ -364,6 +364,7 @@ def combinations(sources: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _written(name: str, *values: Any, **named: Any) -> str:
+def written(name: str, *values: Any, **named: Any) -> str:
+    """A call as a DAG file has it."""
     words = [repr(value) for value in values if value is not None]
     return f"{name}({', '.join([*words, *(f'{key}={value!r}' for key, value in named.items())])})"

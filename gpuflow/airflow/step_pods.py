@@ -22,6 +22,7 @@ from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, short_run_id, typed
 from gpuflow.airflow.refusals import AGAIN, read_refusal
+from gpuflow.airflow.run_facts import ATTEMPT
 from gpuflow.quantity import Quantity
 
 CHECKED = "already_checked"
@@ -45,8 +46,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
 
     def _manifest(self, context: Context, ledger: books.Ledger) -> dict[str, Any]:
         """The pod to create: the step's own, and the additions that the guide lists."""
-        filled = self.template.resolve(context) if isinstance(self.template, Pod) else self.template
-        adjusted = self._adjusted(filled, ledger)
+        adjusted = self._adjusted(self._filled(context, ledger), ledger)
         self.pod_template_dict = adjusted
         self.name = self._pod_name(context, ledger)
         self.random_name_suffix = False
@@ -58,6 +58,11 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         if self.sidecar_resources and self.outputs:
             body.spec.containers[-1].resources = self.sidecar_resources
         return _without_blanks(self.client.api_client.sanitize_for_serialization(body), adjusted)
+
+    def _filled(self, context: Context, ledger: books.Ledger) -> Mapping[str, Any]:
+        """The step's pod with the values of this run, and where it asks for that, with the number of this pod."""
+        template = getattr(self.template, "again", None) or self.template
+        return template.resolve({**context, ATTEMPT: ledger.pods + 1}) if isinstance(template, Pod) else template
 
     def _adjusted(self, manifest: Mapping[str, Any], ledger: books.Ledger) -> dict[str, Any]:
         """The step's pod after spot losses, after running out of memory, and after failing on a node.

@@ -16,6 +16,7 @@ from gpuflow.checker.pipeline.nodes.mounted_claims import MountedClaims
 from gpuflow.checker.pipeline.placement import placement_outcome
 from gpuflow.checker.pipeline.queues.setup import DEFAULT_QUEUE
 from gpuflow.checker.quota.claims import refused_claims, run_claims, unknown_classes
+from gpuflow.checker.quota.ephemeral_volumes import refused_ephemeral_volumes
 from gpuflow.checker.quota.findings import quota_findings
 from gpuflow.checker.quota.ineffective_keys import ineffective_keys
 from gpuflow.checker.quota.lines import QuotaLine, limit_lines
@@ -76,6 +77,8 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
     whole = _judged(demand, ready, runs, trials)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
+    if demand.pipeline is not None:
+        findings = demand.pipeline.heard(findings)
     return Report(
         demand.name,
         namespace,
@@ -213,6 +216,7 @@ def _claims(
     return merge(
         [
             outcome_of(refused_claims(demand, claims, quotas, policy.limit_ranges), "never"),
+            outcome_of(refused_ephemeral_volumes(demand, policy.limit_ranges, policy.storage_classes), "never"),
             outcome_of(pending_claims(demand, cluster, namespace, admissions), "never"),
             outcome_of(unknown, "unknown"),
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, warn_of_secrets
+from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, show_remarks
 from gpuflow.cli.terminal import show_json
 from gpuflow.targets.airflow.pools import pools
 
@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     available = available_amounts(args.available, "gpuflow airflow pools")
-    pipelines, site = read_pipelines(args), read_site(args)
-    warn_of_secrets(pipelines, site)
+    site = read_site(args)
+    pipelines = read_pipelines(args, site, "airflow")
+    show_remarks(pipelines, site)
     show_json(pools(pipelines, site, available or None))
     return 0

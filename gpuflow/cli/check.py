@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 
 from gpuflow.checker.report import Report
 from gpuflow.checker.run import check
@@ -18,17 +19,19 @@ from gpuflow.cli.inputs import (
     read_site,
     with_params,
 )
+from gpuflow.cli.output import write_files
 from gpuflow.cli.progress import progress
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
-from gpuflow.cli.terminal import paint, put, say, show_json
+from gpuflow.cli.terminal import paint, put, say, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
 from gpuflow.demands import Demand, demand_of
-from gpuflow.errors import Where, fail
+from gpuflow.errors import Finding, Where, fail
+from gpuflow.printable import json_text, lines
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
-from gpuflow.report.text import render
+from gpuflow.report.text import Paint, plain, render
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import engine_findings
@@ -37,11 +40,22 @@ EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a -
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
 gpuflow check a.yaml b.yaml --cluster cluster/ --namespace team-a --together   # at the same time
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # for the pull request"""
+COMMAND = Where("gpuflow check")
+FORMATS = ("text", "json", "sarif", "junit", "markdown", "github")
+COMPARED = ("text", "markdown", "json")
+"""The formats that show a comparison; the others are about the present only."""
 FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"never", "unknown", "may-queue"}}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, ("text", "json", "sarif", "junit", "markdown", "github"))
+    add_common(parser, FORMATS)
+    parser.add_argument(
+        "--report",
+        action="append",
+        default=[],
+        metavar="FORMAT=FILE",
+        help="also write the same check in another format to a file; may be repeated",
+    )
     parser.add_argument(
         "--cluster",
         required=True,
@@ -78,15 +92,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.runs is not None and args.runs < 1:
-        raise fail("GF903", f"--runs {args.runs} is below 1", where=Where("gpuflow check"))
+        raise fail("GF903", f"--runs {args.runs} is below 1", where=COMMAND)
+    if args.compare and args.together:
+        raise fail("GF903", "--compare and --together exclude each other", where=COMMAND)
+    files = _report_files(args)
+    if args.compare and not {args.format, *files.values()} & set(COMPARED):
+        hint = "use --format markdown or json, or --report markdown=FILE, or leave --compare out"
+        raise fail("GF903", f"--compare has no {args.format} form", where=COMMAND, hint=hint)
     site = read_site(args)
     namespace = namespace_of(args, site)
-    pipelines = read_pipelines(args)
+    pipelines = read_pipelines(args, site, args.engine)
     cluster = PreparedCluster(_cluster(args, namespace), namespace)
-    if args.compare:
-        if args.together:
-            raise fail("GF903", "--compare and --together exclude each other", where=Where("gpuflow check"))
-        return _compare(args, pipelines, site, cluster, namespace)
+    before = _earlier(args, site, cluster, namespace) if args.compare else None
     demands, reports = [], []
     for pipeline in pipelines:
         with progress(f"checking {pipeline.name}"):
@@ -96,11 +113,33 @@ def run(args: argparse.Namespace) -> int:
     if args.together and len(demands) > 1:
         with progress("checking them together"):
             whole = check_together(demands, reports, cluster, namespace, args.runs)
-    elif len(reports) > 1 and args.format != "text":
-        reports = [checked_alone(each, [other for other in reports if other is not each]) for each in reports]
-    _show(reports, whole, args.format, FAILS[args.fail_on])
+    failing = FAILS[args.fail_on]
+    # One check, written in as many formats as asked for.
+    write_files({path: _shown(form, reports, whole, before, failing) for path, form in files.items()})
+    if args.format == "text" and before is None:
+        say(_text(reports, whole, paint))
+    else:
+        put(_shown(args.format, reports, whole, before, failing))
     verdicts = [each.verdict for each in (*reports, whole) if each is not None]
-    return 1 if any(verdict in FAILS[args.fail_on] for verdict in verdicts) else 0
+    return 1 if any(verdict in failing for verdict in verdicts) else 0
+
+
+def _report_files(args: argparse.Namespace) -> dict[Path, str]:
+    """What `--report FORMAT=FILE` asks for: the format of each file."""
+    files: dict[Path, str] = {}
+    for word in args.report:
+        form, equals, name = word.partition("=")
+        if not equals or form not in FORMATS or not name:
+            hint = f"FORMAT is one of {', '.join(FORMATS)}"
+            raise fail("GF903", f'--report "{word}" is not FORMAT=FILE', where=COMMAND, hint=hint)
+        path = Path(name)
+        if path in files:
+            raise fail("GF903", f"two reports would be written to {path}", where=COMMAND, hint="name another file")
+        if path.exists() and any(Path(file).exists() and path.samefile(file) for file in (*args.files, args.site)):
+            text = f"--report would overwrite {path}, which this command reads"
+            raise fail("GF903", text, where=COMMAND, hint="name another file")
+        files[path] = form
+    return files
 
 
 def _demand(args: argparse.Namespace, pipeline: Pipeline, site: Site) -> Demand:
@@ -117,48 +156,55 @@ def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
 
 
-def _show(reports: list[Report], whole: Report | None, format: str, failing: set[str]) -> None:
-    """`whole`: the report about all pipelines side by side, where that was asked for."""
-    if format == "json":
+def _earlier(args: argparse.Namespace, site: Site, cluster: PreparedCluster, namespace: str) -> list[Report | None]:
+    """The report on each pipeline as it was; None where there is nothing to compare with, which is said."""
+    reports: list[Report | None] = []
+    for file in args.files:
+        other = earlier(file, args.compare, allow_python=python_is_allowed(args))
+        if isinstance(other, Finding):
+            show_findings([other])
+            reports.append(None)
+            continue
+        with progress(f"checking {other.name} as it was"):
+            demand = _demand(args, with_params(other, args.param), site)
+            reports.append(check(demand, cluster, namespace, runs=args.runs))
+    return reports
+
+
+def _shown(
+    form: str, reports: list[Report], whole: Report | None, before: list[Report | None] | None, failing: set[str]
+) -> str:
+    """The reports in one format. `whole`: on all pipelines side by side; `before`: those to compare with, in order."""
+    if before is not None and form in COMPARED:
+        return _compared(form, reports, before)
+    if whole is None and len(reports) > 1 and form != "text":
+        reports = [checked_alone(each, [other for other in reports if other is not each]) for each in reports]
+    if form == "json":
         documents = [report.document() for report in reports]
         if whole is not None:
             documents.append({"together": whole.document()})
-        show_json(documents[0] if len(documents) == 1 else documents)
-        return
-    if whole is not None:
-        reports = [*reports, whole]
-    if format == "text":
-        say("\n".join(render(report, paint) for report in reports))
-        if whole is None and len(reports) > 1:
-            say(f"\nEach of these {len(reports)} pipelines was checked alone; --together checks them side by side.")
-    elif format == "markdown":
-        put(markdown(reports))
-    elif format == "sarif":
-        put(sarif(reports))
-    else:
-        put({"junit": junit, "github": github}[format](reports, failing))
+        return json_text(documents[0] if len(documents) == 1 else documents)
+    if form == "text":
+        return lines(_text(reports, whole, plain))
+    everything = reports if whole is None else [*reports, whole]
+    if form == "markdown":
+        return markdown(everything)
+    if form == "sarif":
+        return sarif(everything)
+    return {"junit": junit, "github": github}[form](everything, failing)
 
 
-def _compare(
-    args: argparse.Namespace, pipelines: list[Pipeline], site: Site, cluster: PreparedCluster, namespace: str
-) -> int:
-    """Markdown for a pull request: verdict and peaks before and after. Exits by the verdict after."""
-    if args.format not in ("text", "markdown", "json"):
-        hint = "use --format markdown or json, or leave --compare out"
-        raise fail("GF903", f"--compare has no {args.format} form", where=Where("gpuflow check"), hint=hint)
-    failed = False
-    documents = []
-    for pipeline, file in zip(pipelines, args.files, strict=True):
-        other = earlier(file, args.compare, allow_python=python_is_allowed(args))
-        with progress(f"checking {pipeline.name} before and after"):
-            before, after = (
-                check(_demand(args, one, site), cluster, namespace, runs=args.runs)
-                for one in (with_params(other, args.param), pipeline)
-            )
-        failed |= after.verdict in FAILS[args.fail_on]
-        documents.append({"before": before.document(), "after": after.document()})
-        if args.format != "json":
-            put(comparison(before, after))
-    if args.format == "json":
-        show_json(documents[0] if len(documents) == 1 else documents)
-    return 1 if failed else 0
+def _text(reports: list[Report], whole: Report | None, paint: Paint) -> str:
+    text = "\n".join(render(report, paint) for report in (*reports, *([whole] if whole else [])))
+    if whole is not None or len(reports) == 1:
+        return text
+    return f"{text}\nEach of these {len(reports)} pipelines was checked alone; --together checks them side by side."
+
+
+def _compared(form: str, reports: list[Report], before: list[Report | None]) -> str:
+    """For a pull request: verdict and peaks before and after."""
+    pairs = list(zip(before, reports, strict=True))
+    if form == "json":
+        documents = [{"before": old.document() if old else None, "after": new.document()} for old, new in pairs]
+        return json_text(documents[0] if len(documents) == 1 else documents)
+    return "".join(comparison(old, new) if old else markdown([new]) for old, new in pairs)

@@ -14,13 +14,14 @@ from gpuflow.cli.target_options import add_target_options, target_options
 from gpuflow.cli.terminal import paint, put, say, show_findings, show_json
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, fail
 from gpuflow.printable import line
+from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.frame import Artifact, Batch, Request, Target, compile_with, findings_of
 
 EXAMPLE = """gpuflow compile pipeline.yaml --target argo -o argo_templates/
-gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --kustomization   # for kubectl apply -k, Argo CD
+gpuflow compile pipelines/ --target argo -o argo_templates/ --kustomization   # for kubectl apply -k, Argo CD
 gpuflow compile pipeline.yaml --target airflow -o dags/
-gpuflow compile pipelines/*.yaml --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
+gpuflow compile pipelines/ --target argo -o argo_templates/ --check   # in CI: exit 1 with a diff when stale"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     options = target_options(args, target)
     _refuse_misuse(args)
     site = read_site(args)
-    pipelines = read_pipelines(args)
+    pipelines = read_pipelines(args, site, args.target)
     destination = Destination(args.output, len(pipelines), [*args.files, args.site], follow_links=args.follow_links)
     if destination.output is None and len(pipelines) > 1 and target.separator is None and args.format == "text":
         text = f"{len(pipelines)} {target.facts.title} pipelines do not fit into one document"
@@ -81,7 +82,7 @@ def _compile_all(
         except EnvironmentFailure:
             raise
         except GpuflowError as refusal:
-            refusals += refusal.findings
+            refusals += [*refusal.findings, *heard(request.pipeline, remarks_on(request.pipeline))]
             continue
         notes += findings_of(target, request, compiled)
         artifacts += compiled.artifacts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site, warn_of_secrets
+from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site, show_remarks
 from gpuflow.cli.progress import progress
 from gpuflow.cli.terminal import paint, say, show_json, table
 from gpuflow.demands import Bound, Demand, demand_of
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    pipelines = read_pipelines(args)
-    warn_of_secrets(pipelines, site)
+    pipelines = read_pipelines(args, site, args.engine)
+    show_remarks(pipelines, site)
     as_json = args.format == "json"
     documents, texts = [], []
     for pipeline in pipelines:

@@ -1,17 +1,25 @@
-"""`gpuflow init [DIR]`."""
+"""`gpuflow init [DIR] [--engine ENGINE]`."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import tempfile
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from gpuflow.cli.output import write_files
-from gpuflow.cli.terminal import say
-from gpuflow.errors import Where, fail
+from gpuflow.cli.origin import Origin, origin
+from gpuflow.cli.output import repository_of, shown_source, write_files
+from gpuflow.cli.terminal import say, show_findings
+from gpuflow.errors import EnvironmentFailure, Finding, Where, fail
 from gpuflow.printable import line
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
+from gpuflow.targets import load_target
+from gpuflow.targets.frame import Request, compile_with
 
-EXAMPLE = """gpuflow init my-pipeline
+EXAMPLE = """gpuflow init my-pipeline --engine airflow
 cd my-pipeline && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/"""
 FILES = {
     "pipeline.yaml": "pipeline.yaml",
@@ -20,17 +28,28 @@ FILES = {
     "ci.yaml": ".github/workflows/gpuflow.yaml",
 }
 """Templates that come with gpuflow, and where they go."""
+FOLDERS = {"argo": "argo_templates/", "airflow": "dags/", "kubeflow": "compiled/"}
+"""Where each engine's users keep what is compiled."""
+DEFAULT = "argo"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", nargs="?", default=".", metavar="DIR", help="where to write; default: this folder")
+    parser.add_argument(
+        "--engine", choices=tuple(FOLDERS), help=f"for which engine to compile and to write the CI; default: {DEFAULT}"
+    )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
 
 
 def run(args: argparse.Namespace) -> int:
-    root = Path(args.folder)
+    root, engine = Path(args.folder), args.engine or DEFAULT
+    source = origin()
     templates = resources.files("gpuflow") / "templates"
     files = {root / place: (templates / name).read_text(encoding="utf-8") for name, place in FILES.items()}
+    ci = root / FILES["ci.yaml"]
+    files[ci] = _ci(files[ci], engine, source)
+    compiled, missing = _compiled(files, root, engine)
+    files |= compiled
     present = [str(path) for path in files if path.exists() or path.is_symlink()]
     if present and not args.force:
         raise fail(
@@ -42,8 +61,47 @@ def run(args: argparse.Namespace) -> int:
     write_files(files, folder=root)
     for path in files:
         say(f"wrote {line(str(path))}\n")
-    where = "" if args.folder == "." else f"cd {line(args.folder)} && "
-    say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine argo\n")
-    say(f"then: {where}gpuflow compile pipeline.yaml --site site.yaml --target argo -o argo_templates/\n")
-    say(f"last: commit all of it, and say in {line(str(root / FILES['ci.yaml']))} where your copy of gpuflow is\n")
+    if args.engine is None:
+        others = " or ".join(f"--engine {name}" for name in FOLDERS if name != DEFAULT)
+        say(f"for Argo, since no engine is named; {others} writes for another\n")
+    show_findings(missing)
+    where = "" if args.folder == "." else f"cd {shlex.quote(line(args.folder))} && "
+    say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {engine}\n")
+    say(f"then: {where}gpuflow compile pipeline.yaml --site site.yaml --target {engine} -o {FOLDERS[engine]}\n")
+    say(f"last: commit all of it; {line(str(ci))} runs both for every pull request\n")
+    _tell_of_ci(root, source)
     return 0
+
+
+def _ci(text: str, engine: str, source: Origin | None) -> str:
+    url, commit = source or ("", "")
+    for word, value in {"ENGINE": engine, "FOLDER": FOLDERS[engine], "URL": url, "COMMIT": commit}.items():
+        text = text.replace(f"@{word}@", value)
+    return text
+
+
+def _compiled(files: dict[Path, str], root: Path, engine: str) -> tuple[dict[Path, str], tuple[Finding, ...]]:
+    """What the pipeline compiles to, so that the CI finds it fresh; or why it cannot be compiled here."""
+    target, output = load_target(engine), root / FOLDERS[engine]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_files({folder / path.relative_to(root): text for path, text in files.items()}, folder=folder)
+        pipeline, site = load(folder / "pipeline.yaml"), Site.load(str(folder / "site.yaml"))
+    request = Request(pipeline, site, site.namespace, shown_source(str(root / "pipeline.yaml"), output))
+    try:
+        artifacts = compile_with(target, request, allow_lossy=False).artifacts
+    except EnvironmentFailure as refusal:
+        text = f"{refusal.findings[0].message}: {output}/ is not written, and the CI is red until you compile"
+        return {}, (replace(refusal.findings[0], message=text, where=Where("gpuflow init"), severity="warning"),)
+    return {output / artifact.name: artifact.text for artifact in artifacts}, ()
+
+
+def _tell_of_ci(root: Path, source: Origin | None) -> None:
+    """What keeps the CI from doing its work, if anything does."""
+    repository = repository_of(root)
+    if repository is not None and repository != root.resolve():
+        say(f"  GitHub reads workflows at the top of a repository only: move it to {line(str(repository))}/.github/\n")
+    if source is None:
+        say("  it checks nothing until you say in it where your copy of gpuflow is: GPUFLOW_URL, GPUFLOW_COMMIT\n")
+    elif source.url.startswith("file:"):
+        say(f"  it installs gpuflow from {source.url}, which only this machine has: name an address that CI reaches\n")

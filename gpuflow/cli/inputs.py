@@ -8,22 +8,29 @@ import re
 
 from pydantic_core import PydanticCustomError
 
+from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.terminal import show_findings
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site import Site, presets
 from gpuflow.site.exposed_secrets import exposed_in_site
-from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.spec.rules import broken_rules
+from gpuflow.targets.judging import further_faults
 
 
 def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, files: bool = True) -> None:
     """FILE…, --site, --namespace, --param and --format."""
     if files:
-        parser.add_argument("files", nargs="+", metavar="FILE", help="pipeline: .yaml, .json or .py")
+        parser.add_argument(
+            "files",
+            nargs="+",
+            metavar="FILE|DIR",
+            help="pipeline: .yaml, .json or .py; or a folder: every YAML or JSON file in it that is a pipeline",
+        )
     else:
         parser.add_argument("file", metavar="FILE", help="pipeline: .yaml, .json or .py")
     parser.add_argument(
@@ -67,22 +74,30 @@ def _namespace(word: str) -> str:
     return word
 
 
-def read_pipelines(args: argparse.Namespace) -> list[Pipeline]:
-    """Every file as a pipeline with the given parameters; all errors of all files in one go."""
+def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) -> list[Pipeline]:
+    """Every file as a pipeline with the given parameters; all errors of all files in one go.
+
+    Of a file that breaks rules, also what the site and the engine refuse. `args.files` then has the pipelines of each
+    folder in its place.
+    """
+    args.files = pipeline_files(args.files)
     pipelines, findings = [], []
     for file in args.files:
         try:
             pipelines.append(with_params(load(file, allow_python=python_is_allowed(args)), args.param))
         except GpuflowError as refusal:
-            findings += [finding.in_file(file) for finding in refusal.findings]
+            further = further_faults(refusal, site, engine)
+            findings += [finding.in_file(file) for finding in (*refusal.findings, *further)]
     if findings:
         raise GpuflowError(findings)
     return pipelines
 
 
-def warn_of_secrets(pipelines: list[Pipeline], site: Site) -> None:
-    """Secrets in plain text, for commands whose output has no place for findings."""
-    show_findings([*(finding for each in pipelines for finding in exposed_secrets(each)), *exposed_in_site(site)])
+def show_remarks(pipelines: list[Pipeline], site: Site) -> None:
+    """Secrets in plain text and text like a template, for commands whose output has no place for findings."""
+    show_findings(
+        [*(finding for each in pipelines for finding in heard(each, remarks_on(each))), *exposed_in_site(site)]
+    )
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:

@@ -165,10 +165,17 @@ def repository_of(path: Path) -> Path | None:
 
 
 def shown_source(source: str | None, output: Path | None) -> str:
-    """How an artifact names its source: relative to the output's repository, or by its bare name."""
+    """How an artifact names its source: relative to the folder that holds both, or by its bare name.
+
+    The two paths alone decide, so that a clone, a worktree, an archive and an image build write the same bytes.
+    """
     if source is None:
         return "<memory>"
-    root = repository_of(output) if output is not None else None
-    if root is not None and Path(source).resolve().is_relative_to(root):
-        return Path(source).resolve().relative_to(root).as_posix()
-    return Path(source).name
+    if output is None:
+        return Path(source).name
+    written, wrote = Path(os.path.abspath(source)), Path(os.path.abspath(output))
+    if written.anchor != wrote.anchor:
+        return written.name
+    both = Path(os.path.commonpath((written.parent, wrote)))
+    # The root of the file system holds everything: what lies between it and the source is the machine's business.
+    return written.name if both == Path(both.anchor) else written.relative_to(both).as_posix()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, warn_of_secrets, with_params
+from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, show_remarks, with_params
 from gpuflow.cli.terminal import paint, put, say, show_json
 from gpuflow.report.drawing import dot, mermaid, terminal
 from gpuflow.spec.canonical import to_document, to_yaml
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
     pipeline = with_params(load(args.file, allow_python=python_is_allowed(args)), args.param)
-    warn_of_secrets([pipeline], site)
+    show_remarks([pipeline], site)
     if args.format == "json":
         show_json(to_document(pipeline))
     elif args.format == "yaml":

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import argparse
 
+from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, with_params
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
+from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.plan import plan_of
-from gpuflow.pod import pod_for
 from gpuflow.printable import line
 from gpuflow.site import Site
-from gpuflow.site.exposed_secrets import exposed_in_site
-from gpuflow.spec.exposed_secrets import exposed_secrets
-from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.judging import further_faults, judged
 
-EXAMPLE = "gpuflow validate pipeline.yaml --site site.yaml"
+EXAMPLE = """gpuflow validate pipeline.yaml --site site.yaml
+gpuflow validate pipelines/ --site site.yaml --engine argo   # a whole folder, and what Argo would refuse"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, ("text", "json"))
+    parser.add_argument(
+        "--engine",
+        choices=(NO_ENGINE, *engine_names()),
+        default=NO_ENGINE,
+        help="also say what this engine refuses or weakens; default: none",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    results = {file: _validate(file, site, args) for file in args.files}
+    results = {file: _validate(file, site, args) for file in pipeline_files(args.files)}
     findings = [finding for _, found in results.values() for finding in found]
     if args.format == "json":
         show_json(
@@ -49,25 +54,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _validate(file: str, site: Site, args: argparse.Namespace) -> tuple[Pipeline | None, list[Finding]]:
-    """The pipeline, and what is wrong with it: by itself, and on this site."""
+    """The pipeline, and what is wrong with it: by itself, on this site, and for the engine."""
     try:
         pipeline = with_params(load(file, allow_python=python_is_allowed(args)), args.param)
     except GpuflowError as refusal:
-        return None, [finding.in_file(file) for finding in refusal.findings]
-    return pipeline, [
-        *site_findings(pipeline, site),
-        *idle_retries(pipeline),
-        *exposed_secrets(pipeline),
-        *exposed_in_site(site),
-    ]
-
-
-def site_findings(pipeline: Pipeline, site: Site) -> list[Finding]:
-    """What the site has no word for, over all steps."""
-    findings: list[Finding] = []
-    for each in plan_of(pipeline, site).containers:
-        try:
-            pod_for(each.pipeline, each.own_name, site)
-        except GpuflowError as refusal:
-            findings += refusal.findings
-    return findings
+        return None, [each.in_file(file) for each in (*refusal.findings, *further_faults(refusal, site, args.engine))]
+    return pipeline, judged(pipeline, site, args.engine, args.namespace)

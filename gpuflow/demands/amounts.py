@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from gpuflow.kubernetes.admission.usage import compute_usage
+from gpuflow.kubernetes.admission.usage import compute_usage, usage_of_claim
+from gpuflow.kubernetes.ephemeral_claims import claims_of_pod
 from gpuflow.quantity import Quantity
 from gpuflow.resources import pod_limits, pod_requests
 
@@ -32,6 +33,10 @@ def amounts_of(pod: Mapping[str, Any]) -> Amounts:
     for field in CONTAINERS:
         if field in spec:
             asked[field] = [{key: each[key] for key in COUNTED_OF_CONTAINER if key in each} for each in spec[field]]
+    claims = [usage_of_claim(claim) for _, claim in claims_of_pod(spec)] if "volumes" in spec else []
+    if claims:
+        own = _worked_out(asked)
+        return own._replace(usage=_with_claims(own.usage, claims))
     try:
         return _amounts_of(marshal.dumps(asked, 2))
     except ValueError:  # maps of somebody's own type have no bytes
@@ -48,6 +53,16 @@ def _worked_out(asked: Mapping[str, Any]) -> Amounts:
     stored = {"spec": {**asked, **lists}}
     requests, limits = pod_requests(stored), pod_limits(stored)
     return Amounts(requests, limits, compute_usage(requests, limits))
+
+
+def _with_claims(usage: Mapping[str, Quantity], claims: list[dict[str, Quantity]]) -> Mapping[str, Quantity]:
+    """With the claims that Kubernetes makes for the pod's ephemeral volumes."""
+    total = dict(usage)
+    for claim in claims:
+        for key, amount in claim.items():
+            if not key.startswith("count/"):
+                total[key] = total.get(key, Quantity.zero) + amount
+    return total
 
 
 def _defaulted(container: Mapping[str, Any]) -> Mapping[str, Any]:

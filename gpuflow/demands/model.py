@@ -195,6 +195,9 @@ class OwnPipeline(Protocol):
     def warnings(self) -> Iterator[Finding]:
         """What is certain from the document and the site alone: policies that cannot work as written."""
 
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that the document does not silence, and one that counts the others."""
+
     def devices(self, step: str) -> DeviceWish | None:
         """What a step asks for; None when it asks for no GPU."""
 
@@ -287,8 +290,11 @@ class Demand:
         if self.driver is not None:
             # The driver ends before the step's own pods start: the larger of the two counts.
             usages = {name: largest((usage, self.driver.amounts.usage)) for name, usage in usages.items()}
-        claimed = {key: Bound("exact", amount) for key, amount in self._claimed.items()}
-        return {**peaks_of(self.graph, usages, self.conditional), **claimed}
+        peaks = peaks_of(self.graph, usages, self.conditional)
+        for key, amount in self._claimed.items():
+            known = peaks.get(key, Bound("exact", Quantity.zero))
+            peaks[key] = known if known.value is None else replace(known, value=known.value + amount)
+        return peaks
 
     @cached_property
     def overhead(self) -> Mapping[str, Bound]:

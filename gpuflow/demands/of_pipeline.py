@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, Overlap, PodSet, StepDemand, largest
 from gpuflow.demands.own_pipeline import PlannedPipeline
 from gpuflow.demands.stored_pods import driver_pods, sure_steps
 from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
-from gpuflow.errors import Finding
+from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for
@@ -32,18 +33,25 @@ def demand_of(pipeline: Pipeline, site: Site, engine: str = NO_ENGINE) -> Demand
 
 def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     """The same, of a plan."""
+    plan = plan if engine == NO_ENGINE else load_engine(engine).with_alerts(plan)
     pipeline, facts, parts = plan.pipeline, facts_of(engine), engine_of(plan.site, engine)
     before = driver_pod(parts)
     driver = None if before is None else PodSet("driver", 1, before)
     sure = sure_steps(plan)
-    steps = tuple(
-        replace(_step(planned, plan.site, parts, driver, facts), is_sure=planned.name in sure)
-        for planned in plan.containers
-    )
+    steps: list[StepDemand] = []
+    unmade: list[Finding] = []
+    for planned in plan.containers:
+        try:
+            steps.append(replace(_step(planned, plan.site, parts, driver, facts), is_sure=planned.name in sure))
+        except GpuflowError as refusal:
+            unmade += refusal.findings
+    if unmade:
+        raise GpuflowError(dict.fromkeys((*unmade, *_refusals(plan, engine))))
+    alert = _alert(plan, engine)
     return Demand(
         name=pipeline.name,
-        steps=steps,
-        graph=_graph(plan, {step.name: step.pods for step in steps}, facts.keeps_parallel),
+        steps=(*steps, *alert),
+        graph=_graph(plan, {step.name: step.pods for step in steps}, facts.keeps_parallel, alert),
         engine=engine,
         file=pipeline.source.file,
         claims=tuple(_claims(pipeline)),
@@ -52,25 +60,27 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         driver=driver,
         driver_pods=None if driver is None else driver_pods(plan),
         keeps_pods=facts.keeps_pods,
-        conditional=dict(_conditional(plan)),
-        later=tuple(_later(plan, steps)),
+        conditional=dict(_conditional(plan)) | {each.name: False for each in alert},
+        later=tuple(_later(plan, tuple(steps))),
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=_settings(parts, engine),
         pods_collected=parts.pod_gc is not None and parts.pod_gc.strategy in ("OnPodSuccess", "OnPodCompletion"),
-        places=plan.where,
+        places=plan.where if not alert else partial(_place, plan),
         pipeline=PlannedPipeline(plan, parts, _remade),
     )
 
 
 def _remade(demand: Demand, before: Plan, after: Plan) -> Demand:
     """A demand as it would be by another plan with the same first attempts: graph, later attempts, refusals."""
-    pods = {step.name: step.pods for step in demand.steps}
+    own = [step for step in demand.steps if step.name in before.by_name]
+    alert = [step for step in demand.steps if step.name not in before.by_name]
+    pods = {step.name: step.pods for step in own}
     known = {finding.message for finding in _refusals(before, demand.engine)}
     new = [finding for finding in _refusals(after, demand.engine) if finding.message not in known]
     return replace(
         demand,
-        graph=_graph(after, pods, facts_of(demand.engine).keeps_parallel),
-        later=tuple(_later(after, demand.steps)) if demand.later else (),
+        graph=_graph(after, pods, facts_of(demand.engine).keeps_parallel, alert),
+        later=tuple(_later(after, own)) if demand.later else (),
         refusals=(*demand.refusals, *new),
     )
 
@@ -111,8 +121,23 @@ def _pod_sets(gang: Gang | None, pod: Mapping[str, Any]) -> tuple[PodSet, ...]:
     return (PodSet("leader", 1, pod), workers) if gang.leader else (workers,)
 
 
-def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Tree:
-    """The pipeline as the graph that peaks are computed on."""
+def _alert(plan: Plan, engine: str) -> tuple[StepDemand, ...]:
+    """The pod that the engine sends alerts from when a run has ended. All of it is the engine's."""
+    pod = None if engine == NO_ENGINE else load_engine(engine).alert_pod(plan)
+    if pod is None:
+        return ()
+    name = next(name for name in ("alert", "alert-agent", "agent-of-the-run") if name not in plan.by_name)
+    step = StepDemand(name, (PodSet("main", 1, pod),), is_exit=True)
+    return (replace(step, overhead=step.usage),)
+
+
+def _place(plan: Plan, name: str) -> Where:
+    """Where a step is written; alerts are where the pipeline says whom to tell, or nowhere but in the site."""
+    return plan.where(name) if name.partition(".")[0] in plan.by_name else plan.pipeline.where("notify", key=True)
+
+
+def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool, alert: Sequence[StepDemand] = ()) -> Tree:
+    """The pipeline as the graph that peaks are computed on. `alert`: what the engine runs beside the exit steps."""
 
     def tree(within: str) -> Tree:
         steps = plan.inside[within]
@@ -124,6 +149,8 @@ def _graph(plan: Plan, pods: Mapping[str, int], keeps_parallel: bool) -> Tree:
                 after[need.rpartition(".")[2]].append(each.own_name)
         main: Tree = Dag(nodes, after, cap)
         ends = {each.own_name: node(each) for each in steps if each.section == "exit"}
+        if not within:
+            ends |= {each.name: Leaf(each.name, {}, each.pods) for each in alert}
         return Dag({"main": main, "exit": Dag(ends, {}, cap)}, {"main": ["exit"]}) if ends else main
 
     def node(each: PlannedStep) -> Tree:
@@ -158,9 +185,10 @@ def _deadline(pipeline: Pipeline) -> Deadline | None:
 def _overlap(pipeline: Pipeline, facts: EngineFacts) -> Overlap | None:
     """Runs that start while another is active: by a schedule that allows it, or whenever there is new data."""
     schedule = pipeline.schedule
+    one_by_one = schedule is not None and schedule.concurrency == "forbid" and facts.forbids_data_runs
     if schedule is not None and schedule.concurrency == "allow" and not schedule.suspended:
         because, where = f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule")
-    elif pipeline.on_data:
+    elif pipeline.on_data and not one_by_one:
         because, where = "on_data starts a run whenever there is new data", pipeline.where("on_data")
     else:
         return None

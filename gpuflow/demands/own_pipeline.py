@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,13 +15,12 @@ from gpuflow.demands.parameter_defaults import counted_with_defaults
 from gpuflow.demands.retry_and_checkpoint import retry_and_checkpoint
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import Plan, plan_of
-from gpuflow.pod import pod_for
+from gpuflow.pod import pod_for, pod_notes
 from gpuflow.pod.injected import with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.model import Engine, Site
-from gpuflow.spec.exposed_secrets import exposed_secrets
-from gpuflow.spec.idle_retries import idle_retries
+from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
 
@@ -32,6 +31,7 @@ UNHEARD: Final = frozenset(
         "cache",
         "command",
         "description",
+        "engines",
         "env",
         "inputs",
         "needs",
@@ -55,15 +55,21 @@ class PlannedPipeline:
     """A demand as it would be by another plan of the same steps."""
 
     def warnings(self) -> Iterator[Finding]:
-        """Policies that cannot work as written, or do nothing, and secrets in plain text."""
+        """Policies that cannot work as written, secrets in plain text, and text that looks like a template."""
         yield from retry_and_checkpoint(self.plan)
         yield from counted_with_defaults(self.plan)
-        yield from idle_retries(self.plan.pipeline)
-        yield from exposed_secrets(self.plan.pipeline)
+        yield from pod_notes(self.plan)
+        yield from remarks_on(self.plan.pipeline)
         yield from exposed_in_site(self.plan.site)
+
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        """The findings that the file does not silence."""
+        return heard(self.plan.pipeline, findings)
 
     def devices(self, step: str) -> DeviceWish | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""
+        if step not in self.plan.by_name:
+            return None  # a pod of the engine's own
         asking = self.plan.by_name[step].step
         asked = asking.gpu or asking.mig
         if asked is None:

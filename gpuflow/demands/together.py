@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpuflow.catalog import Offer
@@ -137,6 +137,9 @@ class _Pipelines:
 
     def devices(self, step: str) -> DeviceWish | None:
         return None  # which GPU a step fits is said where its pipeline is checked alone
+
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        return list(findings)  # one file does not silence what concerns the others
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         known = [each for each in self.pipelines.values() if each is not None]

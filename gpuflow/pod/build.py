@@ -13,11 +13,14 @@ from gpuflow.pod.containers import (
     environment,
     environment_from,
     helper_container,
+    lifecycle_of,
     pod_security,
     probes_of,
     resources,
     rewritten,
 )
+from gpuflow.pod.merging import merged_pod
+from gpuflow.pod.network import network
 from gpuflow.pod.nodes import scheduling
 from gpuflow.pod.placement import devices
 from gpuflow.pod.spelling import Readable, Spelling
@@ -46,9 +49,11 @@ def pod_for(
     pipeline: Pipeline, name: str, site: Site, spelling: Spelling | None = None, engine: Engine | None = None
 ) -> dict[str, Any]:
     """The pod of one step as a manifest (`metadata` and `spec`). Without a spelling, references are shown readably."""
-    step = pipeline.effective(name)
+    step, spelling = pipeline.effective(name), spelling or Readable()
     try:
-        return _pod(pipeline, name, step, site, spelling or Readable(), engine or Engine())
+        pod = _pod(pipeline, name, step, site, spelling, engine or Engine())
+        patch = step.kubernetes.merge if step.kubernetes is not None else None
+        return pod if patch is None else merged_pod(pod, patch, spelling, site.runtime.mount)
     except GpuflowError as refusal:
         raise GpuflowError(_placed(finding, pipeline, name) for finding in refusal.findings) from None
 
@@ -81,6 +86,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "runtimeClassName": hatch.runtime_class if hatch else None,
         "hostIPC": True if hatch and hatch.host_ipc else None,
         "hostNetwork": True if hatch and hatch.host_network else None,
+        **(network(hatch) if hatch else {}),
         "terminationGracePeriodSeconds": termination_grace(step),
         "activeDeadlineSeconds": active_deadline(step, site),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
@@ -141,6 +147,7 @@ def _main(
         "resources": asked,
         "volumeMounts": mounts,
         **probes_of(step.probes, spelling),
+        "lifecycle": lifecycle_of(step.lifecycle, spelling),
         "securityContext": container_security(step.security or Security()),
     }
     return {key: value for key, value in container.items() if value not in (None, [], {})}

@@ -7,7 +7,7 @@ from typing import Any
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
 from gpuflow.site import Site
-from gpuflow.spec.container import ConfigMapKey, EnvFrom, Helper, Probe, Probes, SecretKey, Security
+from gpuflow.spec.container import ConfigMapKey, EnvFrom, Helper, Hook, Lifecycle, Probe, Probes, SecretKey, Security
 from gpuflow.spec.resources import Amount
 from gpuflow.spec.step import Step
 
@@ -125,6 +125,23 @@ def _probe(probe: Probe, spelling: Spelling) -> dict[str, Any]:
     return {"tcpSocket": {"port": probe.tcp}, **result}
 
 
+def lifecycle_of(lifecycle: Lifecycle | None, spelling: Spelling) -> dict[str, Any]:
+    """The hooks of a container."""
+    if lifecycle is None:
+        return {}
+    named = {"postStart": lifecycle.post_start, "preStop": lifecycle.pre_stop}
+    return {name: _hook(hook, spelling) for name, hook in named.items() if hook is not None}
+
+
+def _hook(hook: Hook, spelling: Spelling) -> dict[str, Any]:
+    if hook.command is not None:
+        return {"exec": {"command": [spelled(word, spelling) for word in hook.command]}}
+    if hook.http is not None:
+        return {"httpGet": {"path": hook.http.path, "port": hook.http.port}}
+    assert hook.sleep is not None  # the model takes exactly one
+    return {"sleep": {"seconds": hook.sleep.seconds}}
+
+
 def helper_container(
     helper: Helper, site: Site, spelling: Spelling, volumes: Volumes, security: Security
 ) -> dict[str, Any]:
@@ -134,10 +151,12 @@ def helper_container(
         "image": rewritten(helper.image, site),
         "command": [spelled(word, spelling) for word in (*helper.command, *helper.args)],
         "env": environment(helper.env, spelling),
+        "envFrom": environment_from(helper.env_from),
         "ports": [{"containerPort": port} for port in helper.ports],
         "volumeMounts": [volumes.mount(path, volume) for path, volume in helper.volumes.items()],
         "resources": resources({"cpu": helper.cpu, "memory": helper.memory}, {}, {}),
         **probes_of(helper.probes, spelling),
+        "lifecycle": lifecycle_of(helper.lifecycle, spelling),
         "securityContext": container_security(security),
     }
     return {key: value for key, value in container.items() if value}

@@ -7,6 +7,7 @@ from typing import Any
 from gpuflow.errors import fail
 from gpuflow.pod.placement import Devices, Term
 from gpuflow.site import Site
+from gpuflow.spec.hatch import TopologySpread
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.step import Step
 
@@ -43,6 +44,8 @@ def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str
     spread: list[dict[str, Any]] = []
     if step.topology is not None:
         affinity, spread = _topology(step, site, affinity, selector)
+    if hatch is not None:
+        spread = [*spread, *(_spread(each, selector) for each in hatch.topology_spread)]
     fields = {
         "nodeSelector": node_selector,
         "affinity": affinity,
@@ -50,6 +53,21 @@ def scheduling(step: Step, site: Site, devices: Devices, selector: dict[str, str
         "topologySpreadConstraints": spread,
     }
     return {key: value for key, value in fields.items() if value}
+
+
+def _spread(wish: TopologySpread, selector: dict[str, str]) -> dict[str, Any]:
+    """An entry of topologySpreadConstraints; unless it says otherwise it counts the pods of the same step."""
+    fields = {
+        "maxSkew": wish.max_skew,
+        "topologyKey": wish.topology_key,
+        "whenUnsatisfiable": wish.when_unsatisfiable,
+        "labelSelector": {"matchLabels": wish.match_labels or selector},
+        "minDomains": wish.min_domains,
+        "nodeAffinityPolicy": wish.node_affinity_policy,
+        "nodeTaintsPolicy": wish.node_taints_policy,
+        "matchLabelKeys": list(wish.match_label_keys),
+    }
+    return {key: value for key, value in fields.items() if value not in (None, [])}
 
 
 def _once(items: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -27,7 +27,9 @@ class Readable:
             return f"<param {ref.name}>"
         if isinstance(ref, OutputRef):
             return f"<output {ref.step}.{ref.name}>"
-        return f"<item {ref.name}>" if isinstance(ref, ItemRef) else f"<run {ref.field}>"
+        if isinstance(ref, ItemRef):
+            return f"<item {ref.name}>"
+        return f"<run {' '.join(filter(None, (ref.field, ref.format, ref.timezone)))}>"
 
 
 def spelled(text: Text, spelling: Spelling) -> str:

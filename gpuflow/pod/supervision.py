@@ -75,8 +75,14 @@ def termination_grace(step: Step) -> int | None:
     if step.termination_grace is not None:
         return step.termination_grace.seconds
     if step.checkpoint is None or step.checkpoint.grace is None:
-        return None
-    return step.checkpoint.grace.seconds + GRACE_MARGIN
+        return DEFAULT_GRACE + hook_time(step) if hook_time(step) else None
+    return step.checkpoint.grace.seconds + GRACE_MARGIN + hook_time(step)
+
+
+def hook_time(step: Step) -> int:
+    """What a hook takes of the pod's grace period before SIGTERM, where that is known, in seconds."""
+    hook = step.lifecycle.pre_stop if step.lifecycle is not None else None
+    return hook.sleep.seconds if hook is not None and hook.sleep is not None else 0
 
 
 def supervisor_grace(step: Step) -> Duration | None:
@@ -88,7 +94,7 @@ def supervisor_grace(step: Step) -> Duration | None:
     wanted = step.checkpoint.grace if step.checkpoint is not None else None
     if step.termination_grace is None:
         return wanted
-    most = step.termination_grace.seconds
+    most = max(1, step.termination_grace.seconds - hook_time(step))
     room = Duration(most - min(GRACE_MARGIN, -(-most // 4)))
     return room if wanted is None else min(wanted, room)
 
@@ -193,7 +199,7 @@ def _shared(path: str, step: Step) -> bool:
     """Whether the copies of a step see the same files there: on a claim they do, in a pod's scratch space not."""
     mounts = [mount for mount in step.volumes if _below(path, mount)]
     volume = step.volumes[max(mounts, key=len)] if mounts else None
-    return volume is not None and (volume.claim is not None or volume.new_claim is not None)
+    return volume is not None and volume.lasts
 
 
 def _below(path: str, mount: str) -> bool:

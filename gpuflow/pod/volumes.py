@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from gpuflow.quantity import Quantity
-from gpuflow.spec.container import Volume
+from gpuflow.spec.volumes import Csi, Ephemeral, Projection, Volume, mode_number
 
 
 class Volumes:
@@ -77,12 +77,78 @@ def _source(path: str, volume: Volume) -> tuple[str, dict[str, Any]]:
     if volume.new_claim is not None:
         return run_claim_volume(volume.new_claim), {"persistentVolumeClaim": {"claimName": volume.new_claim}}
     if volume.config_map is not None:
-        return f"config-{volume.config_map}", {"configMap": {"name": volume.config_map}}
+        return f"config-{volume.config_map}", {"configMap": {"name": volume.config_map, **_keys(volume)}}
     if volume.secret is not None:
-        return f"secret-{volume.secret}", {"secret": {"secretName": volume.secret}}
+        return f"secret-{volume.secret}", {"secret": {"secretName": volume.secret, **_keys(volume)}}
+    if volume.host_path is not None:
+        kind = {"type": volume.host_path.type} if volume.host_path.type else {}
+        return f"host-{volume.host_path.path}", {"hostPath": {"path": volume.host_path.path, **kind}}
+    if volume.nfs is not None:
+        return f"nfs-{volume.nfs.path}", {"nfs": {"server": volume.nfs.server, "path": volume.nfs.path}}
+    if volume.csi is not None:
+        return f"csi-{path}", {"csi": _csi(volume.csi)}
+    if volume.ephemeral is not None:
+        return f"ephemeral-{path}", {"ephemeral": {"volumeClaimTemplate": _claim_template(volume.ephemeral)}}
+    if volume.projected is not None:
+        mode = {"defaultMode": mode_number(volume.default_mode)} if volume.default_mode else {}
+        return f"projected-{path}", {"projected": {"sources": list(map(_projection, volume.projected)), **mode}}
     size = volume.memory if volume.memory is not None else volume.empty_dir
     medium = {"medium": "Memory"} if volume.memory is not None else {}
     return f"scratch-{path}", {"emptyDir": {**medium, "sizeLimit": str(size)}}
+
+
+def _keys(source: Volume | Projection) -> dict[str, Any]:
+    """Which keys of a ConfigMap or Secret become files, and how."""
+    mode = source.default_mode if isinstance(source, Volume) else None
+    fields = {
+        "items": [
+            {"key": key, "path": item.path, **({"mode": mode_number(item.mode)} if item.mode else {})}
+            for key, item in source.items.items()
+        ],
+        "defaultMode": mode_number(mode) if mode else None,
+        "optional": True if source.optional else None,
+    }
+    return {key: value for key, value in fields.items() if value not in (None, [])}
+
+
+def _csi(volume: Csi) -> dict[str, Any]:
+    fields = {
+        "driver": volume.driver,
+        "volumeAttributes": dict(volume.attributes),
+        "fsType": volume.fs_type,
+        "nodePublishSecretRef": {"name": volume.secret} if volume.secret else None,
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def _claim_template(claim: Ephemeral) -> dict[str, Any]:
+    metadata = {"labels": dict(claim.labels), "annotations": dict(claim.annotations)}
+    metadata = {key: value for key, value in metadata.items() if value}
+    spec: dict[str, Any] = {"accessModes": [claim.access], "resources": {"requests": {"storage": str(claim.size)}}}
+    if claim.storage_class is not None:
+        spec["storageClassName"] = claim.storage_class
+    return {"metadata": metadata, "spec": spec} if metadata else {"spec": spec}
+
+
+def _projection(source: Projection) -> dict[str, Any]:
+    if source.token is not None:
+        token: dict[str, Any] = {"path": source.token.path}
+        if source.token.audience is not None:
+            token["audience"] = source.token.audience
+        if source.token.expires is not None:
+            token["expirationSeconds"] = source.token.expires.seconds
+        return {"serviceAccountToken": token}
+    if source.downward_api is not None:
+        return {"downwardAPI": {"items": [_fact(path, fact) for path, fact in source.downward_api.items()]}}
+    if source.secret is not None:
+        return {"secret": {"name": source.secret, **_keys(source)}}
+    return {"configMap": {"name": source.config_map, **_keys(source)}}
+
+
+def _fact(path: str, fact: str) -> dict[str, Any]:
+    if fact.startswith("metadata."):
+        return {"path": path, "fieldRef": {"fieldPath": fact}}
+    return {"path": path, "resourceFieldRef": {"containerName": "main", "resource": fact}}
 
 
 def run_claim_volume(name: str) -> str:

@@ -119,5 +119,5 @@ def _site(tree: yaml_tree.Map, shown: str) -> Site:
                 findings.append(Finding("GF204", refused[0], where, refused[1]))
     if findings:
         raise GpuflowError(findings)
-    site._source = Source(shown, None, lambda path, key: yaml_tree.where_of(tree, path, key=key))
+    site._source = Source(shown, lambda path, key: yaml_tree.where_of(tree, path, key=key))
     return site

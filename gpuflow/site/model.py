@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
@@ -9,8 +10,10 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
+from gpuflow.spec.engine_words.argo import PodGC, Ttl
 from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
 from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
+from gpuflow.spec.notify import Alert
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.source import Source
 
@@ -137,6 +140,8 @@ class Images(Model):
     """Image prefixes to replace, longest first: {docker.io/: mirror.example.com/}."""
     pull_secrets: tuple[ObjectName, ...] = ()
     """Image pull secrets of every pod."""
+    alerts: Str | None = None
+    """An image with Python 3.9 or newer that sends alerts, for engines that send none by themselves (Kubeflow)."""
 
 
 class SigningKey(Model):
@@ -182,24 +187,6 @@ class Injected(Model):
     """Whether it has the security context that the restricted Pod Security Standard requires."""
 
 
-class PodGC(Model):
-    """When Argo deletes finished pods."""
-
-    strategy: Literal["OnPodSuccess", "OnPodCompletion", "OnWorkflowSuccess", "OnWorkflowCompletion"] = "OnPodSuccess"
-    """As Argo calls it. The two on success keep failed pods."""
-    delay: DurationField | None = None
-    """How long a pod stays before it is deleted, so that its logs can be read."""
-
-
-class Ttl(Model):
-    """How long Argo keeps finished runs; what is not given is kept."""
-
-    success: DurationField | None = None
-    """After a run has succeeded."""
-    failure: DurationField | None = None
-    """After a run has failed."""
-
-
 class Executor(Model):
     """The account of Argo's own containers, which lets the programs of steps do without a token."""
 
@@ -209,11 +196,19 @@ class Executor(Model):
     """The Secret with its token; Argo looks for NAME.service-account-token unless the account says otherwise."""
 
 
+def _web_address(text: str) -> str:
+    if not re.fullmatch(r"https?://[A-Za-z0-9._~:/?#&=%-]+", text):
+        raise problem("GF382", f"{text[:60]!r} is not an address", "write it like https://argo.example.com")
+    return text
+
+
 class Engine(Model):
     """One engine on this cluster."""
 
     version: Str | None = None
     """The installed version, for example 4.0."""
+    url: Annotated[Str, AfterValidator(_web_address)] | None = None
+    """The address of its user interface, for links in alerts (Argo, Kubeflow)."""
     service_account: ObjectName | None = None
     """The ServiceAccount its step pods need."""
     init: dict[Str, Injected] = {}
@@ -285,6 +280,8 @@ class Site(Model):
     """The engines that run pipelines, by name, and what each adds to pods."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod."""
+    notify: tuple[Alert, ...] = ()
+    """Who is told how runs ended, of every pipeline that does not say `notify: []`."""
 
     _source: Source = PrivateAttr(default_factory=Source)
 

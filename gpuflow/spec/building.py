@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.errors import Finding, GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.params import type_name
 from gpuflow.spec.problems import problems
@@ -106,7 +106,7 @@ class Draft:
 
     def finish(self, pipeline: Pipeline) -> None:
         """Check everything at once and make the open pipeline the checked one."""
-        source = Source(self.origin.file, None, self.locate)
+        source = Source(self.origin.file, self.locate)
         checked = check(type(pipeline), self.fields, source)
         object.__setattr__(pipeline, "__dict__", checked.__dict__)
         object.__setattr__(pipeline, "__pydantic_fields_set__", checked.__pydantic_fields_set__)
@@ -129,7 +129,7 @@ def open_or_checked(cls: type[Pipeline], fields: dict[str, Any]) -> Pipeline:
     """`Pipeline(...)`: checked at once when it has steps, open when it has none yet."""
     origin = caller()
     if "steps" in fields:
-        return check(cls, fields, Source(origin.file, None, lambda path, key: origin))
+        return check(cls, fields, Source(origin.file, lambda path, key: origin))
     pipeline = cls.model_construct(**{"name": "unnamed", **fields})
     pipeline._draft = Draft(dict(fields), origin)
     return pipeline
@@ -168,7 +168,7 @@ def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
     findings = list(broken_rules(pipeline))
     errors = [finding for finding in findings if finding.severity == "error"]
     if errors:
-        raise GpuflowError(_ordered(errors))
+        raise Unsound(_ordered(errors), pipeline)
     return pipeline
 
 

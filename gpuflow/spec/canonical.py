@@ -17,6 +17,7 @@ from gpuflow.spec.policies import Backoff, Gang, Priority, Retry, Spot
 from gpuflow.spec.resources import Amount, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.step import Approval, Step
+from gpuflow.spec.text import literal
 
 _HEAD = ("apiVersion", "kind")
 _ALWAYS: dict[type[Model], tuple[str, ...]] = {Param: ("type",), Output: ("type",)}
@@ -44,9 +45,15 @@ def to_document(model: Model) -> Any:
     fields = type(model).model_fields
     always = _HEAD if "apiVersion" in fields else _ALWAYS.get(type(model), ())
     result: dict[str, Any] = {}
+    unsaid = model.unsaid if isinstance(model, Step) else frozenset()
     for name in _ordered(type(model)):
         value = getattr(model, name)
-        if name in always or value != fields[name].get_default() or _is_required_default(model, name):
+        nulls = sorted(path[1] for path in unsaid if path[0] == name and len(path) > 1)
+        if (name,) in unsaid:
+            result[name] = None
+        elif nulls:
+            result[name] = {**_plain(value), **dict.fromkeys(nulls)}
+        elif name in always or value != fields[name].get_default() or _is_required_default(model, name):
             result[name] = _plain(value)
     short = _SINGLE.get(type(model))
     if short is not None and set(result) <= {short} and getattr(model, short) is not None:
@@ -69,7 +76,8 @@ def _ordered(kind: type[Model]) -> list[str]:
     names = list(kind.model_fields)
     if kind is Step:
         own = [name for name in names if name not in Settings.model_fields]
-        return ["description", *(n for n in own if n != "description"), *Settings.model_fields]
+        ends = ("description", "engines")
+        return ["description", *(n for n in own if n not in ends), *Settings.model_fields, "engines"]
     return names
 
 
@@ -78,6 +86,8 @@ def _plain(value: Any) -> Any:
         return {"range": to_document(value)}
     if isinstance(value, Model):
         return to_document(value)
+    if isinstance(value, str):
+        return literal(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list):
@@ -86,4 +96,4 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, expression.Expression):
         return expression.render(value)
-    return value if isinstance(value, str | int | float | None) else value.canonical()
+    return value if isinstance(value, int | float | None) else value.canonical()

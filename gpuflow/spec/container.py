@@ -13,7 +13,6 @@ from gpuflow.spec.model import (
     Model,
     Natural,
     Port,
-    QuantityField,
     Str,
     exactly_one,
     problem,
@@ -22,6 +21,7 @@ from gpuflow.spec.names import ContainerName, EnvName, MountPath, ObjectName
 from gpuflow.spec.problems import nested
 from gpuflow.spec.resources import Amount
 from gpuflow.spec.text import TEXT_SCHEMA, Text, TextField, parse_text
+from gpuflow.spec.volumes import Volume
 
 
 class SecretKey(Model):
@@ -101,35 +101,6 @@ class EnvFrom(Model):
         return self
 
 
-VOLUME_SOURCES = ("claim", "new_claim", "config_map", "secret", "empty_dir", "memory")
-
-
-class Volume(Model):
-    """Files at a path of the container, from exactly one source."""
-
-    claim: ObjectName | None = None
-    """An existing PersistentVolumeClaim."""
-    new_claim: Str | None = None
-    """A claim from the pipeline's `claims`, created for each run."""
-    config_map: ObjectName | None = None
-    """A ConfigMap's keys as files."""
-    secret: ObjectName | None = None
-    """A Secret's keys as files."""
-    empty_dir: QuantityField | None = None
-    """Scratch space on the node's disk, at most this big."""
-    memory: QuantityField | None = None
-    """Scratch space in memory, at most this big; counts against the memory limit."""
-    read_only: Bool = False
-    """Mount it read-only."""
-    sub_path: Str | None = None
-    """Only this part of the volume."""
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Volume:
-        exactly_one(self, VOLUME_SOURCES, "a volume")
-        return self
-
-
 class HttpProbe(Model):
     """Healthy when a GET answers with 200 to 399."""
 
@@ -172,6 +143,39 @@ class Probes(Model):
     """Ready when this succeeds."""
     startup: Probe | None = None
     """Delay the other two until this succeeds."""
+
+
+class Hook(Model):
+    """What the kubelet does at one moment of a container's life: exactly one of these."""
+
+    command: tuple[Str, ...] | None = None
+    """A command in the container."""
+    http: HttpProbe | None = None
+    """A GET to the container."""
+    sleep: DurationField | None = None
+    """Wait this long."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Hook:
+        exactly_one(self, ("command", "http", "sleep"), "a hook")
+        return self
+
+
+class Lifecycle(Model):
+    """Hooks of a container. Both run beside its program, not in place of it."""
+
+    post_start: Hook | None = None
+    """Right after the container has started; the program may be running already. A hook that fails ends the
+    container."""
+    pre_stop: Hook | None = None
+    """Before SIGTERM, when a running pod is deleted or preempted. Its time is part of termination_grace: the program,
+    and the supervisor around it, get what is left."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Lifecycle:
+        if self.post_start is None and self.pre_stop is None:
+            raise problem("GF128", "lifecycle takes post_start, pre_stop or both", None)
+        return self
 
 
 class Script(Model):
@@ -234,6 +238,8 @@ class Helper(Model):
     """Arguments after the command."""
     env: dict[EnvName, EnvField] = {}
     """Environment variables."""
+    env_from: tuple[EnvFrom, ...] = ()
+    """Whole Secrets or ConfigMaps as environment variables."""
     volumes: dict[MountPath, Volume] = {}
     """Files, by path."""
     cpu: Amount | None = None
@@ -244,6 +250,8 @@ class Helper(Model):
     """Ports it listens on."""
     probes: Probes | None = None
     """Health checks; for sidecars only."""
+    lifecycle: Lifecycle | None = None
+    """Hooks; for sidecars only."""
 
     @model_validator(mode="after")
     def _has_command(self) -> Helper:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from gpuflow.errors import Finding
 from gpuflow.secret_text import is_secret_name, is_secret_value, passwords_in
 from gpuflow.spec.container import ConfigMapKey, SecretKey
+from gpuflow.spec.merge import variables_of
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ParamRef, parts_of
 
@@ -62,6 +63,9 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
     for field, text in (("command", step.command), ("args", step.args), ("script", step.script and step.script.run)):
         if text and _has_password(text):  # the place is looked up only then: of many steps, that is felt
             yield from password_in_address(f"{who}: {field}", text, pipeline.where(*path, field))
+    if step.kubernetes is not None and step.kubernetes.merge is not None:
+        variables = variables_of(step.kubernetes.merge)
+        yield from _environment(pipeline, who, variables, (*path, "kubernetes", "merge"))
     if step.checkpoint is not None:
         place = (*path, "checkpoint", "store")
         yield from password_in_address(f"{who}: checkpoint.store", step.checkpoint.store, pipeline.where(*place))

@@ -241,6 +241,12 @@ def _reference(word: str, offset: int) -> Operand:
         return ParamRef(rest[0])
     if root == "item" and len(rest) == 1:
         return ItemRef(rest[0])
+    if root == "run":
+        raise ExpressionError(
+            f'"{word}": a condition cannot ask for facts of the run',
+            offset,
+            "let a step that is given {run: …} write an output, and ask for that",
+        )
     raise ExpressionError(
         f'"{word}" does not name a value',
         offset,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import runpy
 import sys
 import traceback
@@ -40,12 +39,14 @@ def loads(text: str | bytes, file: str = "<text>") -> Pipeline:
     tree = yaml_tree.parse(raw, file)
     require_kind(tree, "Pipeline", file)
     _include(tree, Path(file).parent, (Path(file),), [])
-    digest = hashlib.sha256(raw).hexdigest()
-    return check(Pipeline, tree, Source(file, digest, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
+    return check(Pipeline, tree, Source(file, lambda p, key: yaml_tree.where_of(tree, p, key=key)))
 
 
-def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> bytes:
-    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`."""
+def read_bytes(file: Path, *, named: bool = False, root: Path | None = None, written: str | None = None) -> bytes:
+    """The file's bytes, or an error that says why not. `named` and `root` as for `files.read_at_most`.
+
+    `written`: how the user wrote its path, where that begins in another folder.
+    """
     yaml_tree.require_plain_name(str(file))
     try:
         if file.is_dir():
@@ -56,7 +57,9 @@ def read_bytes(file: Path, *, named: bool = False, root: Path | None = None) -> 
         return raw
     except FileNotFoundError:
         beside = [p.name for p in file.parent.glob("*")] if file.parent.is_dir() else []
-        hint = did_you_mean(file.name, [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))])
+        documents = [n for n in beside if n.endswith((".yaml", ".yml", ".py", ".json"))]
+        folder = (written or str(file)).removesuffix(file.name)
+        hint = did_you_mean(file.name, documents, before=folder)
         raise fail("GF100", f"{file} does not exist", where=Where(str(file)), hint=hint) from None
     except (OSError, ValueError) as refusal:
         files.refuse_outside(refusal, file)
@@ -121,7 +124,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
     if len(included) > MOST_INCLUDES:
         raise fail("GF102", f"more than {MOST_INCLUDES:,} pipelines are included", where=where, hint="use for_each")
     try:
-        raw = read_bytes(file, root=files.repository_above(opened[0]))
+        raw = read_bytes(file, root=files.repository_above(opened[0]), written=name)
     except GpuflowError as refusal:
         first = refusal.findings[0]
         raise GpuflowError(Finding(first.code, first.message, where, first.hint)) from None
@@ -132,7 +135,7 @@ def _included(name: str, folder: Path, opened: tuple[Path, ...], included: list[
 
 
 def _from_python(file: Path) -> Pipeline:
-    raw = read_bytes(file, named=True)
+    read_bytes(file, named=True)  # says why a file cannot be read, before it is run
     added = str(file.parent.resolve())
     sys.path.insert(0, added)
     try:
@@ -173,6 +176,5 @@ def _from_python(file: Path) -> Pipeline:
             where=Where(str(file), 1, 1),
             hint="use `with Pipeline(…) as p:`",
         )
-    source = pipeline.source
-    pipeline._source = Source(str(file), hashlib.sha256(raw).hexdigest(), source.locate)
+    pipeline._source = Source(str(file), pipeline.source.locate)
     return pipeline

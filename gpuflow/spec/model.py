@@ -41,6 +41,11 @@ class Model(BaseModel):
         """Expand the short form; anything else is returned as it is."""
         return value
 
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        """Code, message and way out for a key that is no field, where the model knows more than that."""
+        return None
+
     @model_validator(mode="before")
     @classmethod
     def _expand(cls, value: Any) -> Any:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
+from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, PrivateAttr, model_validator
+from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
+from gpuflow import cron as clock
 from gpuflow.errors import Where
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
-from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem
+from gpuflow.spec.engine_words import PipelineEngines
+from gpuflow.spec.engine_words.words import misplaced
+from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem, spelled
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
+from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
+from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step, as_list, effective
 from gpuflow.spec.text import ParamRef, TextField
+from gpuflow.spec.zones import check_zone
 
-_ZONE = re.compile(r"[A-Z][A-Za-z]*(/[A-Z][A-Za-z0-9_+-]*){0,2}")
-_CRON_FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
-_CRON_NAMES = {
-    name: i + 1
-    for i, name in enumerate(["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"])
-} | {name: i for i, name in enumerate(["sun", "mon", "tue", "wed", "thu", "fri", "sat"])}
 _CRON_MACROS = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -45,11 +46,11 @@ def check_cron(text: str) -> str:
             f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday',
             'for example "0 0 * * *" for midnight',
         )
-    for word, (name, low, high) in zip(fields, _CRON_FIELDS, strict=True):
+    for word, (name, low, high) in zip(fields, clock.FIELDS, strict=True):
         for part in word.split(","):
             match = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
             bounds = re.split("-", match[1]) if match and match[1] != "*" else []
-            numbers = [_CRON_NAMES.get(b.lower(), int(b) if b.isdecimal() and len(b) < 4 else -1) for b in bounds]
+            numbers = [clock.NAMES.get(b.lower(), int(b) if b.isdecimal() and len(b) < 4 else -1) for b in bounds]
             wrong = not match or any(not low <= n <= high for n in numbers) or numbers != sorted(numbers)
             if wrong or (match and match[2] is not None and int(match[2]) == 0):
                 what = f"{'an' if name == 'hour' else 'a'} {name} ({low} to {high})"
@@ -57,12 +58,25 @@ def check_cron(text: str) -> str:
     return " ".join(fields)
 
 
-def _is_zone(name: str) -> bool:
-    """Whether the name is an IANA zone; on a machine without the database, whether it could be one."""
+def _start(value: Any) -> str:
+    """A day, or a moment with or without an offset, in one spelling each."""
+    text = value.isoformat() if isinstance(value, date) else spelled(value)
     try:
-        return bool(ZoneInfo(name))
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        return bool(_ZONE.fullmatch(name)) and not available_timezones()
+        if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+            return date.fromisoformat(text).isoformat()
+        if re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[-+]\d\d:\d\d)?", text):
+            return datetime.fromisoformat(text).isoformat()
+    except (TypeError, ValueError):
+        pass
+    shown = f'"{text}"' if isinstance(text, str) else "this"
+    raise problem("GF332", f"{shown} is not a date or a time", "write 2026-01-31, or 2026-01-31T06:00")
+
+
+Start = Annotated[
+    str,
+    PlainValidator(_start),
+    WithJsonSchema({"type": "string", "examples": ["2026-01-31", "2026-01-31T06:00:00"]}),
+]
 
 
 class Schedule(Model):
@@ -74,6 +88,9 @@ class Schedule(Model):
     """Five fields: minute hour day month weekday."""
     timezone: Str = "UTC"
     """An IANA time zone, for example Europe/Berlin."""
+    start: Start | None = None
+    """The first day or time that counts, in the schedule's time zone unless it has an offset. With catch_up, the times
+    missed since then are run too."""
     catch_up: Bool = False
     """Also run for missed times."""
     concurrency: Literal["allow", "forbid", "replace"] = "forbid"
@@ -88,15 +105,17 @@ class Schedule(Model):
     @model_validator(mode="after")
     def _readable(self) -> Schedule:
         cron = check_cron(self.cron)
-        if not _is_zone(self.timezone):
-            raise problem(
-                "GF168",
-                f'"{self.timezone}" is not a known time zone',
-                "use an IANA name such as Europe/Berlin",
-                at=("timezone",),
-            )
+        check_zone(self.timezone)
         object.__setattr__(self, "__dict__", {**self.__dict__, "cron": cron})
         return self
+
+    @property
+    def begins(self) -> datetime | None:
+        """The moment of `start`, in the schedule's time zone."""
+        if self.start is None:
+            return None
+        moment, zone = datetime.fromisoformat(self.start), ZoneInfo(self.timezone)
+        return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
 
 
 class Open(type(Model)):  # type: ignore[misc]  # pydantic's metaclass has no public name
@@ -127,18 +146,25 @@ class Pipeline(Model, metaclass=Open):
     """What the pipeline is for."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod and on the engine's own object."""
+    silence: Annotated[tuple[SilencedCode, ...], BeforeValidator(as_list)] = ()
+    """Codes of notes and warnings that are not printed, only counted: [GF307]. Of a pipeline and all its sub-pipelines,
+    the outermost file decides. Errors cannot be silenced."""
     params: dict[ParamName, Param] = {}
     """Values set when a run starts."""
     schedule: Schedule | None = None
     """Start on a schedule: a cron expression, or {cron, timezone, …}."""
     on_data: Annotated[tuple[Str, ...], BeforeValidator(as_list)] = ()
-    """Start when one of these object-store locations has new data (Airflow only)."""
+    """Start when one of these object-store locations has new data. Airflow only; for Argo, see its guide."""
     parallel: Count | None = None
     """How many pods of one run may run at once."""
     deadline: TimeLimit | None = None
     """Longest time a run may take."""
+    notify: tuple[Alert, ...] | None = None
+    """Who is told how a run ended, besides whom the site tells; an empty list: nobody, whatever the site says."""
     defaults: Settings = Settings()
     """Settings for every step that does not set them itself."""
+    engines: PipelineEngines | None = None
+    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
     claims: dict[ClaimName, RunClaim] = {}
     """Volume claims created for each run."""
     steps: dict[StepName, Step] = {}
@@ -151,6 +177,11 @@ class Pipeline(Model, metaclass=Open):
     _source: Source = PrivateAttr(default_factory=Source)
     _draft: Draft | None = PrivateAttr(default=None)
     _effective: dict[str, tuple[Step, Settings, dict[str, str], Step]] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = misplaced(key, PipelineEngines)
+        return ("GF113", f'unknown key "{key}"', hint) if hint else None
 
     @property
     def source(self) -> Source:

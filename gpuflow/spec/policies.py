@@ -8,6 +8,8 @@ from pydantic import model_validator
 
 from gpuflow.spec.affinity import affinity
 from gpuflow.spec.duration import Duration
+from gpuflow.spec.hatch import DnsConfig, IpAddress, TopologySpread
+from gpuflow.spec.merge import judged_merge
 from gpuflow.spec.model import (
     Bool,
     Count,
@@ -298,6 +300,16 @@ class Kubernetes(Model):
     """hostIPC; violates the baseline Pod Security Standard."""
     host_network: Bool = False
     """hostNetwork; violates the baseline Pod Security Standard."""
+    host_aliases: dict[IpAddress, tuple[Str, ...]] = {}
+    """Lines of /etc/hosts: {10.0.0.7: [models.internal]}."""
+    dns_policy: Literal["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"] | None = None
+    """How names are looked up; default: ClusterFirst."""
+    dns_config: DnsConfig | None = None
+    """Name servers, search domains and options beside or instead of the cluster's."""
+    topology_spread: tuple[TopologySpread, ...] = ()
+    """topologySpreadConstraints, by node labels; `topology` does the same in the words of the site."""
+    merge: dict[str, Any] | None = None
+    """A strategic merge patch of the pod, in Kubernetes' own words: {metadata: {labels, annotations}, spec: {…}}."""
 
     @model_validator(mode="after")
     def _extended(self) -> Kubernetes:
@@ -316,6 +328,8 @@ class Kubernetes(Model):
                     "Kubernetes counts these",
                     at=("resources", name),
                 )
+        if self.merge is not None:
+            object.__setattr__(self, "__dict__", {**self.__dict__, "merge": judged_merge(self.merge)})
         if self.affinity is not None:
             object.__setattr__(self, "__dict__", {**self.__dict__, "affinity": affinity(self.affinity)})
         return self

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from gpuflow.errors import did_you_mean
+from gpuflow.spec.kubernetes_words import instead_of
 from gpuflow.spec.model import Model, problem, spelled
 
 M = TypeVar("M", bound=Model)
@@ -33,8 +34,12 @@ def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, s
     path = [part for part in item["loc"] if part != "[key]"]
     key = path[-1] if path else ""
     if kind == "extra_forbidden":
-        known = sorted(_fields_at(model, path[:-1]))
-        return "GF113", f'unknown key "{key}"', did_you_mean(str(key), known) or "remove it"
+        owner = _model_at(model, path[:-1])
+        known = set(owner.model_fields) if owner is not None else set()
+        said = owner.unknown(str(key)) if owner is not None and issubclass(owner, Model) else None
+        instead = instead_of(str(key), owner.__name__, known) if owner is not None else None
+        way_out = instead or did_you_mean(str(key), sorted(known)) or "remove it"
+        return said or ("GF113", f'unknown key "{key}"', way_out)
     if kind == "missing":
         return "GF114", f'"{key}" is missing', f"add {key}: …"
     if kind == "literal_error":
@@ -62,15 +67,13 @@ def _show(value: Any) -> str:
     return f'"{text[:77]}…"' if len(text) > 80 else f'"{text}"'
 
 
-def _fields_at(model: type[BaseModel], path: list[Any]) -> set[str]:
-    """The field names of the model that stands at `path` below `model`."""
+def _model_at(model: type[BaseModel], path: list[Any]) -> type[BaseModel] | None:
+    """The model that stands at `path` below `model`."""
     current: Any = model
     for part in path:
         if isinstance(current, type) and issubclass(current, BaseModel) and part in current.model_fields:
             current = _model_in(current.model_fields[part].annotation)
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return set(current.model_fields)
-    return set()
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
 
 
 def _model_in(annotation: Any) -> Any:

@@ -16,7 +16,7 @@ from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
-from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults
+from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults, null_faults
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.types import output_types, type_of
 
@@ -54,14 +54,6 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
     at = partial(finding_at, pipeline)
     if not pipeline.steps:
         yield at("GF170", f'pipeline "{pipeline.name}" has no steps', ("steps",), hint="add at least one step")
-    if pipeline.schedule is not None and pipeline.on_data:
-        yield at(
-            "GF171",
-            "a pipeline starts on a schedule or on new data, not both",
-            ("on_data",),
-            hint="keep one",
-            key=True,
-        )
     for name in pipeline.exit:
         if name in pipeline.steps:
             yield at(
@@ -103,6 +95,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     yield from fan_out_faults(pipeline, step, path)
     yield from file_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
+    yield from null_faults(pipeline, step, path)
     yield from _sub_pipeline(pipeline, step, path)
     for code, message, place, hint in judge_hardware(step):
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)
@@ -149,6 +142,14 @@ def _reference(
     at = partial(finding_at, pipeline)
     who = f'step "{name}"'
     if isinstance(ref, RunRef):
+        kept = next((field for field in ("checkpoint", "outputs") if field in path[2:]), None)
+        if ref.field == "attempt" and kept is not None:
+            yield at(
+                "GF333",
+                f"{who}: a later attempt would not find its {kept} under {{run: attempt}}",
+                path,
+                hint="leave it out; {run: id} tells runs apart",
+            )
         return
     if isinstance(ref, ParamRef):
         if ref.name not in pipeline.params:
@@ -227,7 +228,7 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     if inner is None:
         return
     at = partial(finding_at, pipeline)
-    for field in ("schedule", "on_data", "claims", "exit"):
+    for field in ("schedule", "on_data", "engines", "claims", "exit", "notify"):
         if getattr(inner, field):
             yield at(
                 "GF187",
@@ -267,7 +268,7 @@ def _sub_pipeline(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -
     if inner.source.file is None:
         # Written here, or included: its places are places of this document.
         inner._source = Source(
-            pipeline.source.file, None, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
+            pipeline.source.file, lambda p, key: pipeline.source.locate((*path, "pipeline", *p), key)
         )
     for finding in broken_rules(inner):
         yield replace(finding, message=f'step "{path[1]}": {finding.message}')

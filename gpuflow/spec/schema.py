@@ -10,6 +10,8 @@ from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.model import Model
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.settings import Settings
+from gpuflow.spec.step import SHARED_MAPS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -37,10 +39,28 @@ def pipeline_schema() -> dict[str, Any]:
     inner = definitions["Step"]["properties"]["pipeline"]
     file = {"type": "string", "description": "A file next to this one."}
     definitions["Step"]["properties"]["pipeline"] = {"description": inner.pop("description"), "anyOf": [file, inner]}
+    properties = definitions["Step"]["properties"]
+    for name in Settings.model_fields:
+        properties[name] = _nullable(properties[name], keys=name in SHARED_MAPS)
     for whole in (schema, definitions["Pipeline"]):
         if "properties" in whole:
             whole["required"] = ["apiVersion", "kind", "name", "steps"]
     return schema
+
+
+def _nullable(node: dict[str, Any], *, keys: bool) -> dict[str, Any]:
+    """A setting of a step: null takes the default away, of a map also the default of a key."""
+    if keys:
+        for place in ("additionalProperties", "patternProperties"):
+            inner = node.get(place)
+            if place == "patternProperties" and isinstance(inner, dict):
+                node = {**node, place: {key: _nullable(value, keys=False) for key, value in inner.items()}}
+            elif isinstance(inner, dict):
+                node = {**node, place: _nullable(inner, keys=False)}
+    rest: dict[str, Any] = {key: node[key] for key in ("description", "default", "examples") if key in node}
+    own = {key: value for key, value in node.items() if key not in rest}
+    options = own["anyOf"] if set(own) == {"anyOf"} else [own]
+    return {**rest, "anyOf": [*options, {"type": "null"}]}
 
 
 def _tidy(node: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security, Volume
+from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security
 from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str, TimeLimit
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
 from gpuflow.spec.policies import Kubernetes, Priority, Retry, Spot, Topology
 from gpuflow.spec.resources import Amount
+from gpuflow.spec.volumes import Volume
 
 
 class Settings(Model):

@@ -1,4 +1,4 @@
-"""Where a document was written: its file, its hash, and the place of each of its parts."""
+"""Where a document was written: its file, and the place of each of its parts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ def _nowhere(path: Path, key: bool) -> Where:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`file` and `sha256` are None for a document that was never a file."""
+    """`file` is None for a document that was never a file."""
 
     file: str | None = None
-    sha256: str | None = None
     locate: Callable[[Path, bool], Where] = _nowhere

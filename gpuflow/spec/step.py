@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    PrivateAttr,
+    WithJsonSchema,
+    model_validator,
+)
 
 from gpuflow.spec import expression
-from gpuflow.spec.container import Helper, Probes, Script
+from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
+from gpuflow.spec.engine_words import StepEngines
+from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.fan_out import SourceField
 from gpuflow.spec.model import Count, Model, Str, TimeLimit, problem
 from gpuflow.spec.names import (
@@ -22,7 +31,19 @@ from gpuflow.spec.params import Output, a, plain_json
 from gpuflow.spec.policies import Checkpoint, Gang
 from gpuflow.spec.resources import DeviceClaim, Gpu, Mig, SharedGpu
 from gpuflow.spec.settings import Settings
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, TextField, parse_text, refs_of
+from gpuflow.spec.text import (
+    RUN_FIELDS,
+    ItemRef,
+    Literally,
+    OutputRef,
+    ParamRef,
+    Ref,
+    RunRef,
+    TextField,
+    parse_text,
+    refs_of,
+)
+from gpuflow.spec.text import text as literal_text
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -57,7 +78,21 @@ def _argument(value: Any) -> Any:
         return value
     if isinstance(value, dict) and len(value) == 1 and set(value) <= {"param", "output", "item"}:
         return parse_text(value)
+    if isinstance(value, dict) and set(value) == {"text"} and isinstance(value["text"], str):
+        return _TextMap(literal_text(value["text"]))
+    if isinstance(value, RunRef) or (isinstance(value, dict) and value.get("run") in RUN_FIELDS):
+        raise problem(
+            "GF142",
+            "a fact of the run is not a parameter",
+            "a sub-pipeline knows them too: write {run: …} in its steps",
+        )
     return plain_json(value)
+
+
+class _TextMap(Literally):
+    """`{text: …}` as an argument: literal text, or for a parameter of type json the map that it is."""
+
+    __slots__ = ()
 
 
 ArgumentField = Annotated[Any, PlainValidator(_argument), WithJsonSchema({})]
@@ -123,6 +158,8 @@ class Step(Settings, metaclass=Alone):
     """Containers that run next to the command and end with it."""
     probes: Probes | None = None
     """Health checks."""
+    lifecycle: Lifecycle | None = None
+    """Hooks that the kubelet runs after the container has started and before it stops it."""
 
     gpu: Gpu | None = None
     """Whole GPUs: a number for any GPU of the site, a model and a count (a100-80gb x 2), or {model, form, count, …}."""
@@ -147,14 +184,43 @@ class Step(Settings, metaclass=Alone):
     """Exit steps only: when it runs; default: always."""
     description: Str | None = None
     """What the step is for."""
+    engines: StepEngines | None = None
+    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
 
     _name: str | None = PrivateAttr(default=None)
+    _unsaid: frozenset[tuple[str, ...]] = PrivateAttr(default=frozenset())
     _references: tuple[tuple[tuple[str | int, ...], Ref], ...] | None = PrivateAttr(default=None)
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = misplaced(key, StepEngines)
+        return ("GF113", f'unknown key "{key}"', hint) if hint else None
 
     @property
     def name(self) -> str | None:
         """The name of a step that stands alone; in a pipeline the key is the name."""
         return self._name
+
+    @property
+    def unsaid(self) -> frozenset[tuple[str, ...]]:
+        """The defaults that do not count for this step, which wrote null there: a field, or a field and a key of it."""
+        return self._unsaid
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _nulls(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(value, dict):
+            return handler(value)
+        unsaid = _unsaid_in(value)
+        step = handler(_without(value, unsaid) if unsaid else value)
+        if unsaid:
+            step._unsaid = frozenset(unsaid)
+        return step
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and isinstance(other, Step) and self._unsaid == other._unsaid
+
+    __hash__ = None  # type: ignore[assignment]  # as for every model
 
     @model_validator(mode="after")
     def _one_thing(self) -> Step:
@@ -184,6 +250,7 @@ class Step(Settings, metaclass=Alone):
             raise problem("GF163", "for_each names no variable", "for example for_each: {seed: [1, 2, 3]}")
         if self.params and self.pipeline is None:
             raise problem("GF166", "params belong to a step with a pipeline", None, at=("params",))
+        self._settle_text_maps()
         for way in ("pipeline", "approval"):
             if given == [way]:
                 self._only_flow(way)
@@ -198,9 +265,18 @@ class Step(Settings, metaclass=Alone):
                 raise problem("GF156", f'two containers are named "{name}"', "choose another name")
         return self
 
+    def _settle_text_maps(self) -> None:
+        for name, value in self.params.items():
+            if isinstance(value, Literally):
+                param = None if self.pipeline is None else self.pipeline.params.get(name)
+                if param is None or param.type != "json":
+                    self.params[name] = Literally(value)
+                else:
+                    self.params[name] = {"text": str(value)} if isinstance(value, _TextMap) else str(value)
+
     def _only_flow(self, way: str) -> None:
         allowed = {"needs", "when", "if_skipped", "for_each", "parallel", "timeout", "on", "description", way}
-        allowed |= {"params"} if way == "pipeline" else set()
+        allowed |= {"params"} if way == "pipeline" else {"engines"}
         extra = [
             n for n, f in type(self).model_fields.items() if n not in allowed and getattr(self, n) != f.get_default()
         ]
@@ -255,6 +331,30 @@ class Step(Settings, metaclass=Alone):
                 yield ("when",), reference.ref
 
 
+SHARED_MAPS = ("env", "volumes", "labels", "annotations")
+"""Settings that a step shares with the defaults key by key."""
+
+
+def _unsaid_in(fields: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Where a step says null, in settings that defaults may set."""
+    whole = [(name,) for name, value in fields.items() if value is None and name in Settings.model_fields]
+    keys = [
+        (name, key)
+        for name in SHARED_MAPS
+        if isinstance(fields.get(name), dict)
+        for key, value in fields[name].items()
+        if value is None and isinstance(key, str)
+    ]
+    return [*whole, *keys]
+
+
+def _without(fields: dict[str, Any], unsaid: list[tuple[str, ...]]) -> dict[str, Any]:
+    result = {name: value for name, value in fields.items() if (name,) not in unsaid}
+    for name in {path[0] for path in unsaid if len(path) > 1}:
+        result[name] = {key: value for key, value in result[name].items() if value is not None}
+    return result
+
+
 def _text_refs(
     path: tuple[str | int, ...], texts: tuple[Any, ...], *, indexed: bool = True
 ) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
@@ -272,6 +372,8 @@ def _map_refs(path: tuple[str | int, ...], values: Mapping[str, Any]) -> Iterato
 def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] | None = None) -> Step:
     """The step with the pipeline's defaults filled in: maps are merged key by key, everything else is replaced.
 
+    What the step sets to null is not taken from the defaults.
+
     The pods of a sub-pipeline also carry the labels of the pipeline around it; its own say more.
     """
     if step.pipeline is not None and labels:
@@ -280,10 +382,14 @@ def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] |
     if defaults is None or not step.runs_container:
         return step
     changes: dict[str, Any] = {}
+    unsaid = step.unsaid
     for name in Settings.model_fields:
         fallback, own = getattr(defaults, name), getattr(step, name)
+        if (name,) in unsaid:
+            continue
         if isinstance(fallback, dict) and fallback:
-            changes[name] = {**fallback, **own}
+            taken = {key: value for key, value in fallback.items() if (name, key) not in unsaid}
+            changes[name] = {**taken, **own}
         elif own in (None, ()) and fallback not in (None, ()):
             changes[name] = fallback
     return step.model_copy(update=changes) if changes else step

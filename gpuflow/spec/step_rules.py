@@ -130,6 +130,21 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
         yield from _store(pipeline, step, path, step.checkpoint.store)
 
 
+def null_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    """A key that is set to null takes something away."""
+    for field, key in sorted((each[0], each[1]) for each in step.unsaid if len(each) > 1):
+        known = getattr(pipeline.defaults, field)
+        if key not in known:
+            yield finding_at(
+                pipeline,
+                "GF374",
+                f'step "{path[1]}" sets {field} {key} to null, and the defaults have no such key',
+                (*path, field, key),
+                hint=did_you_mean(key, known) or "remove the line",
+                key=True,
+            )
+
+
 def memory_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
     """More memory after running out of it is never less than at the start."""
     policy = step.retry.more_memory if step.retry is not None else None

@@ -1,20 +1,24 @@
 """Text with references in it.
 
 A reference is a small map, never a string with a language inside: `{param: lr}`, `{output: train.model}`,
-`{item: suite}`, `{run: id}`, and `{join: [s3://bucket/, {run: id}]}` to glue parts. So `{{`, `$(HOME)` and quotes in
-ordinary text are data and need no escaping.
+`{item: suite}`, `{run: id}`, `{run: date, format: "%Y/%m/%d"}`, and `{join: [s3://bucket/, {run: id}]}` to glue parts.
+So `{{`, `$(HOME)` and quotes in ordinary text are data and need no escaping. `{text: "{{ x }}"}` says that text which
+looks like a template is meant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
 
+from gpuflow import date_format
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import problem, receivable, spelled
+from gpuflow.spec.template_tags import looks_like_template
+from gpuflow.spec.zones import check_zone
 
 
 class Later:
@@ -66,16 +70,42 @@ class ItemRef(Later):
 
 @dataclass(frozen=True, slots=True)
 class RunRef(Later):
-    """A property of the run itself. `id` is unique per run and the same for all its steps and attempts."""
+    """A fact of the run itself. Dates take a format, and a time zone when it is not the schedule's."""
 
     field: str
+    format: str | None = None
+    timezone: str | None = None
+
+    @property
+    def is_date(self) -> bool:
+        """Whether it is a date or a moment, so that a format and a time zone belong to it."""
+        return self.field in RUN_DATES
+
+    @property
+    def layout(self) -> str:
+        """The format of a date, the default one when nothing is said."""
+        return self.format or (date_format.DATE if self.field == "date" else date_format.MOMENT)
 
     def canonical(self) -> dict[str, str]:
-        return {"run": self.field}
+        said = {"run": self.field, "format": self.format, "timezone": self.timezone}
+        return {key: value for key, value in said.items() if value is not None}
 
 
 Ref = ParamRef | OutputRef | ItemRef | RunRef
-RUN_FIELDS = ("id",)
+RUN_DATES = {
+    "logical_date": "the scheduled time; for a run by hand the time when it was made",
+    "date": "the day of logical_date",
+    "interval_start": "the scheduled time before logical_date",
+    "interval_end": "the same as logical_date",
+}
+"""The dates of a run, and what each says."""
+RUN_FIELDS = {
+    "id": "unique for each run, and the same for all its steps and attempts",
+    "name": "what the engine calls the run",
+    "attempt": "which attempt of the step this is, from 1",
+    **RUN_DATES,
+}
+"""The facts of a run, and what each says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +115,28 @@ class Join(Later):
     parts: tuple[str | Ref, ...]
 
     def canonical(self) -> dict[str, Any]:
-        return {"join": [part if isinstance(part, str) else part.canonical() for part in self.parts]}
+        return {"join": [literal(part) if isinstance(part, str) else part.canonical() for part in self.parts]}
 
 
 Text = str | Ref | Join
+
+
+class Literally(str):
+    """Text that is meant as it stands, although it looks like a template of some engine. Equal to the same text."""
+
+    __slots__ = ()
+
+
+def literal(value: str) -> str | dict[str, str]:
+    """A text as the document writes it: marked as meant literally only where that makes a difference."""
+    return {"text": str(value)} if isinstance(value, Literally) and looks_like_template(value) else str(value)
+
+
+def text(value: str) -> str:
+    """Text that is meant as it stands: `text("{{ ds }}")` reaches the program as it is, and nobody asks."""
+    if not isinstance(value, str):
+        raise TypeError(f"text takes a str, not a {type(value).__name__}")
+    return Literally(receivable(value))
 
 
 def parts_of(text: Text) -> tuple[str | Ref, ...]:
@@ -109,7 +157,7 @@ def join(*parts: Text | int | float) -> Text:
     for part in parts:
         for piece in parts_of(parse_text(part)):
             if isinstance(piece, str) and flat and isinstance(flat[-1], str):
-                flat[-1] += piece
+                flat[-1] = _glued(flat[-1], piece)
             elif piece != "":
                 flat.append(piece)
     if not flat:
@@ -117,6 +165,13 @@ def join(*parts: Text | int | float) -> Text:
     if len(flat) == 1:
         return flat[0]
     return Join(tuple(flat))
+
+
+def _glued(left: str, right: str) -> str:
+    """Two texts as one; it is meant literally when a part is, and the rest raises no question."""
+    meant = [isinstance(part, Literally) for part in (left, right)]
+    asked = [looks_like_template(part) and not isinstance(part, Literally) for part in (left, right)]
+    return Literally(left + right) if any(meant) and not any(asked) else str(left + right)
 
 
 def parse_text(value: Any) -> Text:
@@ -137,6 +192,8 @@ def parse_text(value: Any) -> Text:
 
 
 def _reference(value: dict[str, Any]) -> Text:
+    if "run" in value:
+        return _run(**value) if set(value) <= {"run", *_OF_DATES} else _not_of_dates(value)
     if len(value) != 1:
         raise problem(
             "GF142", "a reference is a map with one key: " + ", ".join(_KINDS), "combine several with {join: [...]}"
@@ -155,11 +212,37 @@ def _item(target: Any) -> Text:
     return ItemRef(_word(target, "item", "the name of a fan-out variable"))
 
 
-def _run(target: Any) -> Text:
-    field = _word(target, "run", "a field of the run")
+_OF_DATES = ("format", "timezone")
+"""What a date of the run takes beside its name."""
+
+
+def _not_of_dates(value: dict[str, Any]) -> Text:
+    wrong = next(key for key in value if key not in ("run", *_OF_DATES))
+    hint = did_you_mean(str(wrong), _OF_DATES) or "combine several references with {join: [...]}"
+    raise problem("GF142", f'{{run: …}} takes a format and a timezone, and no "{wrong}"', hint)
+
+
+def _run(run: Any, format: Any = None, timezone: Any = None) -> Text:
+    field = _word(run, "run", "a fact of the run")
     if field not in RUN_FIELDS:
         raise problem("GF142", f'the run has no field "{field}"', did_you_mean(field, RUN_FIELDS))
-    return RunRef(field)
+    said = {key: value for key, value in zip(_OF_DATES, (format, timezone), strict=True) if value is not None}
+    if said and field not in RUN_DATES:
+        raise problem(
+            "GF331",
+            f"{{run: {field}}} is no date and takes no {' and no '.join(said)}",
+            "dates: " + ", ".join(RUN_DATES),
+        )
+    words = {key: receivable(_word(value, key, f"a {key}")) for key, value in said.items()}
+    if "format" in words:
+        try:
+            date_format.pieces(words["format"])
+        except ValueError as refusal:
+            hint = "use " + " ".join(date_format.DIRECTIVES)
+            raise problem("GF331", f'format "{words["format"]}": {refusal}', hint, at=("format",)) from None
+    if "timezone" in words:
+        check_zone(words["timezone"])
+    return RunRef(field, **words)
 
 
 def _output(target: Any) -> Text:
@@ -176,13 +259,27 @@ def _join(target: Any) -> Text:
     return join(*target)
 
 
+def _text(target: Any) -> Text:
+    words = spelled(target)
+    if not isinstance(words, str):
+        raise problem("GF142", f"{{text: {words}}} must give plain text", "references stand beside it, in {join: […]}")
+    return text(words)
+
+
 def _word(value: Any, kind: str, what: str) -> str:
     if not isinstance(value, str) or not value:
         raise problem("GF142", f"{{{kind}: {spelled(value)}}} must give {what}", None)
     return value
 
 
-_KINDS = {"param": _param, "output": _output, "item": _item, "run": _run, "join": _join}
+_KINDS: dict[str, Callable[[Any], Text]] = {
+    "param": _param,
+    "output": _output,
+    "item": _item,
+    "run": _run,
+    "join": _join,
+    "text": _text,
+}
 
 
 _REFERENCES: dict[str, dict[str, Any]] = {
@@ -193,8 +290,33 @@ _REFERENCES: dict[str, dict[str, Any]] = {
         "description": "step.name of an earlier step's output.",
     },
     "item": {"type": "string", "description": "The current value of this step's fan-out variable."},
-    "run": {"enum": list(RUN_FIELDS), "description": "A property of the run itself."},
     "join": {"type": "array", "description": "Texts and references, concatenated."},
+    "text": {"type": "string", "description": "Text that is meant as it stands, also when it looks like a template."},
+}
+
+
+_RUN_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["run"],
+    "properties": {
+        "run": {
+            "enum": list(RUN_FIELDS),
+            "description": "A fact of the run: "
+            + "; ".join(f"{name}: {what}" for name, what in RUN_FIELDS.items())
+            + ".",
+        },
+        "format": {
+            "type": "string",
+            "description": "How a date is written: " + " ".join(date_format.DIRECTIVES) + ".",
+            "examples": ["%Y/%m/%d"],
+        },
+        "timezone": {
+            "type": "string",
+            "description": "In which time zone; by default the schedule's.",
+            "examples": ["Europe/Berlin"],
+        },
+    },
 }
 
 
@@ -209,7 +331,7 @@ def ref_schema(*forms: str) -> dict[str, Any]:
     }
 
 
-TEXT_SCHEMA: dict[str, Any] = {"anyOf": [{"type": ["string", "number"]}, ref_schema(*_REFERENCES)]}
+TEXT_SCHEMA: dict[str, Any] = {"anyOf": [{"type": ["string", "number"]}, ref_schema(*_REFERENCES), _RUN_SCHEMA]}
 
 TextField = Annotated[Any, PlainValidator(parse_text), WithJsonSchema(TEXT_SCHEMA)]
 """A `Text` in a model. Typed `Any` for pydantic's sake: the validator alone decides."""

@@ -12,12 +12,16 @@ from functools import partial
 from typing import Any
 
 from gpuflow.spec import expression
-from gpuflow.spec.container import VOLUME_SOURCES, ConfigMapKey, SecretKey
+from gpuflow.spec.container import ConfigMapKey, SecretKey
+from gpuflow.spec.engine_words import PipelineEngines, StepEngines
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.merge import merged_texts
+from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import OutputRef, ParamRef, parts_of
+from gpuflow.spec.text import RUN_FIELDS, OutputRef, ParamRef, RunRef, parts_of
+from gpuflow.spec.volumes import VOLUME_SOURCES
 
 Place = tuple[str | int, ...]
 
@@ -31,6 +35,9 @@ class Use:
     path: Place
 
 
+ENGINE_WORDS: dict[str, str] = {f"engines.{engine}": engine for engine in PipelineEngines.model_fields}
+"""What is said to one engine in its own words, and to which. It says nothing to the others, so every table has it among
+what is carried."""
 PIPELINE_FIELDS = ("on_data", "parallel", "deadline", "claims", "params", "schedule")
 """Fields of a pipeline, not of its steps, that are constructs by their own name."""
 
@@ -41,12 +48,16 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
         yield "schedule", ("schedule",)
         if schedule.timezone != "UTC":
             yield "schedule.timezone", ("schedule", "timezone")
+        if schedule.start is not None:
+            yield "schedule.start", ("schedule", "start")
         if schedule.catch_up:
             yield "schedule.catch_up", ("schedule", "catch_up")
         if schedule.concurrency == "replace":
             yield "schedule.replace", ("schedule", "concurrency")
         if schedule.suspended:
             yield "schedule.suspended", ("schedule", "suspended")
+    if schedule is not None and pipeline.on_data:
+        yield "on_data.with_schedule", ("on_data",)
     for name in PIPELINE_FIELDS:
         if name != "schedule" and getattr(pipeline, name):
             yield name, (name,)
@@ -55,11 +66,21 @@ def _pipeline_constructs(pipeline: Pipeline) -> Iterator[tuple[str, Place]]:
             yield "params.enum", ("params", name, "enum")
         if param.min is not None or param.max is not None:
             yield "params.range", ("params", name)
+    for construct, path in _engine_words(pipeline.engines):
+        yield construct, path
+    for index, alert in enumerate(pipeline.notify or ()):
+        yield f"notify.{alert.channel}", ("notify", index, alert.channel)
     for name, step in pipeline.exit.items():
         yield f"exit.{step.on or 'always'}", ("exit", name)
         for path, ref in step.references():
             if isinstance(ref, OutputRef):
                 yield "exit.outputs", ("exit", name, *path)
+
+
+def _engine_words(said: PipelineEngines | StepEngines | None) -> Iterator[tuple[str, Place]]:
+    for construct, engine in ENGINE_WORDS.items() if said is not None else ():
+        if getattr(said, engine) is not None:
+            yield construct, ("engines", engine)
 
 
 _ENV_KINDS: dict[type, str] = {SecretKey: "env.secret", ConfigMapKey: "env.config_map"}
@@ -76,6 +97,7 @@ _IN_POD: dict[str, Present] = {
     "sidecars": lambda s: s.sidecars,
     "init_containers": lambda s: s.init_containers,
     "probes": lambda s: s.probes,
+    "lifecycle": lambda s: s.lifecycle,
     "working_dir": lambda s: s.working_dir,
     "image_pull_policy": lambda s: s.image_pull_policy,
     "image_pull_secrets": lambda s: s.image_pull_secrets,
@@ -182,12 +204,24 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
         yield f"volumes.{origin}", ("volumes", mount)
         if volume.sub_path:
             yield "volumes.sub_path", ("volumes", mount, "sub_path")
+        if volume.items:
+            yield "volumes.items", ("volumes", mount, "items")
+        if volume.default_mode:
+            yield "volumes.default_mode", ("volumes", mount, "default_mode")
     for name, value in step.env.items():
         if type(value) in _ENV_KINDS:
             yield _ENV_KINDS[type(value)], ("env", name)
+    yield from _engine_words(step.engines)
     for path, text in texts_of(step):
         if "{{" in text:
             yield "text.braces", path
+    for path, ref in step.references():
+        if isinstance(ref, RunRef) and ref.field != "id":
+            yield f"run.{ref.field}", path
+            if ref.format is not None:
+                yield "run.format", path
+            if ref.timezone not in (None, "UTC"):
+                yield "run.timezone", path
 
 
 def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
@@ -204,27 +238,34 @@ def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
         for index, helper in enumerate(getattr(step, kind)):
             for value in (*helper.command, *helper.args, *(v for v in helper.env.values() if isinstance(v, str))):
                 yield from (((kind, index), part) for part in parts_of(value) if isinstance(part, str))
+    if step.kubernetes is not None and step.kubernetes.merge is not None:
+        yield from ((("kubernetes", "merge", *path), text) for path, text in merged_texts(step.kubernetes.merge))
 
 
 POD: tuple[str, ...] = tuple(
     sorted(
         {
             "env.secret", "env.config_map", "volumes.claim", "volumes.config_map", "volumes.secret",
-            "volumes.empty_dir", "volumes.memory", "volumes.sub_path",
+            "volumes.empty_dir", "volumes.memory", "volumes.sub_path", "volumes.host_path", "volumes.nfs",
+            "volumes.csi", "volumes.ephemeral", "volumes.projected", "volumes.items", "volumes.default_mode",
             *_IN_POD,
         }
     )
 )  # fmt: skip
 """The constructs that are whole in the step's pod. A target that takes pods as they are carries all of them."""
 
+RUN: tuple[str, ...] = tuple(f"run.{name}" for name in (*RUN_FIELDS, "format", "timezone") if name != "id")
+"""Facts of the run in a step's text. Every engine has an id of its runs; the rest is asked for."""
+
 VOCABULARY: tuple[str, ...] = tuple(
     sorted(
         {
-            "schedule", "schedule.timezone", "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data",
+            "schedule", "schedule.timezone", "schedule.start",
+            "schedule.catch_up", "schedule.replace", "schedule.suspended", "on_data", "on_data.with_schedule",
             "parallel", "deadline", "claims", "params", "params.enum", "params.range", "exit.always", "exit.failure",
             "exit.success", "exit.outputs", "for_each.list", "for_each.param", "for_each.output", "for_each.range",
             "outputs.value", "outputs.artifact", "outputs.default", "volumes.new_claim", "text.braces",
-            *POD, *_OF_STEP,
+            *(f"notify.{channel}" for channel in CHANNELS), *POD, *RUN, *_OF_STEP, *ENGINE_WORDS,
         }
     )
 )  # fmt: skip

@@ -12,6 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from gpuflow.spec.container import ConfigMapKey, SecretKey
+from gpuflow.spec.engine_words import PipelineEngines, StepEngines, argo
+from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
+from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.constructs import PIPELINE_FIELDS, STEP_FIELDS, VOCABULARY
@@ -20,6 +23,7 @@ PREFIXES = {
     "Pipeline": "", "Step": "", "Settings": "", "Schedule": "schedule.", "Param": "params.", "Retry": "retry.",
     "Spot": "spot.", "Priority": "priority.", "Topology": "topology.", "Security": "security.",
     "Kubernetes": "kubernetes.", "Volume": "volumes.", "Output": "outputs.", "Approval": "approval.", "Gpu": "gpu.",
+    "Alert": "notify.",
 }  # fmt: skip
 """What the names of constructs that are fields of a model begin with."""
 _NOT_HERE: dict[str, frozenset[str]] = {
@@ -28,6 +32,11 @@ _NOT_HERE: dict[str, frozenset[str]] = {
     "Settings": frozenset(PIPELINE_FIELDS),
 }
 """Constructs of another model: a field of the same name here would be asked about by nobody."""
+
+
+def _fields(*models: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(f"{model.__name__}.{name}" for model in models for name in model.model_fields)
+
 
 PART_OF: dict[str, tuple[str, ...]] = {
     "params": ("Param.type", "Param.default", "Param.required", "Step.params"),
@@ -40,6 +49,13 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "for_each.parallel": ("Step.parallel",),
     "if_skipped.run": ("Step.if_skipped",),
     "pipeline": ("Pipeline.outputs",),
+    "notify.slack": (
+        "Pipeline.notify", "Alert.on", "Slack.channel", "Slack.authorization", "Slack.url", "Slack.connection",
+        "SecretValue.secret", "SecretValue.key",
+    ),
+    "notify.webhook": ("Webhook.url", "Webhook.headers", "Webhook.connection"),
+    "notify.pagerduty": ("PagerDuty.routing_key", "PagerDuty.connection", "PagerDuty.severity"),
+    "notify.mail": ("Mail.to", "Mail.connection"),
     "outputs.value": ("Step.outputs", "Output.type", "Output.path"),
     "outputs.artifact": ("Output.uri",),
     "script": ("Script.run", "Script.interpreter"),
@@ -49,6 +65,26 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "for_each.range": ("Range.start", "Range.stop", "Range.step"),
     "env_from": ("EnvFrom.secret", "EnvFrom.config_map", "EnvFrom.prefix", "EnvFrom.optional"),
     "volumes.claim": ("Settings.volumes", "Step.volumes", "Volume.read_only"),
+    "volumes.config_map": ("Volume.optional",),
+    "volumes.items": ("FileItem.path", "FileItem.mode"),
+    "volumes.host_path": ("HostPath.path", "HostPath.type"),
+    "volumes.nfs": ("Nfs.server", "Nfs.path"),
+    "volumes.csi": ("Csi.driver", "Csi.attributes", "Csi.fs_type", "Csi.secret"),
+    "volumes.ephemeral": (
+        "Ephemeral.size", "Ephemeral.storage_class", "Ephemeral.access", "Ephemeral.labels", "Ephemeral.annotations",
+    ),
+    "volumes.projected": (
+        "Projection.token", "Projection.secret", "Projection.config_map", "Projection.downward_api",
+        "Projection.items", "Projection.optional", "ServiceAccountToken.path", "ServiceAccountToken.audience",
+        "ServiceAccountToken.expires",
+    ),
+    "lifecycle": ("Lifecycle.post_start", "Lifecycle.pre_stop", "Hook.command", "Hook.http", "Hook.sleep"),
+    "kubernetes.dns_config": ("DnsConfig.nameservers", "DnsConfig.searches", "DnsConfig.options"),
+    "kubernetes.topology_spread": (
+        "TopologySpread.topology_key", "TopologySpread.max_skew", "TopologySpread.when_unsatisfiable",
+        "TopologySpread.match_labels", "TopologySpread.min_domains", "TopologySpread.node_affinity_policy",
+        "TopologySpread.node_taints_policy", "TopologySpread.match_label_keys",
+    ),
     "security.identity": ("Settings.security", "Step.security", "Security.user", "Security.group", "Security.fs_group"),
     "priority.pod": ("Settings.priority", "Step.priority"),
     "spot": ("Spot.mode",),
@@ -62,8 +98,8 @@ PART_OF: dict[str, tuple[str, ...]] = {
         "Toleration.toleration_seconds",
     ),
     "sidecars": (
-        "Helper.name", "Helper.image", "Helper.command", "Helper.args", "Helper.env", "Helper.volumes", "Helper.cpu",
-        "Helper.memory", "Helper.ports", "Helper.probes",
+        "Helper.name", "Helper.image", "Helper.command", "Helper.args", "Helper.env", "Helper.env_from",
+        "Helper.volumes", "Helper.cpu", "Helper.memory", "Helper.ports", "Helper.probes", "Helper.lifecycle",
     ),
     "probes": (
         "Probes.liveness", "Probes.readiness", "Probes.startup", "Probe.command", "Probe.http", "Probe.tcp",
@@ -82,6 +118,13 @@ PART_OF: dict[str, tuple[str, ...]] = {
         "Checkpoint.resume_env",
     ),
     "checkpoint.scratch": ("Checkpoint.scratch",),
+    # An engine takes each of its own words: its tests compile all of them.
+    "engines.airflow": ("Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask)),
+    "engines.argo": _fields(
+        StepEngines, argo.ArgoWorkflow, argo.ArgoTemplate, argo.PodGC, argo.Ttl, argo.PodMetadata, argo.TemplateRef,
+        argo.Hook, argo.Metric, argo.Gauge, argo.Histogram, argo.History, argo.WorkflowSecurity,
+    ),
+    "engines.kubeflow": _fields(KubeflowPipeline, KubeflowTask),
 }  # fmt: skip
 """Fields that are parts of a construct: whoever carries it carries them, or refuses the part by name."""
 
@@ -90,6 +133,7 @@ NEEDS_NONE: dict[str, tuple[str, ...]] = {
     "a text for readers, which every target has a place for": (
         "Pipeline.description", "Param.description", "Step.description",
     ),
+    "it decides what is printed, and nothing of what is compiled": ("Pipeline.silence",),
     "every target labels its objects and pods": ("Pipeline.labels", "Settings.labels", "Step.labels"),
     "its fields are asked for in the steps that take them": ("Pipeline.defaults",),
     "a pipeline without steps, order, image or command is none": (

@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, install_line
 from gpuflow.plan import Plan, PlannedStep, plan_of
-from gpuflow.pod import pod_for
+from gpuflow.pod import pod_for, pod_notes
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
-from gpuflow.spec.exposed_secrets import exposed_secrets
-from gpuflow.spec.idle_retries import idle_retries
+from gpuflow.spec.meaning import digest, meaning_of
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.remarks import heard, remarks_on
+from gpuflow.targets.alerts import site_losses, site_weaknesses
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
 from gpuflow.targets.options import NoOptions
@@ -126,6 +127,14 @@ class Target(ABC):
         """Why it does not compile a pipeline as it is written. Needs no SDK."""
         return (loss.refusal() for loss in losses_of(self, Request(plan.pipeline, plan.site, None, "")))
 
+    def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
+        """The pod that it sends alerts from, beside those of the steps; None: it needs none, or nobody is told."""
+        return None
+
+    def with_alerts(self, plan: Plan) -> Plan:
+        """The plan with the steps that alerts become on this engine."""
+        return plan
+
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
         return ()
@@ -143,6 +152,7 @@ def losses_of(target: Target, request: Request) -> list[Loss]:
     """All that a target does not support of a pipeline: whole constructs first, then parts of them."""
     return [
         *construct_losses(request.pipeline, target.capabilities, target.name),
+        *site_losses(request.pipeline, request.site, target.capabilities, target.name),
         *dict.fromkeys(target.partial_losses(request)),
     ]
 
@@ -152,7 +162,7 @@ def accepted(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Lo
     missing = losses_of(target, request)
     stopping = [loss for loss in missing if not (allow_lossy and loss.optional)]
     if stopping:
-        raise GpuflowError([*(loss.refusal() for loss in stopping), *_unmade_pods(request)])
+        raise GpuflowError([*(loss.refusal() for loss in stopping), *unmade_pods(request)])
     return tuple(missing)
 
 
@@ -166,6 +176,7 @@ def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy:
 
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
     """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
+    request = replace(request, pipeline=meaning_of(request.pipeline), site=meaning_of(request.site))
     missing = accepted(target, request, allow_lossy=allow_lossy)
     try:
         with needed_sdk(target.name):
@@ -174,10 +185,10 @@ def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Comp
         raise
     except GpuflowError as refusal:
         # A target stops at the first pod that cannot be made.
-        raise GpuflowError(dict.fromkeys((*_unmade_pods(request), *refusal.findings))) from None
+        raise GpuflowError(dict.fromkeys((*unmade_pods(request), *refusal.findings))) from None
 
 
-def _unmade_pods(request: Request) -> Iterator[Finding]:
+def unmade_pods(request: Request) -> Iterator[Finding]:
     """Why pods of this pipeline cannot be made on this site."""
     for planned in request.plan.containers:
         try:
@@ -187,13 +198,19 @@ def _unmade_pods(request: Request) -> Iterator[Finding]:
 
 
 def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
-    """Everything to tell about a compiled pipeline: what it lost, what is weaker, what else a reader should know."""
+    """Everything to tell about a compiled pipeline that its file does not silence."""
+    return heard(request.pipeline, remarks_of(target, request, compiled))
+
+
+def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
+    """What a pipeline lost, what is weaker, what else a reader should know."""
     return [
         *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, target.capabilities),
+        *site_weaknesses(request.pipeline, request.site, target.capabilities),
         *site_notes(request.plan),
-        *idle_retries(request.pipeline),
-        *exposed_secrets(request.pipeline),
+        *pod_notes(request.plan),
+        *remarks_on(request.pipeline),
         *exposed_in_site(request.site),
         *target.notes(request),
         *(finding for artifact in compiled.artifacts for finding in artifact.findings),
@@ -243,10 +260,9 @@ def _supervisor(request: Request) -> list[str]:
 def header(request: Request) -> list[str]:
     """What stands at the top of an artifact, for `comment`: where it came from, for which site, and what it lost.
 
-    No clock, no machine.
+    No clock, no machine. The hash is that of what the pipeline says: a comment in its file does not change it.
     """
-    digest = request.pipeline.source.sha256
-    origin = request.shown_source + (f" sha256:{digest[:16]}" if digest else "")
+    origin = f"{request.shown_source} sha256:{digest(request.pipeline)[:16]}"
     lines = [
         f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
         "Do not edit: change the source and compile again.",

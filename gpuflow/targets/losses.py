@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
-from gpuflow.targets.constructs import VOCABULARY, uses
+from gpuflow.targets.constructs import RUN, VOCABULARY, uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,11 @@ def refused(finding: Finding) -> Loss:
     return Loss(finding.message, finding.where, finding.hint, None, False, finding.code)
 
 
+def left_out(finding: Finding) -> Loss:
+    """A finding as a loss that may be left out: the pipeline does the same work without it."""
+    return Loss(finding.message, finding.where, finding.hint, None, True, finding.code)
+
+
 def named_steps(names: tuple[str, ...]) -> str:
     """Steps by name in a sentence, the first few of them."""
     shown = ", ".join(f'"{name}"' for name in names[:4])
@@ -63,7 +68,8 @@ def construct_losses(pipeline: Pipeline, table: Capabilities, target: str, *, op
             whose = f" ({named_steps(steps)})" if steps else ""
             message = f"{target} does not support {construct}{whose}: {why.reason}"
             where = replace(found[construct][0][1], step=steps[0] if len(steps) == 1 else None)
-            result.append(Loss(message, where, why.instead, construct, optional))
+            # Without a text that stands in a command there is no command.
+            result.append(Loss(message, where, why.instead, construct, optional and construct not in RUN))
     return result
 
 

@@ -49,7 +49,7 @@ def holds_tags(value: Any) -> bool:
 
 def _is_spelled(path: Path) -> bool:
     """Whether text at this place of a pod was spelled for the engine: words of a command, plain values of variables."""
-    return "command" in path or (path[-1] == "value" and "env" in path)
+    return "command" in path or "args" in path or (path[-1] == "value" and "env" in path)
 
 
 def strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:

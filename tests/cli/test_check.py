@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,55 @@ def test_the_demo_tells_three_stories_in_one_screen(gpuflow: Gpuflow, tmp_path: 
     assert "GF513 the LimitRange gives 2 nvidia.com/gpu to every container that asks for none" in answer.out
     assert len(answer.out.splitlines()) <= 60
     assert (tmp_path / "nightly.yaml").read_bytes() == (DEMO / "nightly.yaml").read_bytes()
+
+
+def test_one_check_writes_every_format_that_is_asked_for(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    words = ("check", NIGHTLY, "--site", DEMO / "site.yaml", "--cluster", CLUSTER)
+    formats = ("text", "json", "sarif", "junit", "markdown", "github")
+    alone = {form: gpuflow(*words, "--format", form).out for form in formats}
+    answer = gpuflow(*words, *(f"--report={form}={tmp_path / form}" for form in formats), "--format", "json")
+    assert (answer.code, answer.out) == (0, alone["json"])
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == alone
+
+
+@pytest.mark.parametrize("word", ["markdown", "markdown=", "html=x", "=x"])
+def test_a_report_needs_a_format_and_a_file(gpuflow: Gpuflow, word: str) -> None:
+    answer = gpuflow("check", NIGHTLY, "--site", DEMO / "site.yaml", "--cluster", CLUSTER, "--report", word)
+    assert (answer.code, "GF903" in answer.err) == (2, True)
+
+
+def test_a_report_overwrites_nothing_that_is_read(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    source = tmp_path / "pipeline.yaml"
+    source.write_text(Path(NIGHTLY).read_text())
+    words = ("check", source, "--site", DEMO / "site.yaml", "--cluster", CLUSTER)
+    for given in ([f"--report=json={source}"], [f"--report=json={tmp_path}/r", f"--report=text={tmp_path}/r"]):
+        answer = gpuflow(*words, *given)
+        assert (answer.code, "GF903" in answer.err) == (2, True)
+    assert source.read_text() == Path(NIGHTLY).read_text()
+
+
+def test_a_new_pipeline_is_checked_alone_where_others_are_compared(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("old.yaml").write_text(Path(NIGHTLY).read_text())
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "x"]):
+        subprocess.run(["git", *who, *words], check=True)
+    Path("new.yaml").write_text(Path(NIGHTLY).read_text().replace("name: nightly", "name: fresh"))
+    Path("old.yaml").write_text(Path(NIGHTLY).read_text().replace("memory: ", "memory: 1", 1))
+    words = ("check", ".", "--site", DEMO / "site.yaml", "--cluster", CLUSTER, "--compare", "git:HEAD")
+    answer = gpuflow(*words)
+    assert answer.code == 0
+    assert "GF912 new.yaml is new: HEAD does not have it" in answer.err
+    assert re.findall(r"^### .*?`([a-z]+)`.*(always)$", answer.out, re.MULTILINE) == [
+        ("fresh", "always"),
+        ("nightly", "always"),
+    ]
+    assert "peak before" in answer.out
+    documents = gpuflow(*words, "--format", "json").data
+    assert [document["before"] is None for document in documents] == [True, False]
+    annotated = gpuflow(*words, "--format", "github", "--report=markdown=compared.md")
+    assert (annotated.code, Path("compared.md").read_text()) == (0, answer.out)
+    answer = gpuflow(*words[:-1], "git:nowhere")
+    assert (answer.code, "GF908" in answer.err) == (2, True)

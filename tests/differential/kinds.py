@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import gpuflow.checker
-from tests.differential import claims, device_pods, devices, nodes, pipelines, quantities, queues, sides, surroundings
+from tests.differential import (
+    claims,
+    device_pods,
+    devices,
+    nodes,
+    patches,
+    pipelines,
+    quantities,
+    queues,
+    sides,
+    surroundings,
+)
 from tests.differential.draw import Draw
 from tests.differential.oracle import Answer, Case
 
@@ -86,6 +97,7 @@ KINDS = {
             sides.admission_theirs,
             function="admit",
         ),
+        Kind("merge", "kubernetes", "merge", patches.case, sides.merge_ours, sides.merge_theirs),
         Kind(
             "nodefit",
             "kubernetes",

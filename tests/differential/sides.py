@@ -18,6 +18,7 @@ from gpuflow.checker.nodes.fit import fit, read_pending
 from gpuflow.checker.nodes.storage import read_storage
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Where
+from gpuflow.kubernetes.strategic_merge import BadPatch, merged
 from gpuflow.quantity import Quantity
 from tests.differential import pipelines, workloads
 from tests.differential.expansion import environment, expanded
@@ -35,6 +36,20 @@ def _ours(name: str, module: str = "gpuflow.checker") -> Callable[..., Any]:
         raise NotOurs(f"{module}.{name} is not implemented on our side yet")
     function: Callable[..., Any] = found
     return function
+
+
+# Patches --------------------------------------------------------------------------------------------------
+
+
+def merge_ours(case: Case) -> Answer:
+    try:
+        return {"pod": merged(case["pod"], case["patch"])}
+    except BadPatch:
+        return {"refused": True}
+
+
+def merge_theirs(answer: Answer) -> Answer:
+    return {"refused": True} if answer["refused"] else {"pod": answer["pod"]}
 
 
 # Quantities -----------------------------------------------------------------------------------------------

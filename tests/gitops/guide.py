@@ -2,9 +2,13 @@
 
     ```yaml site.yaml        a file with this content
     ```console               commands after `$ `, each with what it prints; a line `...` stands for any lines
+    ```console argo          the same, where the page is run for that engine
+    ```console timing        the same, but what is said before the end depends on how fast the machine is
     ```console kubectl       the same, where kubectl is at hand
+    ```console cluster       for a cluster: only read
 
-Every other block is only read.
+A command goes on after a backslash at the end of its line, and in lines that begin with `> `. Every other block is
+only read.
 """
 
 from __future__ import annotations
@@ -15,13 +19,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*(?:\n> .*)*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 
 @dataclass
 class Shell:
-    """Runs one command after the other; the working directory and `$?` go from one to the next."""
+    """Runs one command after the other; the working directory, variables and `$?` go from one to the next."""
 
     folder: Path
     env: dict[str, str]
@@ -29,8 +33,9 @@ class Shell:
 
     def run(self, command: str) -> str:
         """Run one command; what it prints on both streams."""
-        place = Path(self.env["HOME"]) / "place"
-        script = f"(exit {self.status})\n{command}\nstatus=$?; pwd > '{place}'; exit $status"
+        place, kept = Path(self.env["HOME"]) / "place", Path(self.env["HOME"]) / "variables"
+        before = f"[ ! -e '{kept}' ] || . '{kept}'; set -a; (exit {self.status})"
+        script = f"{before}\n{command}\nstatus=$?; pwd > '{place}'; export -p > '{kept}'; exit $status"
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-c", script],
             cwd=self.folder,
@@ -53,20 +58,30 @@ def told_again(guide: str, shell: Shell, kinds: set[str | None]) -> str:
             if label not in kinds:
                 return block[0]
             head = block[0].split("\n", 1)[0]
-            return f"{head}\n{''.join(_commands(body, shell))}```"
+            return f"{head}\n{''.join(_commands(body, shell, timing=label == 'timing'))}```"
         if label is not None:
             path = shell.folder / label
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(body, encoding="utf-8")
         return block[0]
 
-    return _BLOCK.sub(again, guide)
+    return BLOCK.sub(again, guide)
 
 
-def _commands(body: str, shell: Shell) -> Iterator[str]:
-    for command, expected in _COMMAND.findall(body):
-        printed = steady("".join(f"{line.rstrip()}\n" for line in shell.run(command).rstrip().splitlines()))
-        yield f"$ {command}\n{expected if matches(printed, expected) else printed}"
+def _commands(body: str, shell: Shell, *, timing: bool) -> Iterator[str]:
+    for command, expected in COMMAND.findall(body):
+        printed = shell.run(re.sub("^> ", "", command, flags=re.MULTILINE))
+        printed = steady("".join(f"{line.rstrip()}\n" for line in printed.rstrip().splitlines()))
+        if shell.status and {"...\n", ""} & {*expected.splitlines(keepends=True), expected}:
+            printed += f"(exit code {shell.status})\n"  # dots stand for what was printed, not for a failure
+            timing, expected = False, ""
+        same = _ends(printed) == _ends(expected) if timing else matches(printed, expected)
+        yield f"$ {command}\n{expected if same else printed}"
+
+
+def _ends(text: str) -> list[str]:
+    """How programs ended, and their results."""
+    return re.findall(r"^(?:exit \d+|done: .*)$", text, re.MULTILINE)
 
 
 def steady(printed: str) -> str:

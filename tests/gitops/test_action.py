@@ -15,11 +15,15 @@ import yaml
 
 from gpuflow.version import __version__
 from tests.conftest import ROOT
-from tests.gitops.action import ACTION, Ended, commands, run
+from tests.gitops.action import ACTION, INSTALLING, Ended, commands, run
+from tests.gitops.comments import comments
 from tests.gitops.conftest import TAKEN, git, no_index, plant
+from tests.gitops.test_comment import event, surroundings
 
 TEMPLATES = ROOT / "gpuflow" / "templates"
 STEP_KEYS = {"name", "id", "if", "shell", "working-directory", "env", "run"}
+SCRIPTS = [step for step in ACTION["runs"]["steps"] if "run" in step]
+OTHERS = [step for step in ACTION["runs"]["steps"] if "uses" in step]
 
 
 def test_the_metadata_has_what_github_asks_of_a_composite_action() -> None:
@@ -35,13 +39,17 @@ def test_the_metadata_has_what_github_asks_of_a_composite_action() -> None:
     for entry in ACTION["outputs"].values():
         found = re.fullmatch(r"\$\{\{ steps\.(\w+)\.outputs\.\w+ \}\}", entry["value"])
         assert found and found[1] in ids
-    for step in ACTION["runs"]["steps"]:
+    for step in SCRIPTS:
         assert set(step) <= STEP_KEYS
         assert step["shell"] == "bash"
+    assert "gpuflow --version" in ACTION["runs"]["steps"][INSTALLING - 2]["run"].replace('"', "")
+    for step in OTHERS:
+        assert set(step) <= {"name", "id", "if", "uses", "with"}
+        assert re.fullmatch(r"actions/cache/(restore|save)@[0-9a-f]{40}", step["uses"])
 
 
 def test_no_script_holds_an_expression_so_nobody_can_add_a_command() -> None:
-    assert [step["name"] for step in ACTION["runs"]["steps"] if "${{" in step["run"]] == []
+    assert [step["name"] for step in SCRIPTS if "${{" in step["run"]] == []
     named = {word for step in ACTION["runs"]["steps"] for word in re.findall(r"inputs\.([a-z-]+)", json.dumps(step))}
     assert named == set(ACTION["inputs"])
 
@@ -63,6 +71,7 @@ def temp(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"gpuflow {__version__}",
         "no output is given: nothing is compiled",
         "no cluster is given: nothing is checked",
+        "this run belongs to no pull request: no comment",
     ]
     return folder
 
@@ -172,8 +181,8 @@ def test_files_that_are_not_there_fail(act: Act, files: str) -> None:
 
 HOSTILE = ["$(touch taken)", "`touch taken`", "'; touch taken; '", '"; touch taken; "', "x && touch taken", "${IFS}"]
 LISTS = {"files", "compile-options", "check-options"}
-SWITCHES = {"kustomization", "allow-python", "locked"}
-IN_COMMANDS = sorted(set(ACTION["inputs"]) - {"working-directory", "python", "package", "sarif"} - SWITCHES)
+SWITCHES = {"kustomization", "allow-python", "locked", "comment", "cache"}
+IN_COMMANDS = sorted(set(ACTION["inputs"]) - {"working-directory", "python", "package", "sarif", "token"} - SWITCHES)
 
 
 @pytest.mark.parametrize("name", IN_COMMANDS)
@@ -291,7 +300,85 @@ def test_the_workflow_in_the_guide_gives_inputs_that_exist() -> None:
     guide = (ROOT / "docs" / "guides" / "argo-gitops.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```yaml \.github/workflows/gpuflow\.yaml\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
     steps = yaml.safe_load(text)["jobs"]["check"]["steps"]
-    (given,) = [step["with"] for step in steps if "/gpuflow@" in step["uses"]]
+    (given,) = [step["with"] for step in steps if step["uses"] == "./.gpuflow"]
     assert given.keys() <= ACTION["inputs"].keys()
     required = {name for name, entry in ACTION["inputs"].items() if entry.get("required")}
     assert required <= given.keys()
+
+
+def test_the_action_checks_once_whatever_it_writes(repository: Path, tmp_path: Path) -> None:
+    """A stand-in for gpuflow counts how often it is called."""
+    program = tmp_path / "gpuflow" / "bin" / "gpuflow"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\necho "$1" >> {tmp_path}/calls\n')
+    program.chmod(0o755)
+    given = {"files": "pipelines/*.yaml", "cluster": "cluster/", "compare": "HEAD", "sarif": "gpuflow.sarif"}
+    run(repository, tmp_path, ROOT, given, installed=True)
+    assert (tmp_path / "calls").read_text().split() == ["compile", "check"]
+
+
+def test_the_pull_request_gets_one_comment_that_follows_its_changes(
+    temp: Path, checkout: Path, repository: Path
+) -> None:
+    compile_all(temp, repository)
+    given = {"files": "pipelines/", "site": "site.yaml", "cluster": "cluster/", "kustomization": "true"}
+    with comments() as github:
+        more = {**SURROUNDINGS, **surroundings(github, temp, event())}
+        first = run(repository, temp, checkout, given, installed=True, more=more)
+        assert first.status == 0 and "wrote a comment" in first.log
+        (comment,) = github.present
+        assert "✅ What is committed is what the sources compile to." in comment["body"]
+        assert comment["body"].count(": always") == 2
+        path = repository / "pipelines" / "first.yaml"
+        path.write_text(path.read_text().replace("gpu: l4", "gpu: l4 x 8"))
+        second = run(repository, temp, checkout, given, installed=True, more=more)
+        assert second.status == 1 and "updated the comment" in second.log
+        assert len(github.present) == 1
+        assert "### ❌ Stale" in comment["body"] and "`my-pipeline` in `my-team`: never" in comment["body"]
+        path.write_text("apiVersion: gpuflow/v1\nkind: Pipeline\n")
+        third = run(repository, temp, checkout, given, installed=True, more=more)
+        assert third.status == 2
+        assert "Cannot be compiled" in comment["body"] and "Cannot be checked" in comment["body"]
+        assert "never" not in comment["body"]
+
+
+def test_text_of_the_pull_request_is_only_text_in_the_comment(temp: Path, checkout: Path, repository: Path) -> None:
+    path = repository / "pipelines" / "first.yaml"
+    text = path.read_text().replace("gpu: l4", 'gpu: l4\n    queue: "@all-hands <img src=x> [a](http://b)"')
+    path.write_text(text)
+    with comments() as github:
+        more = {**SURROUNDINGS, **surroundings(github, temp, event())}
+        given = {"files": "pipelines/first.yaml", "site": "site.yaml", "cluster": "cluster/", "output": ""}
+        run(repository, temp, checkout, given, installed=True, more=more)
+        (comment,) = github.present
+    plain = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", comment["body"])
+    assert "@all" not in plain and "](http://b" not in plain and "<img" not in plain
+
+
+def test_packages_are_downloaded_once_and_kept_by_the_lock(
+    checkout: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """pip itself is a stand-in, which keeps a file where it is told to: what is kept is GitHub's matter and ours."""
+    kept, python = tmp_path / "kept", tmp_path / "python"
+    kept.mkdir()
+    python.write_text(
+        '#!/usr/bin/env bash\n[ "$3" = venv ] || exit 9\nmkdir -p "$4/bin"\ncp "$0.pip" "$4/bin/python"\n'
+        'printf "#!/bin/sh\\n" > "$4/bin/gpuflow"; chmod +x "$4/bin/gpuflow"\n'
+    )
+    (tmp_path / "python.pip").write_text(
+        "#!/usr/bin/env bash\nwhile [ $# -gt 0 ]; do\n"
+        '  if [ "$1" = --cache-dir ]; then ls "$2" 2> /dev/null; mkdir -p "$2"; touch "$2/wheel"; fi; shift\ndone\n'
+    )
+    for program in (python, tmp_path / "python.pip"):
+        program.chmod(0o755)
+
+    def log(target: str) -> str:
+        given = {"files": "none", "output": "", "python": str(python), "target": target, "comment": "false"}
+        runner = tmp_path_factory.mktemp("runner")
+        return run(tmp_path, runner, checkout, given, installed=False, kept=kept).log
+
+    assert "wheel" not in log("argo").split("\n")[0]
+    assert log("argo").startswith("wheel\n")  # before anything is installed
+    assert not log("airflow").startswith("wheel\n")
+    assert sorted(path.name.split("-")[3] for path in kept.iterdir()) == ["airflow", "argo"]
+    assert "target is argo, airflow or kubeflow" in log("../../argo")

@@ -23,8 +23,8 @@ PRE_COMMIT = Path(sys.executable).with_name("pre-commit")
 TARGET = ["--site=site.yaml", "--target=argo", "--output=argo_templates/", "--kustomization"]
 HOOKS = [
     {"id": "gpuflow-validate", "args": ["--site=site.yaml"]},
-    {"id": "gpuflow-compile-check", "args": ["pipelines/first.yaml", *TARGET]},
-    {"id": "gpuflow-check", "args": ["pipelines/first.yaml", "--site=site.yaml", "--cluster=cluster/"]},
+    {"id": "gpuflow-compile-check", "args": ["pipelines/", *TARGET]},
+    {"id": "gpuflow-check", "args": ["pipelines/", "--site=site.yaml", "--cluster=cluster/"]},
 ]
 
 
@@ -109,6 +109,22 @@ def test_what_is_fresh_passes_and_a_source_that_changed_or_a_file_that_was_edite
     made = repository / "argo_templates" / "kustomization.yaml"
     made.write_text(made.read_text().replace("namespace: my-team", "namespace: other"))
     assert hooks()["gpuflow compile --check"] == "Failed"
+
+
+def test_a_new_pipeline_is_checked_by_each_hook_without_being_listed(
+    hooks: Hooks, repository: Path, compile_first: Callable[[], None]
+) -> None:
+    compile_first()
+    assert hooks()["gpuflow compile --check"] == "Passed"
+    text = (repository / "pipelines" / "first.yaml").read_text().replace("my-pipeline", "second")
+    (repository / "pipelines" / "second.yaml").write_text(text.replace("gpu: l4", "gpu: l4 x 8"))
+    ended = hooks()
+    assert [ended[name] for name in ("gpuflow validate", "gpuflow compile --check", "gpuflow check")] == [
+        "Passed",
+        "Failed",
+        "Failed",
+    ]
+    assert "+++ argo_templates/second.yaml" in ended["log"]
 
 
 def test_a_broken_pipeline_and_one_the_cluster_never_admits_fail_in_their_own_hook(

@@ -38,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true", help="write the truths anew that make test is held against")
     parser.add_argument("--advice", action="store_true", help="follow the advice: --count lines of it, judged again")
     parser.add_argument("--live", type=int, metavar="N", help="repeat N cases on the cluster of KUBECONFIG")
+    parser.add_argument("--only", default="", metavar="SEEDS", help="with --live: only these of the N, 1/42,1/57,…")
     parser.add_argument("--threads", type=int, default=12, help="with --live: how many side by side (%(default)s)")
     given = parser.parse_args(arguments)
     try:
@@ -45,7 +46,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(record())
             return 0
         if given.live:
-            return live(Path(os.environ["KUBECONFIG"]), given.live, given.seed, given.threads)
+            only = frozenset(filter(None, given.only.split(",")))
+            return live(Path(os.environ["KUBECONFIG"]), given.live, given.seed, given.threads, only)
         if given.advice:
             return _advice(given.count, given.seed, given.workers)
         if given.case:

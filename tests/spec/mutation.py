@@ -12,7 +12,7 @@ from gpuflow.emit import emit
 from tests.conftest import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples"
-SOURCES = ("nightly.yaml", "finetune.yaml", "finetune-eval.yaml", "gang.yaml")
+SOURCES = ("nightly.yaml", "finetune.yaml", "finetune-eval.yaml", "gang.yaml", "daily.yaml")
 Place = tuple[Any, Any]
 """A collection, and the key or index in it."""
 STRANGE = (

@@ -81,7 +81,7 @@ def test_the_demo_and_the_example_are_the_same_file() -> None:
 def test_the_long_example_uses_most_of_the_language() -> None:
     from gpuflow.targets.constructs import VOCABULARY, uses
 
-    used = {use.construct for name in ("finetune", "gang") for use in uses(load(EXAMPLES / f"{name}.yaml"))}
+    used = {use.construct for name in ("finetune", "gang", "daily") for use in uses(load(EXAMPLES / f"{name}.yaml"))}
     assert len(load(EXAMPLES / "finetune.yaml").steps) == 12
     # By number, not by name: a new field must not need a line here.
     assert len(set(VOCABULARY) - used) < len(VOCABULARY) / 4

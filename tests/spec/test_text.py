@@ -12,7 +12,19 @@ from pydantic_core import PydanticCustomError
 
 from gpuflow import GpuflowError, loads
 from gpuflow.spec.params import Param, text_of
-from gpuflow.spec.text import ItemRef, Join, OutputRef, ParamRef, RunRef, Text, join, parse_text, parts_of, refs_of
+from gpuflow.spec.text import (
+    RUN_DATES,
+    ItemRef,
+    Join,
+    OutputRef,
+    ParamRef,
+    RunRef,
+    Text,
+    join,
+    parse_text,
+    parts_of,
+    refs_of,
+)
 from gpuflow.yaml_tree import plain
 from tests.spec.generated import json_values
 
@@ -21,6 +33,9 @@ refs = st.one_of(
     st.builds(OutputRef, st.just("a"), st.just("x")),
     st.just(ItemRef("i")),
     st.just(RunRef("id")),
+    st.builds(
+        RunRef, st.sampled_from(sorted(RUN_DATES)), st.none() | st.just("%Y/%m"), st.none() | st.just("Asia/Tokyo")
+    ),
 )
 pieces = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\0"), max_size=6) | refs
 
@@ -57,12 +72,14 @@ def test_ordinary_text_needs_no_escaping(text: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [None, True, [], ["a"], {}, {"param": "a", "item": "b"}, {"parm": "a"}, {"output": "a"}, {"output": "a.b.c"},
-     {"output": ".b"}, {"param": ""}, {"param": 5}, {"run": "name"}, {"join": "ab"}, {"join": [None]}, "\0", "a\ud800"],
+     {"output": ".b"}, {"param": ""}, {"param": 5}, {"run": "color"}, {"run": "id", "format": "%Y"},
+     {"run": "date", "format": "%V"}, {"run": "date", "format": ""}, {"run": "date", "timezone": "Mars"},
+     {"run": "date", "form": "%Y"}, {"run": "date", "param": "x"}, {"join": "ab"}, {"join": [None]}, "\0", "a\ud800"],
 )  # fmt: skip
 def test_what_is_neither_text_nor_a_reference_is_refused(value: Any) -> None:
     with pytest.raises(PydanticCustomError) as caught:
         parse_text(value)
-    assert caught.value.type in ("GF126", "GF141", "GF142")
+    assert caught.value.type in ("GF126", "GF141", "GF142", "GF168", "GF331")
 
 
 def test_a_join_of_one_part_is_that_part() -> None:

@@ -10,6 +10,7 @@ name: s
 extends: nvidia
 spot: {labels: {node.example.com/spot: "true"}, tolerations: [{key: spot, operator: Exists, effect: NoSchedule}]}
 topology: {rack: node.example.com/rack, block: node.example.com/block}
+images: {alerts: "python:3.13-slim"}
 """
 
 
@@ -36,6 +37,9 @@ PIPELINES: dict[str, str] = {
     "claims": "claims: {c: {size: 1Gi, storage_class: fast}}\n" + step("volumes: {/c: {new_claim: c}}"),
     "deadline": "deadline: 2h\n" + step("cpu: 1"),
     "device_claim": step("device_claim: {claim: gpu-of-mine}"),
+    "engines.airflow": "engines: {airflow: {owner: nlp}}\n" + step("engines: {airflow: {pool: gpus}}"),
+    "engines.argo": "engines: {argo: {ttl: {success: 1d}}}\n" + step("engines: {argo: {archive_logs: true}}"),
+    "engines.kubeflow": "engines: {kubeflow: {display_name: Nightly}}\n" + step("engines: {kubeflow: {cache_key: a}}"),
     "env.config_map": step("env: {A: {config_map: c, key: k}}"),
     "env.secret": step("env: {A: {secret: s, key: k}}"),
     "env_from": step("env_from: [{secret: s}]"),
@@ -66,15 +70,37 @@ PIPELINES: dict[str, str] = {
         "kubernetes: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
         "{nodeSelectorTerms: [{matchExpressions: [{key: k, operator: Exists}]}]}}}}"
     ),
+    "kubernetes.dns_config": step('kubernetes: {dns_config: {nameservers: [10.0.0.2], options: {ndots: "2"}}}'),
+    "kubernetes.dns_policy": step("kubernetes: {dns_policy: Default}"),
+    "kubernetes.host_aliases": step("kubernetes: {host_aliases: {10.0.0.7: [models.internal]}}"),
     "kubernetes.host_ipc": step("kubernetes: {host_ipc: true}"),
     "kubernetes.host_network": step("kubernetes: {host_network: true}"),
+    "kubernetes.merge": step(
+        "kubernetes: {merge: {metadata: {labels: {l: m}, annotations: {example.com/n: o}}, "
+        "spec: {nodeSelector: {k: v}, tolerations: [{key: k, operator: Exists}], volumes: [{name: n, emptyDir: {}}], "
+        "containers: [{name: main, volumeMounts: [{name: n, mountPath: /n}]}]}}}"
+    ),
     "kubernetes.node_selector": step("kubernetes: {node_selector: {k: v}}"),
     "kubernetes.resources": step("kubernetes: {resources: {rdma/hca: 1}}, gpu: l4"),
     "kubernetes.runtime_class": step("kubernetes: {runtime_class: gvisor}"),
     "kubernetes.scheduler": step("kubernetes: {scheduler: other}"),
     "kubernetes.tolerations": step("kubernetes: {tolerations: [{key: k, operator: Exists, effect: NoSchedule}]}"),
+    "kubernetes.topology_spread": step("kubernetes: {topology_spread: [{topology_key: kubernetes.io/hostname}]}"),
+    "lifecycle": step("lifecycle: {pre_stop: {command: [sh, -c, flush]}}"),
     "mig": step("mig: 1g.10gb of a100-80gb"),
+    "notify.mail": "notify: [{mail: {to: [team@example.com], connection: mail}}]\n" + step("cpu: 1"),
+    "notify.pagerduty": (
+        "notify: [{pagerduty: {routing_key: {secret: s, key: k}, connection: pd, severity: info}}]\n" + step("cpu: 1")
+    ),
+    "notify.slack": (
+        'notify: [{slack: {channel: "#ml", authorization: {secret: s, key: k}, connection: chat}}]\n' + step("cpu: 1")
+    ),
+    "notify.webhook": (
+        "notify: [{webhook: {url: https://alerts.example.com/x, headers: {Authorization: {secret: s, key: k}}, "
+        "connection: hook}, on: [failure, success]}]\n" + step("cpu: 1")
+    ),
     "on_data": "on_data: [s3://b/new]\n" + step("cpu: 1"),
+    "on_data.with_schedule": 'on_data: [s3://b/new]\nschedule: "0 3 * * *"\n' + step("cpu: 1"),
     "outputs.artifact": step("outputs: {o: {type: file, uri: s3://b/o}}"),
     "outputs.default": step("outputs: {o: {type: int, default: 1}}"),
     "outputs.value": step("outputs: {o: int}"),
@@ -98,9 +124,18 @@ PIPELINES: dict[str, str] = {
     "retry.more_memory": step("retry: {failures: 1, more_memory: {factor: 2, max: 4Gi}}"),
     "retry.other_node": step("retry: {failures: 1, other_node: true}"),
     "retry.retryable_exit_codes": step("retry: {failures: 1, retryable_exit_codes: [2]}"),
+    "run.attempt": step("env: {A: {run: attempt}}, retry: 1"),
+    "run.date": step("env: {A: {run: date}}"),
+    "run.format": step("env: {A: {run: date, format: '%Y/%m/%d'}}"),
+    "run.interval_end": 'schedule: "0 3 * * *"\n' + step("env: {A: {run: interval_end}}"),
+    "run.interval_start": 'schedule: "0 3 * * *"\n' + step("env: {A: {run: interval_start}}"),
+    "run.logical_date": step("env: {A: {run: logical_date}}"),
+    "run.name": step("env: {A: {run: name}}"),
+    "run.timezone": step("env: {A: {run: date, timezone: Europe/Paris}}"),
     "schedule": 'schedule: "0 3 * * *"\n' + step("cpu: 1"),
-    "schedule.catch_up": 'schedule: {cron: "0 3 * * *", catch_up: true}\n' + step("cpu: 1"),
+    "schedule.catch_up": 'schedule: {cron: "0 3 * * *", start: 2026-01-31, catch_up: true}\n' + step("cpu: 1"),
     "schedule.replace": 'schedule: {cron: "0 3 * * *", concurrency: replace}\n' + step("cpu: 1"),
+    "schedule.start": 'schedule: {cron: "0 3 * * *", start: 2026-01-31}\n' + step("cpu: 1"),
     "schedule.suspended": 'schedule: {cron: "0 3 * * *", suspended: true}\n' + step("cpu: 1"),
     "schedule.timezone": 'schedule: {cron: "0 3 * * *", timezone: Europe/Paris}\n' + step("cpu: 1"),
     "script": "steps: {a: {script: echo hi}}",
@@ -122,9 +157,16 @@ PIPELINES: dict[str, str] = {
     "topology.spread": step("topology: {spread: node}"),
     "volumes.claim": step("volumes: {/d: {claim: data}}"),
     "volumes.config_map": step("volumes: {/d: {config_map: c}}"),
+    "volumes.csi": step("volumes: {/d: {csi: {driver: csi.example.com, attributes: {a: b}}}}"),
+    "volumes.default_mode": step("volumes: {/d: {secret: s, default_mode: '0440'}}"),
     "volumes.empty_dir": step("volumes: {/d: {empty_dir: 1Gi}}"),
+    "volumes.ephemeral": step("volumes: {/d: {ephemeral: {size: 1Gi, storage_class: fast}}}"),
+    "volumes.host_path": step("volumes: {/d: {host_path: /mnt/nvme}}"),
+    "volumes.items": step("volumes: {/d: {config_map: c, items: {k: a/b}}}"),
     "volumes.memory": step("volumes: {/d: {memory: 1Gi}}"),
     "volumes.new_claim": "claims: {c: {size: 1Gi, storage_class: fast}}\n" + step("volumes: {/c: {new_claim: c}}"),
+    "volumes.nfs": step("volumes: {/d: {nfs: {server: nfs.internal, path: /export}}}"),
+    "volumes.projected": step("volumes: {/d: {projected: [{token: {path: token, audience: sts}}]}}"),
     "volumes.secret": step("volumes: {/d: {secret: s}}"),
     "volumes.sub_path": step("volumes: {/d: {claim: data, sub_path: x}}"),
     "when": "params: {n: 1}\n" + step("when: params.n > 1"),

@@ -59,8 +59,8 @@ def read(target: str, text: str) -> Any:
     assert tokenize.detect_encoding(io.BytesIO(text.encode()).readline)[0] == "utf-8"
     tree = ast.parse(text.encode())
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and str(node.value).endswith("#L1"):
-            node.value = "where the step is written"  # a value, which may name any file
+        if isinstance(node, ast.keyword) and node.arg == "source":
+            node.value = ast.Constant("where the step is written")  # a value, which may name any file
     return ast.dump(tree)
 
 

@@ -10,6 +10,7 @@ from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission import Quota, usage_of_claim
 from gpuflow.kubernetes.admission.clauses import join_clauses, sentences
 from gpuflow.kubernetes.admission.limit_range import broken_claim_bounds, read_limit_range
+from gpuflow.kubernetes.ephemeral_claims import claims_of_pod
 from gpuflow.quantity import Quantity
 from gpuflow.resources import read_map
 
@@ -103,6 +104,9 @@ def refused_claims(
 def unknown_classes(demand: Demand, quotas: Iterable[Quota], source: str) -> Iterator[Finding]:
     """Quotas that count by storage class, where the snapshot does not say which class a claim gets."""
     nameless = [claim.name for claim in demand.claims if claim.storage_class is None]
+    for step in demand.steps:
+        made = claims_of_pod(step.pod["spec"])
+        nameless += [name for name, claim in made if "storageClassName" not in claim["spec"]]
     for quota in filter(counts_claims, quotas) if nameless else ():
         keys = [key for key in sorted(quota.hard) if BY_CLASS in key]
         if keys:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuflow.checker.quota.claims import charges_of_claims, counts_claims, run_claims
+from gpuflow.checker.quota.ephemeral_volumes import ephemeral_charges, ephemeral_peaks
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission, driver_admission
 from gpuflow.checker.quota.stored_objects import COUNTED_PODS, run_objects, stored_objects
 from gpuflow.checker.report import LimitLine, Verdict
@@ -39,6 +41,8 @@ def limit_lines(
 ) -> Iterator[QuotaLine]:
     """Each line of each quota that the pipeline touches. `default_queue`: pods that name no queue go to one too."""
     claims = charges_of_claims(run_claims(demand, policy.storage_classes))
+    mounted = ephemeral_charges(demand, policy.storage_classes)
+    held = ephemeral_peaks(demand, mounted)
     driver, made = driver_admission(demand, policy), run_objects(demand)
     counted: dict[tuple[object, ...], Counted] = {}
     for item, quota in policy.quotas:
@@ -48,7 +52,9 @@ def limit_lines(
         own = counted[quota.scopes]
         peaks = {key: bound for key, bound in own.peaks.items() if _is_counted(key, quota)}
         if counts_claims(quota):
-            peaks |= {key: Bound("exact", amount) for key, amount in claims.items() if key in quota.hard}
+            peaks |= {
+                key: _with_claims(held.get(key), claims.get(key)) for key in {**claims, **held} if key in quota.hard
+            }
         stored = stored_objects(demand, own.charges, own.before, quota, own.peaks.get(COUNTED_PODS), default_queue)
         peaks |= {key: each.bound for key, each in stored.items() if key in quota.hard}
         for key in sorted(quota.hard):
@@ -56,11 +62,23 @@ def limit_lines(
             if bound is not None and (bound.value is None or bound.value):
                 # A gang runs whole or not at all, and a run needs all its claims.
                 wholes = (charge.get(_counted(key), Quantity.zero) for charge in own.distinct)
-                alone = max(*wholes, claims.get(key, Quantity.zero), Quantity.zero)
-                tree = None if key in claims else own.tree
+                volumes = (charge.get(key, Quantity.zero) for charge in mounted.values())
+                together = claims.get(key, Quantity.zero) + max((Quantity.zero, *volumes))
+                alone = max(*wholes, together, Quantity.zero)
+                tree = None if key in claims or key in held else own.tree
                 least = stored[key].at_least if key in stored else Quantity.zero
                 smallest = None if key in made and made[key].per == "run" else max(alone, least)
                 yield QuotaLine(_limit_line(quota, key, bound, tree, runs, smallest), bound, item, least)
+
+
+def _with_claims(held: Bound | None, claimed: Quantity | None) -> Bound:
+    """What the ephemeral volumes hold at most, and the claims of the run all the time."""
+    if held is None:
+        return Bound("exact", claimed)
+    if claimed is None or held.value is None:
+        return held
+    reached = None if held.reached is None else held.reached + claimed
+    return replace(held, value=held.value + claimed, reached=reached)
 
 
 class Counted(NamedTuple):

@@ -1,7 +1,7 @@
 """Validation of the rest of a pod: names, images, labels, tolerations, policies and references.
 
-Covers what a pipeline step can get wrong. Fields that gpuflow never writes, such as probes or the inner parts
-of volume sources, are not checked.
+Covers what a pipeline step can get wrong. Fields that gpuflow never writes, such as the inner parts of most volume
+sources, are not checked.
 
 Mirrors k8s.io/kubernetes/pkg/apis/core/validation.ValidatePodCreate, Kubernetes v1.36.3.
 """
@@ -30,6 +30,7 @@ from gpuflow.kubernetes.admission.names import (
 )
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
 from gpuflow.kubernetes.admission.resource_rules import pod_level_faults, requirement_faults
+from gpuflow.kubernetes.admission.volume_rules import sleep_faults, source_faults
 from gpuflow.resources import BadField, read_map, read_maps
 
 MAX_INT32: Final = 2**31 - 1
@@ -146,6 +147,8 @@ def _one_container_faults(
     policy = manifest.get("restartPolicy")
     if policy is not None and policy not in CONTAINER_RESTART_POLICIES:
         yield unsupported(f"{where}.restartPolicy", policy, CONTAINER_RESTART_POLICIES)
+    if manifest.get("lifecycle"):
+        yield from sleep_faults(manifest, where, spec)
     if manifest.get("volumeMounts"):
         yield from _mount_faults(read_maps(manifest["volumeMounts"], f"{where}.volumeMounts"), where, volumes)
     wanted = (manifest.get("resources") or {}).get("claims")
@@ -221,6 +224,7 @@ def _volumes(listed: object, faults: list[FieldError]) -> set[str]:
     """The names of the good volumes; what is wrong with the others goes to `faults`."""
     names: set[str] = set()
     for index, volume in enumerate(read_maps(listed, "spec.volumes")):
+        faults.extend(source_faults(volume, f"spec.volumes[{index}]"))
         name = volume.get("name")
         if name and type(name) is str and name not in names and not dns_label_faults(name):
             names.add(name)

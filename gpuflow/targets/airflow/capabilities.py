@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, capabilities
-from gpuflow.targets.constructs import POD
+from gpuflow.targets.constructs import ENGINE_WORDS, POD, RUN
 
 _CANNOT = {
-    "schedule.catch_up": Cannot(
-        "never",
-        "Airflow catches up from a fixed start date, and a pipeline has none: it would run for years of missed times",
-        "start missed runs with `airflow backfill create --dag-id … --from-date … --to-date …`",
-    ),
     "schedule.replace": Cannot(
         "upstream",
         "Airflow never stops a run when the next one is due",
@@ -37,16 +32,18 @@ _CARRIED = (
     "approval", "approval.timeout", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always",
     "exit.failure", "exit.outputs",
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
-    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "on_data", "outputs.artifact",
-    "outputs.default", "outputs.value", "parallel", "params", "params.enum", "params.range", "pipeline",
-    "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.any", "retry.backoff", "retry.failures",
-    "retry.final_exit_codes", "retry.interruptions", "retry.more_memory", "retry.other_node",
-    "retry.retryable_exit_codes", "schedule", "schedule.suspended", "schedule.timezone", "script",
-    "spot.fallback_after", "text.braces", "timeout", "volumes.new_claim", "when", "when.item",
+    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "notify.mail",
+    "notify.pagerduty", "notify.slack", "notify.webhook", "on_data", "on_data.with_schedule",
+    "outputs.artifact", "outputs.default", "outputs.value", "parallel", "params", "params.enum", "params.range",
+    "pipeline", "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.any", "retry.backoff",
+    "retry.failures", "retry.final_exit_codes", "retry.interruptions", "retry.more_memory", "retry.other_node",
+    "retry.retryable_exit_codes", "schedule", "schedule.catch_up", "schedule.start", "schedule.suspended",
+    "schedule.timezone", "script", "spot.fallback_after", "text.braces", "timeout", "volumes.new_claim",
+    "when", "when.item",
 )  # fmt: skip
 
 # A task holds the whole pod.
-CAPABILITIES = capabilities(carried=(*POD, *_CARRIED), cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*POD, *RUN, *ENGINE_WORDS, *_CARRIED), cannot=_CANNOT)
 
 _NEEDS_OPERATOR = "compile without --standalone, so that the DAG imports gpuflow.airflow"
 
@@ -54,7 +51,7 @@ STANDALONE_CANNOT = {
     construct: Cannot("never", reason, _NEEDS_OPERATOR)
     for construct, reason in {
         "claims": "no stock operator creates a volume for one run and deletes it afterward",
-        "exit.failure": "no trigger rule waits foreverything and runs only after a failure",
+        "exit.failure": "no trigger rule waits for everything and runs only after a failure",
         "for_each.output": "the stock operator cannot put items known only at run time into a pod",
         "for_each.param": "the stock operator cannot put items known only at run time into a pod",
         "outputs.default": "Jinja has no value for a step that was skipped",
@@ -65,6 +62,7 @@ STANDALONE_CANNOT = {
         "retry.more_memory": "the stock operator starts every try with the same pod",
         "retry.other_node": "the stock operator starts every try with the same pod",
         "retry.retryable_exit_codes": "the stock operator retries every exit code",
+        "run.interval_start": "Jinja cannot count back to the scheduled time before",
         "spot.fallback_after": "the stock operator starts every try with the same pod",
         "when": "a condition on values of the run is evaluated by gpuflow's operator",
     }.items()

@@ -6,14 +6,17 @@ import builtins
 import keyword
 import re
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.airflow.alerts import callbacks
 from gpuflow.targets.airflow.flow import Task, tasks_of, watched
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
 from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.own_words import dag_arguments
 from gpuflow.targets.airflow.pods import claim_stem
 from gpuflow.targets.airflow.python import Call, Name
 from gpuflow.targets.airflow.references import Scope
@@ -57,7 +60,8 @@ class Dag:
 def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
-    dag = Dag(_settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone))
+    settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone)
+    dag = Dag(settings | callbacks(request))
     root = Scope(pipeline)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}
@@ -133,7 +137,10 @@ def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
     if pipeline.description:
         settings["description"] = pipeline.description
     settings["schedule"] = _schedule(pipeline)
-    settings["catchup"] = False
+    start = None if pipeline.schedule is None else pipeline.schedule.start
+    if pipeline.schedule is not None and start is not None:
+        settings["start_date"] = _moment(start, pipeline.schedule.timezone)
+    settings["catchup"] = start is not None and pipeline.schedule is not None and pipeline.schedule.catch_up
     if pipeline.schedule is not None and pipeline.schedule.concurrency == "forbid":
         settings["max_active_runs"] = 1
     if pipeline.parallel is not None:
@@ -142,19 +149,28 @@ def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
         settings["dagrun_timeout"] = span(pipeline.deadline)
     if pipeline.params:
         settings["params"] = {name: _param(param) for name, param in pipeline.params.items()}
-    settings["tags"] = ["gpuflow", *(f"{key}={value}" for key, value in pipeline.labels.items())]
-    return settings
+    return settings | dag_arguments(pipeline)
 
 
 def _schedule(pipeline: Pipeline) -> Any:
-    if pipeline.on_data:
-        assets = tuple(Call("Asset", (uri,)) for uri in pipeline.on_data)
-        return [assets[0]] if len(assets) == 1 else Call("AssetAny", assets)
-    schedule = pipeline.schedule
+    schedule, assets = pipeline.schedule, tuple(Call("Asset", (uri,)) for uri in pipeline.on_data)
+    data: Any = [assets[0]] if len(assets) == 1 else Call("AssetAny", assets)
     # A suspended schedule is none at all: pausing a DAG is state of the server, not of the file.
     if schedule is None or schedule.suspended:
-        return None
-    return Call("CronTriggerTimetable", (schedule.cron,), {"timezone": schedule.timezone})
+        return data if assets else None
+    # A timetable of its own: of a bare cron expression, settings of the server decide what its dates mean.
+    times = Call("CronTriggerTimetable", (schedule.cron,), {"timezone": schedule.timezone})
+    return Call("AssetOrTimeSchedule", (), {"timetable": times, "assets": data}) if assets else times
+
+
+def _moment(text: str, zone: str) -> Call:
+    """A day or a time as Python writes it, in the time zone unless it has an offset."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is not None:
+        return Call("datetime.fromisoformat", (text,))
+    time = (moment.hour, moment.minute, moment.second) if moment.second else (moment.hour, moment.minute)
+    parts = (moment.year, moment.month, moment.day, *(time if any(time) else ()))
+    return Call("datetime", parts, {"tzinfo": Call("ZoneInfo", (zone,))})
 
 
 def _param(param: Param) -> Call:

@@ -20,6 +20,7 @@ FACTS = EngineFacts(
         "the others.",
     },
     most_runs=16,  # core.max_active_runs_per_dag, unless it was changed; only forbid sets max_active_runs
+    forbids_data_runs=True,
     keeps_pods="failed",
     container_settings="gpuflow compile passes the site's limits on; a stock KubernetesPodOperator reads them from "
     "xcom_sidecar_container_resources in the connection's extra",

@@ -6,7 +6,10 @@ import sys
 from collections.abc import Iterator
 
 from gpuflow.errors import Finding
+from gpuflow.spec.text import RUN_DATES
+from gpuflow.targets.airflow.alerts import alert_notes
 from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.constructs import uses
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import named_steps
 
@@ -18,6 +21,8 @@ IMPORTED = frozenset(
 )  # fmt: skip
 """Packages that DAG files import, and some that these need. A file of their name that is found first is imported."""
 
+DATES = tuple(f"run.{name}" for name in RUN_DATES)
+
 
 def file_of(pipeline: str) -> str:
     """The DAG file of a pipeline, by the pipeline's name."""
@@ -28,6 +33,8 @@ def notes_of(request: Request) -> Iterator[Finding]:
     """What is worth a word about the file and its retries."""
     yield from _file_name(request)
     yield from _failures_alone(request)
+    yield from _unscheduled(request)
+    yield from alert_notes(request)
 
 
 def _failures_alone(request: Request) -> Iterator[Finding]:
@@ -52,6 +59,23 @@ def _failures_alone(request: Request) -> Iterator[Finding]:
             "write retry: N for N more attempts whatever ended the pod, or add interruptions: M",
             "note",
         )
+
+
+def _unscheduled(request: Request) -> Iterator[Finding]:
+    """Dates of runs that no schedule makes: whoever reads them should know which moment they are."""
+    pipeline = request.pipeline
+    timed = pipeline.schedule is not None and not pipeline.schedule.suspended
+    use = next((use for use in uses(pipeline) if use.construct in DATES), None)
+    if use is None or (timed and not pipeline.on_data):
+        return
+    who = "new data" if pipeline.on_data else "somebody"
+    yield Finding(
+        "GF334",
+        f'step "{use.step}" uses {{run: {use.construct.removeprefix("run.")}}}: a run that {who} starts has no '
+        "scheduled time, and says the logical date it was given, or else when it was made",
+        pipeline.where(*use.path),
+        severity="note",
+    )
 
 
 def _file_name(request: Request) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from gpuflow.spec.policies import Retry
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.own_words import task_arguments
 from gpuflow.targets.airflow.pods import on_demand, pod_data
 from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.airflow.python import Call, Infix, Method, Name
@@ -32,7 +33,7 @@ def operator(task: Task, request: Request, items: Any = None) -> Any:
     if task.step.description:
         named["doc"] = task.step.description
     named |= _approval(task) if task.step.approval else _container(task, request)
-    named |= _flow(task)
+    named |= _flow(task) | task_arguments(task.step)
     name = "Approve" if task.step.approval else "GpuPodOperator"
     if items is None:
         return Call(name, (), named)
@@ -157,9 +158,9 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if request.options_as(AirflowOptions).pools:
         for pool, count in slots(step, site).items():
             named |= {"pool": pool, "pool_slots": count}
-    line = scope.pipeline.where_step(task.name).line
-    if request.pipeline.source.file is not None and line is not None and not scope.group:
-        named["source"] = f"{printable.line(request.shown_source)}#L{line}"
+    if request.pipeline.source.file is not None and not scope.group:
+        # Without the line: a comment further up would move it, and Airflow would see a new version of the DAG.
+        named["source"] = printable.line(request.shown_source)
     return named
 
 

@@ -18,6 +18,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, Text, parts_of
 from gpuflow.targets.airflow.python import Call, Infix, Invert, Method
+from gpuflow.targets.airflow.run_facts import run_fact
 
 MARK = "\0"
 """Brackets a reference's number inside a pod's text. No text of a pipeline can hold it."""
@@ -117,7 +118,7 @@ class Scope:
             return self._output(ref, self.keys if reader is None else reader)
         if isinstance(ref, ItemRef):
             return Call("item", (ref.name if name is None else self.item_key(name, ref.name),))
-        return Call("run_id")
+        return run_fact(ref, self.root.schedule)
 
     def _output(self, ref: OutputRef, reader: tuple[str, ...]) -> Any:
         step = self.pipeline.steps[ref.step]

@@ -12,16 +12,22 @@ from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
+from gpuflow.targets.airflow.alerts import alert_refusals
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
+from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.references import Scope
+from gpuflow.targets.constructs import uses
 from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import Loss, construct_losses, refused
+from gpuflow.targets.losses import Loss, construct_losses, left_out, refused
 
 
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Airflow."""
     yield from map(refused, _unattended(request.pipeline))
+    yield from _catch_up(request.pipeline)
+    yield from map(refused, _intervals(request.pipeline))
+    yield from (left_out(finding) for finding in alert_refusals(request))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
@@ -43,6 +49,42 @@ def _unattended(pipeline: Pipeline) -> Iterator[Finding]:
                 pipeline.where("params", name, key=True),
                 "give it a default, or start the pipeline by hand only",
             )
+
+
+def _catch_up(pipeline: Pipeline) -> Iterator[Loss]:
+    """Missed times are counted from a start."""
+    schedule = pipeline.schedule
+    if schedule is not None and schedule.catch_up and schedule.start is None:
+        yield Loss(
+            "airflow does not support schedule.catch_up without schedule.start: it would run for years of missed times",
+            pipeline.where("schedule", "catch_up"),
+            "set schedule.start, or start missed runs with "
+            "`airflow backfill create --dag-id … --from-date … --to-date …`",
+            "schedule.catch_up",
+        )
+
+
+def _intervals(pipeline: Pipeline) -> Iterator[Finding]:
+    """The start of an interval is the scheduled time before: there must be one, and a run at that time."""
+    use = next((use for use in uses(pipeline) if use.construct == "run.interval_start"), None)
+    if use is None:
+        return
+    schedule, where = pipeline.schedule, pipeline.where(*use.path)
+    if schedule is None:
+        yield Finding(
+            "GF301",
+            f'airflow does not support {{run: interval_start}} without a schedule (step "{use.step}")',
+            where,
+            "add a schedule, or use {run: date}",
+        )
+    elif (clock := clock_change(schedule.cron, schedule.timezone)) is not None:
+        yield Finding(
+            "GF336",
+            f'step "{use.step}" uses {{run: interval_start}}, and the clock of {schedule.timezone} changes at a time '
+            f'of "{schedule.cron}", for example {clock:%Y-%m-%d %H:%M}: airflow would run at other times there',
+            where,
+            "choose a time at which the clock does not change, or timezone: UTC",
+        )
 
 
 def _inside(scope: Scope, site: Site) -> Iterator[Finding]:

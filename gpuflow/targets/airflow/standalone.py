@@ -17,6 +17,7 @@ from gpuflow.pod.expansion import escaped
 from gpuflow.spec.params import text_of
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.python import Call, Method, Name, names_in
+from gpuflow.targets.airflow.run_facts import ZONE, jinja_fact
 
 QUEUE_SECONDS = 7 * 86400
 """How long a pod may wait for a node: the stock operator's two minutes would fail every queued step."""
@@ -28,10 +29,12 @@ CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "pool", "pool_slots", 
 def standalone(dag: Dag) -> Dag:
     """The DAG with stock operators only."""
     tasks = [replace(made, call=_stock(made.call)) for made in dag.tasks]
-    if "run_id" not in names_in([made.call for made in dag.tasks]):
+    used = names_in([made.call for made in dag.tasks])
+    macros = [name for name, call in ((RUN_NAME, "run_id"), (ZONE, "logical_date")) if call in used]
+    if not macros:
         return Dag(dag.settings, tasks, dag.edges, dag.taken)
-    settings = {**dag.settings, "user_defined_macros": {RUN_NAME: Name(RUN_NAME)}}
-    return Dag(settings, tasks, dag.edges, dag.taken, run_name_functions())
+    settings = {**dag.settings, "user_defined_macros": {name: Name(name) for name in macros}}
+    return Dag(settings, tasks, dag.edges, dag.taken, run_name_functions() if RUN_NAME in macros else ())
 
 
 def run_name_functions() -> tuple[str, ...]:
@@ -142,6 +145,8 @@ def _jinja(call: Call) -> str:
     """A reference as a template. `$` is doubled because Kubernetes expands `$(NAME)` in commands and variables."""
     if call.name == "run_id":
         return f"{{{{ {RUN_NAME}(dag_run.dag_id, dag_run.run_id) }}}}"
+    if (fact := jinja_fact(call)) is not None:
+        return f'{{{{ ({fact}) | replace("$", "$$") }}}}'
     if call.name == "param":
         value, kind = f"params[{json.dumps(call.args[0])}]", call.args[1] if len(call.args) > 1 else "any"
     else:

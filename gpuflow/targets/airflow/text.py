@@ -34,7 +34,7 @@ def _imports(used: set[str]) -> list[str]:
     modules: dict[str, list[str]] = {}
     for name in sorted(used, key=lambda name: (not name.isupper(), not name[0].isupper(), name)):
         modules.setdefault(HOMES[name], []).append(name)
-    groups = [["datetime"], sorted(m for m in modules if m.startswith("airflow")), ["gpuflow.airflow"]]
+    groups = [["datetime", "zoneinfo"], sorted(m for m in modules if m.startswith("airflow")), ["gpuflow.airflow"]]
     lines: list[str] = []
     for group in groups:
         block = [line for module in group if module in modules for line in _import(module, modules[module])]

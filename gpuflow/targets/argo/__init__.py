@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from gpuflow.errors import Finding
+from gpuflow.plan import Plan
+from gpuflow.targets.argo.alert_rules import alert_rules
+from gpuflow.targets.argo.alerts import AGENT_POD, sent_by_agent
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.kustomize import kustomized
@@ -42,7 +46,11 @@ class Argo(Target):
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.argo.workflow import compile_request  # loads Hera
 
-        return (compile_request(request),)
+        rules = alert_rules(request) if request.options_as(ArgoOptions).alert_rules else None
+        return (compile_request(request), *(() if rules is None else (rules,)))
+
+    def alert_pod(self, plan: Plan) -> dict[str, Any] | None:
+        return AGENT_POD if sent_by_agent(plan.pipeline, plan.site) else None
 
     def beside(self, batch: Batch) -> Iterable[Artifact]:
         return kustomized(batch)

@@ -13,7 +13,7 @@ from gpuflow.site import Site
 from gpuflow.spec.params import Output, Param, text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
+from gpuflow.spec.text import ItemRef, Literally, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.targets.argo.capabilities import CAPABILITIES
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG
@@ -57,6 +57,12 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
         )
     refuse_flow(step, FLOW, "claim and volume_claim_templates of the workflow")
+    if any(isinstance(ref, RunRef) and ref.field == "interval_start" for _, ref in step.references()):
+        raise fail(
+            "GF301",
+            "a step on its own has no schedule, and so no {run: interval_start}",
+            hint="write {param: interval_start}, and pass it as interval_start=",
+        )
     names: dict[Ref, str] = dict(keywords_of(step))
     pipeline = _around(step, name, tuple(names))
     missing = [loss.refusal() for loss in construct_losses(pipeline, CAPABILITIES, FACTS.name)]
@@ -96,7 +102,7 @@ def _around(step: Step, name: str, refs: tuple[Ref, ...]) -> Pipeline:
 def handed_over(value: Any) -> str:
     """An argument that reaches the container unchanged: Argo's tags are read as text, the rest stands as it is."""
     text = value if isinstance(value, str) else text_of(value)
-    parts = _TAG.split(text)
+    parts = [text] if isinstance(value, Literally) else _TAG.split(text)
     return "".join(
         safe(_expression(part)) if index % 2 else without_tags(escaped(part, glued=index + 1 < len(parts)))
         for index, part in enumerate(parts)

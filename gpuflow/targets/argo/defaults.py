@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.site import Site
-from gpuflow.site.model import Executor, PodGC, Ttl
+from gpuflow.site.model import Executor
+from gpuflow.spec.engine_words.argo import PodGC, Ttl
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.argo.facts import FACTS
+from gpuflow.targets.argo.own_words import workflow_words
 
 
-def run_defaults(site: Site) -> dict[str, Any]:
-    """Fields of a workflow's spec; None for those that the site does not ask for."""
+def run_defaults(pipeline: Pipeline, site: Site) -> dict[str, Any]:
+    """Fields of a workflow's spec; None for those that neither the pipeline nor the site asks for."""
     engine = site.engine(FACTS.name)
+    own = workflow_words(pipeline)
     return {
         "serviceAccountName": engine.service_account,
         **_executor(engine.executor),
-        "podGC": _pod_gc(engine.pod_gc),
-        "ttlStrategy": _ttl(engine.ttl),
+        "podGC": _pod_gc(own.pod_gc or engine.pod_gc),
+        "ttlStrategy": _ttl(own.ttl or engine.ttl),
     }
 
 

@@ -12,12 +12,14 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.spec.types import condition_types, output_types, reference_type
+from gpuflow.targets.argo.alerts import alert_tasks
 from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.exports import export_template, exported, exported_value, is_late, with_exports
 from gpuflow.targets.argo.loop_template import loop_template, needs_template
 from gpuflow.targets.argo.loops import is_quoted, is_static, is_written, item_reading, loop
 from gpuflow.targets.argo.names import Names
 from gpuflow.targets.argo.places import PLACE, PLACE_TAG, asks_place, place_of, with_place
+from gpuflow.targets.argo.run_facts import RunFacts
 from gpuflow.targets.argo.spelling import (
     NO_DEFAULTS,
     PLAIN_TYPES,
@@ -43,8 +45,9 @@ MAIN, EXIT = "main", "exit"
 class Templates:
     """All templates of one workflow, in the order they are first needed."""
 
-    def __init__(self, site: Site, semaphores: str | None = None) -> None:
+    def __init__(self, site: Site, semaphores: str | None = None, facts: RunFacts | None = None) -> None:
         self.site = site
+        self.facts = facts or RunFacts()
         self.semaphores = semaphores
         self.names = Names((MAIN, EXIT))
         self.found: list[dict[str, Any]] = []
@@ -68,7 +71,7 @@ class Templates:
         )
 
     def exit(self, pipeline: Pipeline) -> None:
-        """The exit handler: every exit step at once, each under its own condition on how the run ended."""
+        """The exit handler: every exit step and alert at once, each under its own condition on how the run ended."""
         place = len(self.found)
         tasks = []
         for name in pipeline.exit:
@@ -81,7 +84,9 @@ class Templates:
                 "when": _ending(pipeline, step),
             }
             tasks.append({key: value for key, value in task.items() if value})
-        self.found.insert(place, {"name": EXIT, "dag": {"tasks": tasks}})
+        alerts, templates = alert_tasks(pipeline, self.site, self.names)
+        self.found.insert(place, {"name": EXIT, "dag": {"tasks": [*tasks, *alerts]}})
+        self.found += templates
 
     def _step(
         self,
@@ -100,11 +105,12 @@ class Templates:
             self.dag(step.pipeline, title, nested=True)
             return title, Inputs()
         within = PLACE_TAG if nested else ""
-        template, inputs = step_template(pipeline, name, title, self.site, self.semaphores, within=within)
+        inputs = Inputs(self.facts)
+        template, inputs = step_template(pipeline, name, title, self.site, self.semaphores, inputs, within)
         if "outputs" in template and not step.for_each:
             template["outputs"] = with_exports(template["outputs"], name, wanted)
             if "memoize" in template:  # an entry holds outputs with the names they are exported under
-                template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+                template["memoize"] = memoize(pipeline.name, title, template, inputs)
         self.found.append(template)
         return title, inputs
 

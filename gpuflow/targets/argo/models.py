@@ -6,6 +6,8 @@ from typing import Any
 
 from hera.workflows import models
 
+from gpuflow.errors import fail
+
 KINDS: dict[str, Any] = {
     "WorkflowTemplate": models.WorkflowTemplate,
     "Workflow": models.Workflow,
@@ -15,11 +17,18 @@ KINDS: dict[str, Any] = {
 
 
 def check_against_hera(manifest: dict[str, Any]) -> None:
-    """Hera drops fields it does not know in silence, so a loss here is a fault of gpuflow's, and stops it."""
+    """Hera drops fields it does not know in silence, so a loss stops the compilation.
+
+    gpuflow writes none of them itself; a patch may hold fields of a Kubernetes that is newer than Argo's types.
+    """
     model = KINDS[manifest["kind"]].model_validate(manifest)
     lost = differences(manifest, model.model_dump(mode="json", by_alias=True, exclude_none=True))
     if lost:
-        raise AssertionError(f"Hera's models lose or change {', '.join(lost[:5])}")
+        raise fail(
+            "GF301",
+            f"argo: the types of Argo lose or change {', '.join(lost[:5])}",
+            hint="take these fields out of kubernetes.merge",
+        )
 
 
 def differences(given: Any, kept: Any, path: str = "") -> list[str]:

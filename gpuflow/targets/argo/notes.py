@@ -13,8 +13,10 @@ from gpuflow.pod.supervision import counts_budgets, saves_to_scratch, scratch_si
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
+from gpuflow.targets.argo.alerts import alert_notes
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.run_facts import without_schedule
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import named_steps
 
@@ -156,6 +158,8 @@ def request_notes(request: Request) -> Iterator[Finding]:
     """Those about the pipeline, and what the kind that is asked for leaves out."""
     yield from notes(request.pipeline, request.site)
     yield from _token(request.site, request.pipeline)
+    yield from without_schedule(request.plan)
+    yield from alert_notes(request)
     kind = request.options_as(ArgoOptions).kind
     if request.pipeline.schedule and kind not in (None, "CronWorkflow"):
         text = f"schedule: a {kind} has none, so nothing starts it on a schedule"

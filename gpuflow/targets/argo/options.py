@@ -15,6 +15,9 @@ class ArgoOptions:
         "--as", "WorkflowTemplate, Workflow, CronWorkflow, ClusterWorkflowTemplate", metavar="KIND"
     )
     kustomization: bool = option("--kustomization", "also write kustomization.yaml, which lists the compiled files")
+    alert_rules: bool = option(
+        "--alert-rules", "also write PIPELINE-alerts.yaml, a PrometheusRule, for pipelines that somebody is told of"
+    )
     semaphores: str | None = option(
         "--semaphores",
         "make GPU steps hold a semaphore of their size (gpuflow argo semaphores prints the ConfigMap)",

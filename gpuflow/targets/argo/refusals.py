@@ -14,14 +14,18 @@ from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
+from gpuflow.targets.argo.alerts import alert_refusals
+from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.run_facts import too_far_back
 from gpuflow.targets.argo.spelling import Inputs
-from gpuflow.targets.argo.templates import ENGINE, later_fields
+from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
 from gpuflow.targets.argo.versions import version_finding
 from gpuflow.targets.frame import Request
-from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.losses import Loss, left_out, refused
+from gpuflow.targets.run_facts import no_interval
 from gpuflow.targets.tags import holds_tags, stray_tags
 
 SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
@@ -30,7 +34,8 @@ SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params"
 
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Argo."""
-    return map(refused, _findings(request))
+    yield from map(refused, _findings(request))
+    yield from map(left_out, alert_refusals(request))
 
 
 def _findings(request: Request) -> Iterator[Finding]:
@@ -41,6 +46,8 @@ def _findings(request: Request) -> Iterator[Finding]:
     yield from _open_tags(pipeline)
     yield from _claim_tags(pipeline)
     yield from _unattended(request)
+    yield from no_interval(request.plan, "argo")
+    yield from too_far_back(request.plan)
     yield from _steps(request.plan)
 
 
@@ -97,7 +104,21 @@ def _steps(plan: Plan) -> Iterator[Finding]:
 def step_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool = True) -> Iterator[Finding]:
     """What Argo cannot express of one step that runs a container."""
     yield from _default_tags(pipeline, name, pipeline.effective(name))
+    yield from _no_token(pipeline, name, site)
     yield from _pod_findings(pipeline, name, site, tags_in_site)
+
+
+def _no_token(pipeline: Pipeline, name: str, site: Site) -> Iterator[Finding]:
+    """Argo's own containers need a token in the pod, unless the site names an account for them."""
+    hatch = pipeline.effective(name).kubernetes
+    spec = ((hatch.merge if hatch else None) or {}).get("spec") or {}
+    if spec.get(TOKEN) is False and site.engine(FACTS.name).executor is None:
+        yield Finding(
+            "GF301",
+            f'argo: step "{name}": without a token in the pod Argo\'s own containers cannot report',
+            pipeline.where_step(name, "kubernetes", "merge", "spec", TOKEN),
+            "name an account for them in the site: engines.argo.executor",
+        )
 
 
 def _pod_findings(pipeline: Pipeline, name: str, site: Site, tags_in_site: bool) -> Iterator[Finding]:

@@ -31,7 +31,7 @@ _OWN_FAULT = (
     "wait: Error .exit code 64",
 )
 """Memory, deadline, disk limits, a missing output: failures, whatever exit code the program gave on SIGTERM."""
-_TAKEN_AWAY = (
+TAKEN_AWAY = (
     "The node (was low|had condition)",
     "Pod was (terminated in response to imminent node shutdown|rejected as the node is shutting down)",
     "Preempted in order to admit critical pod",
@@ -46,7 +46,7 @@ def _begins(*words: str) -> str:
 
 
 OWN_FAULT = _begins(*_OWN_FAULT)
-STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*_TAKEN_AWAY)})"
+STOPPED = f"(lastRetry.status == 'Error' || {CODE} in [75, 143] || {_begins(*TAKEN_AWAY)})"
 """A deleted pod is an Error without an exit code, or ends with 143; 75 is the supervisor's own word for it."""
 INTERRUPTED = f"!({OWN_FAULT}) && {STOPPED}"
 
@@ -96,7 +96,7 @@ def _flat(retry: Retry, supervised: bool) -> str | None:
 
 def _any(retry: Retry, supervised: bool) -> str | None:
     """One count for everything: only exit codes that the program chose itself, or its supervisor, can be final."""
-    not_its_own = _begins(*_OWN_FAULT, *_TAKEN_AWAY)
+    not_its_own = _begins(*_OWN_FAULT, *TAKEN_AWAY)
     if retry.retryable_exit_codes is not None:
         codes = _listed(75, 143, *retry.retryable_exit_codes)
         return f"lastRetry.status == 'Error' || {CODE} in {codes} || {not_its_own}"

@@ -13,9 +13,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
+from gpuflow.pod.expansion import escaped
 from gpuflow.spec import expression
 from gpuflow.spec.params import a
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
+from gpuflow.targets.argo.run_facts import RunFacts
 
 
 def input_name(ref: Ref) -> str:
@@ -59,17 +61,34 @@ def safe(value: str) -> str:
 class Inputs:
     """Spells references as template inputs, and remembers which were used."""
 
-    def __init__(self) -> None:
+    def __init__(self, facts: RunFacts | None = None) -> None:
         self.used: dict[str, Ref] = {}
+        self.dates: dict[str, None] = {}
+        """The expressions of the run's dates, in the order they were used."""
+        self.is_retried = False
+        """Whether Argo counts the attempts of the template."""
+        self._facts = facts or RunFacts()
 
     def literal(self, text: str) -> str:
         return without_tags(text)
 
     def reference(self, ref: Ref) -> str:
         if isinstance(ref, RunRef):
-            return "{{workflow.uid}}"
+            return self._fact(ref)
         self.used[input_name(ref)] = ref
         return f"{{{{inputs.parameters.{input_name(ref)}}}}}"
+
+    def _fact(self, ref: RunRef) -> str:
+        if ref.field == "attempt":  # the first one is 0 to Argo, and without retries it does not count
+            return "{{=asInt(retries) + 1}}" if self.is_retried else "1"
+        if not ref.is_date:
+            return {"id": "{{workflow.uid}}", "name": "{{workflow.name}}"}[ref.field]
+        text = ""
+        for is_expression, word in self._facts.formatted(ref):
+            if is_expression:
+                self.dates[word] = None
+            text += f"{{{{={word}}}}}" if is_expression else self.literal(escaped(word, glued=True))
+        return text
 
 
 Defaults = Mapping[OutputRef, str]

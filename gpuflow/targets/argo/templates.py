@@ -18,6 +18,7 @@ from gpuflow.targets.argo.caching import memoize
 from gpuflow.targets.argo.defaults import keeps_token
 from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.last_attempt import with_last_attempt
+from gpuflow.targets.argo.own_words import template_fields
 from gpuflow.targets.argo.patches import growing_memory, on_demand, pod_patch
 from gpuflow.targets.argo.places import PLACE
 from gpuflow.targets.argo.retries import retry_strategy
@@ -35,6 +36,7 @@ NATIVE = (
     "tolerations",
 )
 """Fields that stand in a template as they stand in a pod."""
+TOKEN = "automountServiceAccountToken"
 PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 SET_BY_ARGO = ("restartPolicy",)
 """All other fields of a pod stand in `podSpecPatch`, which Argo merges into the pod."""
@@ -52,6 +54,13 @@ def step_template(
     """The template of a container step, and the inputs its caller must fill. `within`: how it reads its place."""
     inputs = Inputs() if inputs is None else inputs
     step = pipeline.effective(name)
+    retries = retry_strategy(
+        step.retry,
+        counted=counts_budgets(step, site),
+        supervised=is_supervised(step, site),
+        timed=step.timeout is not None and is_supervised(step, site),
+    )
+    inputs.is_retried = retries is not None
     pod = pod_for(pipeline, name, site, inputs, replace(ENGINE, within=within))
     spec = dict(pod["spec"])
     later = later_fields(pipeline, name, site, pod["spec"])
@@ -66,28 +75,24 @@ def step_template(
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
         "outputs": _outputs(step),
         "metadata": pod["metadata"],
-        "retryStrategy": retry_strategy(
-            step.retry,
-            counted=counts_budgets(step, site),
-            supervised=is_supervised(step, site),
-            timed=step.timeout is not None and is_supervised(step, site),
-        ),
+        "retryStrategy": retries,
         "activeDeadlineSeconds": deadline,
         **{field: spec.pop(field) for field in NATIVE if field in spec},
-        "automountServiceAccountToken": True if keeps_token(step, site) else None,
-        "initContainers": [_with_brace(container, texts) for container in init if "restartPolicy" not in container],
+        "automountServiceAccountToken": spec.pop(TOKEN, True if keeps_token(step, site) else None),
+        "initContainers": [_with_brace(container, texts) for container in init if not _runs_beside(container)],
         "sidecars": [
             _with_brace({key: value for key, value in container.items() if key != "restartPolicy"}, texts)
             for container in init
-            if "restartPolicy" in container
+            if _runs_beside(container)
         ],
         "container": _with_brace({key: value for key, value in main.items() if key != "name"}, texts),
         "volumes": volumes,
         "podSpecPatch": _patch(spec, later),
         "synchronization": synchronization(step, site, semaphores),
+        **template_fields(step),
     }
     if step.cache:
-        template["memoize"] = memoize(pipeline.name, title, template, inputs.used)
+        template["memoize"] = memoize(pipeline.name, title, template, inputs)
     if template["retryStrategy"] is not None and keeps_state(step, site):
         template["container"] = with_last_attempt(template["container"])
     return {key: value for key, value in template.items() if value not in (None, [], {})}, inputs
@@ -104,11 +109,17 @@ def later_fields(pipeline: Pipeline, name: str, site: Site, spec: dict[str, Any]
     return fields | growing_memory(spec["containers"][0].get("resources", {}), step.retry)
 
 
+def _runs_beside(container: dict[str, Any]) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
 def _with_brace(container: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     """The container with the variable that hidden braces are made of, where its text may need it."""
-    words = [*container.get("command", []), *(entry.get("value", "") for entry in container.get("env", []))]
-    for probe in PROBES:
-        words += container.get(probe, {}).get("exec", {}).get("command", [])
+    words = [*container.get("command", []), *container.get("args", [])]
+    words += [entry.get("value", "") for entry in container.get("env", [])]
+    for handler in (*map(container.get, PROBES), *container.get("lifecycle", {}).values()):
+        if isinstance(handler, dict):
+            words += handler.get("exec", {}).get("command", [])
     needles = [f"$({BRACE})", *(f"{{{{inputs.parameters.{name}}}}}" for name in texts)]
     if not any(needle in word for word in words for needle in needles):
         return container

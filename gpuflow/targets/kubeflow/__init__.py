@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gpuflow.errors import Finding
+from gpuflow.plan import Plan, plan_of
+from gpuflow.targets.alerts import endless_waits
 from gpuflow.targets.frame import Artifact, Request, Target
+from gpuflow.targets.kubeflow.alerts import alert_refusals, with_alerts
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from gpuflow.targets.kubeflow.refusals import partial_losses
-from gpuflow.targets.losses import Loss
+from gpuflow.targets.losses import Loss, left_out
 
 
 class Kubeflow(Target):
@@ -35,11 +38,17 @@ class Kubeflow(Target):
     separator = None
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
-        return partial_losses(request.pipeline, request.site)
+        yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)
+        yield from map(left_out, alert_refusals(request))
+
+    def with_alerts(self, plan: Plan) -> Plan:
+        pipeline = with_alerts(plan.pipeline, plan.site)
+        return plan if pipeline is plan.pipeline else plan_of(pipeline, plan.site)
 
     def notes(self, request: Request) -> Iterable[Finding]:
         yield from notes(request.pipeline)
         yield from key_notes(request.plan)
+        yield from endless_waits(request.plan)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.kubeflow.document import compile_request  # loads kfp

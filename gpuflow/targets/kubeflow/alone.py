@@ -18,13 +18,12 @@ from gpuflow.targets.kubeflow.build import ENGINE
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.facts import FACTS
-from gpuflow.targets.kubeflow.names import RUN_ID, Channel, placeholder
+from gpuflow.targets.kubeflow.names import RUN_FACTS, Channel, placeholder
 from gpuflow.targets.kubeflow.pods import executor_config
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.losses import construct_losses
 
-RUN_ID_INPUT = "pipeline_run_id"
 COPY_INPUTS = {"pipeline_task_id": "{{$.pipeline_task_uuid}}", "pipeline_task_name": "{{$.pipeline_task_name}}"}
 """What keeps the state of a component's tasks apart: each turn of a loop has an id, each call in it a name."""
 FLOW = {
@@ -63,12 +62,21 @@ def alone(step: Step, site: Site, name: str) -> Alone:
     if missing:
         raise GpuflowError(loss.refusal() for loss in missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))
-    taken = sorted({RUN_ID_INPUT, *COPY_INPUTS} & {*inputs.values()})
+    facts: dict[Channel, str] = {RunRef(field): f"pipeline_run_{field}" for field in RUN_FACTS}
+    taken = sorted({*facts.values(), *COPY_INPUTS} & {*inputs.values()})
     if taken:
         raise fail("GF301", f'"{taken[0]}" is an input that KFP itself gives a value', hint="choose another name")
-    spelling = KubeflowSpelling({**inputs, RunRef("id"): RUN_ID_INPUT}.__getitem__)
+    names: dict[Channel, str] = {**inputs, **facts}
+    spelling = KubeflowSpelling(lambda channel: names[_plain(channel)])
     copies = COPY_INPUTS if keeps_state(step, site) else {}
     pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, within="-".join(map(placeholder, copies))))
     container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
-    known = {RUN_ID_INPUT: RUN_ID, **copies} if RunRef("id") in spelling.used else {}
+    used = {_plain(channel) for channel in spelling.used}
+    known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
+    known |= copies if RunRef("id") in spelling.used else {}
     return Alone(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known)
+
+
+def _plain(channel: Channel) -> Channel:
+    """A fact of the run without the time zone UTC, in which KFP gives it anyway."""
+    return RunRef(channel.field) if isinstance(channel, RunRef) else channel

@@ -24,6 +24,7 @@ from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
+from gpuflow.targets.kubeflow.own_words import set_caching, task_words
 from gpuflow.targets.kubeflow.pods import claim_channels, executor_config
 from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
@@ -118,12 +119,12 @@ class Builder:
         inputs = {key: type_ for key, (_, type_) in wants.items()}
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, types)
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
-        spec.caching_options.enable_cache = bool(step.cache)
+        set_caching(spec.caching_options, step)
         policy = retry_policy(step, active_deadline(step, self.site))
         if policy is not None:
             spec.retry_policy.CopyFrom(policy)
         given = {ref: (out, types[out]) for out, ref in refs.items() if ref in self.consumed}
-        return Task(name, spec, wants, dict.fromkeys(claims, STRING), given)
+        return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_words(step).display_name)
 
     def _source(self, name: str, channel: Channel) -> Channel | Fixed:
         """Where a step finds a value: exit steps see no outputs, and get their defaults."""

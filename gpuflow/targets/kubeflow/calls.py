@@ -6,11 +6,13 @@ on, and "0 3 * * *" would run every hour.
 
 from __future__ import annotations
 
+from datetime import UTC, timedelta
 from typing import Any
 
+from gpuflow.date_format import formatted
 from gpuflow.site import Site
 from gpuflow.spec.flow import every_step
-from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.pipeline import Pipeline, Schedule
 from gpuflow.targets.cron import go_cron
 from gpuflow.targets.kubeflow.facts import FACTS
 
@@ -48,12 +50,20 @@ def run_calls(
         return [*lines, run]
     recurring: dict[str, Any] = {
         "cron_expression": f"0 {go_cron(schedule.cron)}",
+        "start_time": _start_time(schedule),
         "max_concurrency": MOST_RUNS if schedule.concurrency == "allow" else 1,
         "no_catchup": not schedule.catch_up,
         "enabled": False if schedule.suspended else None,
         "service_account": account,
     }
     return [*lines, _call("client.create_recurring_run", Code("experiment.experiment_id"), **common, **recurring)]
+
+
+def _start_time(schedule: Schedule) -> str | None:
+    """The second before the start: KFP takes the first time after it."""
+    if schedule.begins is None:
+        return None
+    return formatted((schedule.begins - timedelta(seconds=1)).astimezone(UTC), "%Y-%m-%dT%H:%M:%SZ")
 
 
 def accounts(pipeline: Pipeline) -> set[str | None]:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
 _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
+_CLAIM = "create a PersistentVolume and a claim for it, and mount that: volumes: {…: {claim: …}}"
+_FROM_TIME = "pass {run: logical_date}, and let the program take the date from it"
+_NO_TIME = "its recurring runs do not know their scheduled time"
+_MADE = (
+    "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their scheduled "
+    "time, so a pipeline with a schedule is refused"
+)
+_AS_PARAMETER = "start the runs from a program of yours that passes the time as a parameter (client.run_pipeline)"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
 
 _CANNOT = {
@@ -41,11 +50,24 @@ _CANNOT = {
     "inputs": Cannot(
         "not yet", "nothing places the files before the command starts", "pass the URI, {output: step.name}"
     ),
+    "kubernetes.dns_config": Cannot("upstream", "it has no dnsConfig", _WEBHOOK),
+    "kubernetes.dns_policy": Cannot("upstream", "it has no dnsPolicy", _WEBHOOK),
+    "kubernetes.host_aliases": Cannot("upstream", "it has no hostAliases", _WEBHOOK),
     "kubernetes.host_ipc": Cannot("upstream", "it has no hostIPC", "give the step shm:, which needs no hostIPC"),
     "kubernetes.host_network": Cannot("upstream", "it has no hostNetwork", _WEBHOOK),
     "kubernetes.resources": Cannot("upstream", "a task asks for one kind of device only", _WEBHOOK),
     "kubernetes.runtime_class": Cannot("upstream", "it has no runtimeClassName", _WEBHOOK),
     "kubernetes.scheduler": Cannot("upstream", "it has no schedulerName per task", _PATCH),
+    "notify.mail": Cannot("never", "no pod of a run knows a mail server", "notify a webhook that sends mail"),
+    "kubernetes.topology_spread": Cannot(
+        "upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"
+    ),
+    "lifecycle": Cannot("upstream", "it has no hooks", "let the program itself do it when it starts and on SIGTERM"),
+    "on_data.with_schedule": Cannot(
+        "upstream",
+        "it starts runs on a schedule or by hand",
+        "keep the schedule, and start a run from the program that sees the data: client.run_pipeline",
+    ),
     "on_data": Cannot(
         "never",
         "it starts runs on a schedule or by hand",
@@ -79,6 +101,13 @@ _CANNOT = {
     "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
     "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
     "retry.retryable_exit_codes": Cannot("upstream", "it retries every exit code", _JOB),
+    "run.attempt": Cannot(
+        "upstream", "nothing tells a container which attempt it is", "read $GPUFLOW_ATTEMPT in a step with a checkpoint"
+    ),
+    "run.date": Cannot("upstream", "it formats no dates", _FROM_TIME),
+    "run.format": Cannot("upstream", "it formats no dates", _FROM_TIME),
+    "run.interval_start": Cannot("upstream", _NO_TIME, _AS_PARAMETER),
+    "run.timezone": Cannot("upstream", "it gives times in UTC", _FROM_TIME),
     "schedule.replace": Cannot("upstream", "a recurring run never ends the previous run", "concurrency: forbid"),
     "schedule.timezone": Cannot(
         "upstream",
@@ -101,9 +130,30 @@ _CANNOT = {
         "upstream", "its backend never reads pod affinity", "kubernetes.node_selector with one zone or rack"
     ),
     "topology.spread": Cannot("upstream", "it has no topology spread", "spread by queue: one Kueue flavor per zone"),
+    "volumes.csi": Cannot("upstream", "it has no inline CSI volumes", _CLAIM),
+    "volumes.default_mode": Cannot(
+        "upstream", "it mounts every file with the default mode", "let the program copy the file and change its mode"
+    ),
+    "volumes.ephemeral": Cannot(
+        "not yet", "volumes of one pod are not written yet", "claims: and volumes: {…: {new_claim: …}}, for one run"
+    ),
+    "volumes.host_path": Cannot("upstream", "it mounts no folders of nodes", _CLAIM),
+    "volumes.items": Cannot("upstream", "it mounts all keys, each under its own name", "use the keys as file names"),
+    "volumes.nfs": Cannot("upstream", "it has no NFS volumes", _CLAIM),
+    "volumes.projected": Cannot(
+        "upstream", "it has no projected volumes", "mount each Secret and ConfigMap at a path of its own"
+    ),
 }
 
+_SENT_BY_POD = Weaker(
+    "Kubeflow sends it from an exit task, a small pod of the run: where no pod can start, nobody is told. KFP "
+    "tells that task how the run ended, so it names no step and no cause, and its date is that of the end"
+)
+
 _WEAKER = {
+    "notify.pagerduty": _SENT_BY_POD,
+    "notify.slack": _SENT_BY_POD,
+    "notify.webhook": _SENT_BY_POD,
     "checkpoint.scratch": Weaker(
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
@@ -117,6 +167,12 @@ _WEAKER = {
         "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
         f"both, an administrator sets {_ALWAYS}"
     ),
+    "run.interval_end": Weaker(_MADE),
+    "run.logical_date": Weaker(_MADE),
+    "schedule.start": Weaker(
+        "start_time of the recurring run. When it has passed already and catch_up is off, KFP starts one run at once, "
+        "for the last time that was missed"
+    ),
     "params.range": Weaker(
         "KFP checks a parameter's type and enum; min and max are checked when compiling, not when a run starts"
     ),
@@ -126,12 +182,13 @@ _CARRIED = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
-    "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.node_selector",
+    "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.merge", "kubernetes.node_selector",
     "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline",
-    "priority.queue", "queue", "retry.backoff", "schedule", "schedule.catch_up", "schedule.suspended", "script",
+    "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up", "schedule.suspended",
+    "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
     "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
     "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
-CAPABILITIES = capabilities(carried=_CARRIED, weaker=_WEAKER, cannot=_CANNOT)
+CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

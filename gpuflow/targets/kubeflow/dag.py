@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import RUN_ID, Channel, StatusRef, channel_name
+from gpuflow.targets.kubeflow.names import RUN_FACTS, Channel, StatusRef, channel_name
 from gpuflow.targets.kubeflow.pods import fixed
 from gpuflow.targets.kubeflow.values import Type, constant
 
@@ -50,6 +50,8 @@ class Task:
     beside: dict[Channel, Type] = field(default_factory=dict)
     """What the DAG around the task must have, although the task itself does not take it: names of claims."""
     outputs: dict[OutputRef, tuple[str, Type]] = field(default_factory=dict)
+    shown: str | None = None
+    """Its name in the user interface; default: the name itself."""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ class Dag:
         for channel, type_ in task.beside.items():
             self.used.setdefault(channel, type_)
         task.spec.dependent_tasks.extend(sorted(set(after)))
-        task.spec.task_info.name = task.name
+        task.spec.task_info.name = task.shown or task.name
         self.tasks[task.name] = task.spec
         self.produced.update({ref: (task.name, key, type_) for ref, (key, type_) in task.outputs.items()})
 
@@ -89,8 +91,8 @@ class Dag:
         match source:
             case Fixed(value):
                 return _Input(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(value)))
-            case RunRef():
-                return fixed(RUN_ID)
+            case RunRef(field):
+                return fixed(RUN_FACTS[field])
             case ItemRef() if source in self.items:
                 item = self.items[source]
                 selector = f'parseJson(string_value)["{item.key}"]' if item.key else ""

@@ -9,7 +9,9 @@ from typing import Any
 from gpuflow.emit import emit_all
 from gpuflow.errors import fail
 from gpuflow.printable import comment
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import Artifact, Request, header
+from gpuflow.targets.kubeflow.alerts import with_alerts
 from gpuflow.targets.kubeflow.approvals import without_approvals
 from gpuflow.targets.kubeflow.build import Builder, parameters
 from gpuflow.targets.kubeflow.calls import run_calls
@@ -17,6 +19,7 @@ from gpuflow.targets.kubeflow.dag import outputs_of
 from gpuflow.targets.kubeflow.endings import root
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.own_words import pipeline_words
 from gpuflow.targets.kubeflow.plain import plain
 from gpuflow.version import __version__
 
@@ -43,7 +46,7 @@ def compile_request(request: Request) -> Artifact:
 
 def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     """Pipeline spec, platform spec (empty when there is nothing to say) and the number of steps, as plain data."""
-    pipeline = without_approvals(request.pipeline)
+    pipeline = with_alerts(without_approvals(request.pipeline), request.site)
     builder = Builder(pipeline, request.site)
     dag = root(builder)
     spec = ir.PipelineSpec(
@@ -51,6 +54,9 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
     )
     spec.pipeline_info.name = pipeline.name
     spec.pipeline_info.description = pipeline.description or ""
+    own = pipeline_words(pipeline)
+    spec.pipeline_info.display_name = own.display_name or ""
+    spec.default_pipeline_root = own.pipeline_root or ""
     spec.root.CopyFrom(ir.ComponentSpec(dag=dag.spec(pipeline.outputs)))
     if pipeline.params:
         spec.root.input_definitions.CopyFrom(parameters(builder))
@@ -59,18 +65,28 @@ def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
         spec.root.output_definitions.CopyFrom(outputs_of(types))
     executors = plain(ir.PipelineDeploymentConfig(executors=builder.executors))
     written = dict(sorted({**plain(spec), "deploymentSpec": executors}.items()))
-    return written, _platform(builder, pipeline.deadline.seconds if pipeline.deadline else None), len(builder.executors)
+    return written, _platform(builder, _run_config(pipeline)), len(builder.executors)
 
 
-def _platform(builder: Builder, deadline: int | None) -> dict[str, Any]:
+def _run_config(pipeline: Pipeline) -> dict[str, Any]:
+    """What holds for a whole run."""
+    ttl = pipeline_words(pipeline).ttl
+    said = {
+        "activeDeadlineSeconds": pipeline.deadline.seconds if pipeline.deadline else None,
+        "resourceTtlOnCompletion": ttl.seconds if ttl else None,
+    }
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _platform(builder: Builder, config: dict[str, Any]) -> dict[str, Any]:
     kubernetes: dict[str, Any] = {}
     said = {
         label: plain(builder.configs[label]) for label in sorted(builder.configs) if builder.configs[label].ListFields()
     }
     if said:
         kubernetes["deploymentSpec"] = {"executors": said}
-    if deadline is not None:
-        kubernetes["pipelineConfig"] = {"activeDeadlineSeconds": deadline}
+    if config:
+        kubernetes["pipelineConfig"] = config
     return {"platforms": {"kubernetes": kubernetes}} if kubernetes else {}
 
 
@@ -86,13 +102,14 @@ def _resources(request: Request, version: str, spec: dict[str, Any], platform: d
     metadata: dict[str, Any] = {"namespace": request.namespace} if request.namespace else {}
     if labels:
         metadata["labels"] = dict(sorted(labels.items()))
+    shown = pipeline_words(pipeline).display_name or name
     about = {"description": pipeline.description} if pipeline.description else {}
     body = {"pipelineName": name, "displayName": version, **about, "pipelineSpec": spec}
     if platform:
         body["platformSpec"] = platform
     kind = {"apiVersion": "pipelines.kubeflow.org/v2beta1"}
     return [
-        {**kind, "kind": "Pipeline", "metadata": {"name": name, **metadata}, "spec": {"displayName": name, **about}},
+        {**kind, "kind": "Pipeline", "metadata": {"name": name, **metadata}, "spec": {"displayName": shown, **about}},
         {**kind, "kind": "PipelineVersion", "metadata": {"name": version, **metadata}, "spec": body},
     ]
 

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
 
 RUN_ID = "{{$.pipeline_job_uuid}}"
-"""What KFP replaces with the run's id, where it is the whole value of a task's input."""
+RUN_FACTS = {
+    "id": RUN_ID,
+    "name": "{{$.pipeline_job_resource_name}}",
+    "logical_date": "{{$.pipeline_job_create_time_utc}}",
+    "interval_end": "{{$.pipeline_job_create_time_utc}}",
+}
+"""What KFP's driver replaces with a fact of the run, where it is the whole value of a task's input. The placeholder for
+the schedule's time says no more: 2.17 reads it from a label of recurring runs in which its API server writes the time
+when the run was made (CreateRun in resource_manager.go)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +48,8 @@ def input_name(channel: Channel) -> str:
             return f"{step}-{name}"
         case ItemRef(name):
             return f"loop_item-{name}"
-        case RunRef():
-            return "pipeline_run-id"
+        case RunRef(field):
+            return f"pipeline_run-{field}"
         case ClaimRef(name):
             return f"run_claim-{name}"
         case StatusRef():

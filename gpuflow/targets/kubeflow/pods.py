@@ -72,13 +72,23 @@ def _volumes(config: Config, spec: dict[str, Any], main: dict[str, Any], claims:
         elif "secret" in volume:
             name = volume["secret"]["secretName"]
             config.secret_as_volume.add(
-                secret_name=name, secret_name_parameter=fixed(name), mount_path=path, optional=False
+                secret_name=name,
+                secret_name_parameter=fixed(name),
+                mount_path=path,
+                optional=_optional(volume["secret"]),
             )
-        else:
+        elif "configMap" in volume:
             name = volume["configMap"]["name"]
             config.config_map_as_volume.add(
-                config_map_name=name, config_map_name_parameter=fixed(name), mount_path=path, optional=False
+                config_map_name=name,
+                config_map_name_parameter=fixed(name),
+                mount_path=path,
+                optional=_optional(volume["configMap"]),
             )
+
+
+def _optional(source: dict[str, Any]) -> bool:
+    return bool(source.get("optional", False))
 
 
 def _claim(config: Config, volume: dict[str, Any], mount: dict[str, Any], claims: Mapping[str, Any]) -> None:
@@ -104,6 +114,8 @@ def _environment(config: Config, env: list[dict[str, Any]]) -> None:
                 key_to_env=keys,
                 optional=ref.get("optional", False),
             )
+        elif "fieldRef" in source:
+            config.field_path_as_env.add(name=entry["name"], field_path=source["fieldRef"]["fieldPath"])
         elif "configMapKeyRef" in source:
             ref = source["configMapKeyRef"]
             pairs = [platform.ConfigMapAsEnv.ConfigMapKeyToEnvMap(config_map_key=ref["key"], env_var=entry["name"])]

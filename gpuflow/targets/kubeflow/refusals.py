@@ -13,6 +13,7 @@ from typing import Any
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.notes import without_merge
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item
 from gpuflow.spec.fan_out import Range
@@ -25,10 +26,12 @@ from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import claim_task, release_task
+from gpuflow.targets.kubeflow.patches import lost_changes
 from gpuflow.targets.kubeflow.retries import waits
 from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced
 from gpuflow.targets.kubeflow.volume_names import volume_problems
 from gpuflow.targets.losses import Loss, refused
+from gpuflow.targets.run_facts import dates_of
 from gpuflow.targets.tags import holds_tags, stray_tags
 
 Place = tuple[str | int, ...]
@@ -42,9 +45,44 @@ def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
     plan = plan_of(pipeline, site)
     yield from _everywhere(plan, _pipeline, _step, optional=False)
+    yield from map(refused, _scheduled_dates(plan))
     yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
+    yield from _patches(plan)
+
+
+def _patches(plan: Plan) -> Iterator[Loss]:
+    """Fields of patches that KFP has no place for, by name."""
+    for each in plan.containers:
+        hatch, name = each.step.kubernetes, each.own_name
+        if hatch is None or hatch.merge is None:
+            continue
+        try:
+            own = pod_for(without_merge(each.pipeline, name), name, plan.site)
+            lost = lost_changes(own, pod_for(each.pipeline, name, plan.site))
+        except GpuflowError:
+            continue  # said by whoever makes the pod
+        if lost:
+            yield Loss(
+                f'kubeflow: step "{name}": KFP has no place for {", ".join(lost[:6])} of kubernetes.merge',
+                each.where("kubernetes", "merge"),
+                "let a mutating webhook add it to pods with the step's labels",
+            )
+
+
+def _scheduled_dates(plan: Plan) -> Iterator[Finding]:
+    """A recurring run has the time when it was made, which may be the day after the one that it is for."""
+    if plan.pipeline.schedule is None:
+        return
+    for each, ref, where in dates_of(plan, "logical_date", "interval_end"):
+        yield Finding(
+            "GF301",
+            f'kubeflow does not support run.{ref.field} (step "{each.name}") in a pipeline with a schedule: its '
+            "recurring runs do not know their scheduled time",
+            where,
+            "leave the schedule out, and start the runs from a program of yours that passes the time as a parameter",
+        )
 
 
 def _everywhere(
@@ -79,7 +117,8 @@ def _pods(plan: Plan) -> Iterator[Finding]:
     """What only a step's pod shows. It is made where there is something to look at: volumes, or braces in text."""
     tags_in_site = holds_tags(plan.site)
     for each in plan.containers:
-        if each.step.volumes or tags_in_site or holds_tags(list(each.step.__dict__.values())):
+        merges = each.step.kubernetes is not None and each.step.kubernetes.merge is not None
+        if each.step.volumes or merges or tags_in_site or holds_tags(list(each.step.__dict__.values())):
             yield from _pod_findings(each, plan.site)
 
 

@@ -110,6 +110,14 @@ def test_a5_runs_are_counted_as_the_engine_bounds_them(engine: str, text: str, m
     assert [finding.code for finding in report.findings if finding.severity == "note"] == ["GF553"]
 
 
+def test_a5_of_a_schedule_that_forbids_overlap_airflow_starts_no_run_on_data_beside_another() -> None:
+    both = 'schedule: "0 3 * * *"\n' + ON_DATA
+    assert checked(both, counts({"pods": 1}), engine="airflow", runs=None).verdict == "always"
+    allowed = both.replace('"0 3 * * *"', '{cron: "0 3 * * *", concurrency: allow}')
+    assert checked(allowed, counts({"pods": 1}), engine="airflow", runs=None).verdict == "may-queue"
+    assert checked(both, counts({"pods": 1}), engine="none", runs=None).verdict == "may-queue"
+
+
 # A8: a fan-out over a parameter.
 
 

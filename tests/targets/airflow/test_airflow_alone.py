@@ -10,7 +10,7 @@ import pytest
 from airflow.sdk import DAG, TaskGroup, task_group
 from airflow.sdk import task as python_task
 
-from gpuflow import Step
+from gpuflow import Step, text
 from gpuflow.airflow import join, param, run_id, task
 from gpuflow.airflow.references import resolved
 from gpuflow.errors import GpuflowError
@@ -183,3 +183,19 @@ def test_any_gpu_in_a_dag_that_somebody_writes() -> None:
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert spec["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     assert "nodeSelector" not in spec and "affinity" not in spec
+
+
+def test_text_like_a_template_is_questioned_in_the_log_and_reaches_the_program(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    step = Step(image="i", command=["x", "{{ ds }}", text("{{ ts }}"), {"param": "lr"}, {"param": "day"}])
+    with DAG(dag_id="d"):
+        made = task(step, task_id="a", lr="{{ params.lr }}", day=text("{{ ds }}"))
+    assert words(made)[-5:] == ["x", "{{ ds }}", "{{ ts }}", "{{ params.lr }}", "{{ ds }}"]
+    said = [record.getMessage() for record in caplog.records if record.name == "gpuflow.airflow.alone"]
+    assert [line.split(": GF341 ")[1].split(" is plain")[0] for line in said] == [
+        "command: {{ ds }}",
+        "lr={{ params.lr }}",
+    ]
+    assert "param(…)" in said[1]
+    assert all(__file__ in line for line in said)

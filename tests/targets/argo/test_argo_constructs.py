@@ -23,6 +23,10 @@ from tests.targets.argo.test_argo import CONSTRUCTS, SCHEDULED
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES, DEMO = ROOT / "docs" / "examples", ROOT / "gpuflow" / "demo"
 MORE = """
+notify:
+- slack: {channel: "#ml", authorization: {secret: s, key: k}}
+- webhook: {url: "https://alerts.example.com/x", headers: {X-Team: nlp, Authorization: {secret: s, key: k}}}
+  on: [failure, success]
 params:
   xs: {type: json, default: [a, b]}
   ys: {type: json, default: [1, 2]}
@@ -65,6 +69,29 @@ steps:
 exit:
   tell: {on: failure, when: steps.make.rows > 1, command: [e, {output: make.note}, {output: some.score}]}
 """
+FACTS = """
+schedule: {cron: "0 3 * * *", timezone: Europe/Berlin, start: 2026-01-31}
+steps:
+  a:
+    command: [x, {run: name}, {run: logical_date}, {run: interval_start}, {run: interval_end, timezone: Asia/Tokyo}]
+    env: {A: {run: attempt}, D: {run: date}, J: {run: date, format: "day %j, {{%d}}"}}
+    retry: 1
+    cache: true
+  b:
+    needs: [a]
+    pipeline: {name: q, steps: {c: {image: i, command: [x], for_each: {i: [1]}, env: {D: {run: interval_start}}}}}
+exit: {z: {command: [z, {run: date}]}}
+"""
+OWN_WORDS = """
+engines: {airflow: {owner: nlp}, argo: {ttl: {success: 1d}}, kubeflow: {display_name: Nightly}}
+deadline: 1h
+notify:
+- {slack: {channel: "#ml", authorization: {secret: s, key: k}}}
+- {webhook: {url: "https://example.com/hook"}}
+steps:
+  a: {command: [x], engines: {argo: {archive_logs: true}}}
+  b: {command: [x], needs: [a]}
+"""
 SITE = Site.load("gke")
 ONLY_IN_4 = {
     "Artifact.plugin", "ArtifactLocation.plugin", "ArtifactPaths.plugin", "ArtifactRepository.plugin", "Link.target",
@@ -82,10 +109,17 @@ def cases() -> Iterator[tuple[str, str | Site, dict[str, str]]]:
     yield MORE, SITE, {"kind": "ClusterWorkflowTemplate"}
     yield CONSTRUCTS, "nvidia", {"semaphores": "gpus"}
     yield SCHEDULED, "nvidia", {}
+    yield OWN_WORDS, "nvidia", {}
+    yield FACTS, "nvidia", {}
+    yield FACTS, "nvidia", {"kind": "WorkflowTemplate"}
 
 
 def test_the_pipelines_here_use_every_construct_that_argo_carries() -> None:
-    used = {use.construct for text in (MORE, CONSTRUCTS, SCHEDULED) for use in uses(loads(HEAD + text, "p.yaml"))}
+    used = {
+        use.construct
+        for text in (MORE, CONSTRUCTS, SCHEDULED, FACTS, OWN_WORDS)
+        for use in uses(loads(HEAD + text, "p.yaml"))
+    }
     carried = {construct for construct in VOCABULARY if not isinstance(target.capabilities[construct], Cannot)}
     assert sorted(carried - used) == []
 

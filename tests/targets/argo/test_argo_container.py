@@ -18,6 +18,7 @@ import gpuflow.argo
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.argo.alone import template_alone
 from gpuflow.targets.argo.capabilities import CAPABILITIES
@@ -256,7 +257,7 @@ def test_hera_writes_exactly_the_manifest_that_is_compiled(name: str, kind: str)
         with pytest.raises(GpuflowError, match=refusal):
             gpuflow.argo.to_hera(pipeline, kind=kind)
         return
-    manifest = build(Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
+    manifest = build(Request(meaning_of(pipeline), Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
     assert built(gpuflow.argo.to_hera(pipeline, namespace="ns", kind=kind)) == manifest
 
 
@@ -266,3 +267,28 @@ def test_a_step_in_hand_written_code_asks_for_any_gpu(wish: Any) -> None:
     assert template["container"]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert template["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     assert "nodeSelector" not in template and "affinity" not in template
+
+
+def test_text_like_a_template_is_questioned_in_the_log_but_not_the_arguments_that_argo_fills_in(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    step = gpuflow.Step(image="i", command=["x", "{{workflow.name}}", gpuflow.text("{{ds}}"), {"param": "lr"}])
+    with Workflow(name="wf", entrypoint="main", arguments={"p": "d"}) as workflow:
+        called = gpuflow.argo.container(step, name="x")
+        with DAG(name="main"):
+            called(name="a", lr="{{workflow.parameters.p}}")
+            called(name="b", lr=gpuflow.text("{{workflow.parameters.p}}"))
+    said = [record.getMessage() for record in caplog.records if record.name == "gpuflow.argo"]
+    assert [line.split(": GF341 ")[1].split(" is plain")[0] for line in said] == ["command: {{workflow.name}}"]
+    assert __file__ in said[0]
+    (main,) = [each for each in workflow.to_dict()["spec"]["templates"] if each["name"] == "main"]
+    filled, literal = (each["arguments"]["parameters"][0]["value"] for each in main["dag"]["tasks"])
+    assert "workflow.parameters.p" in filled
+    assert literal != filled
+    assert "{{workflow" not in literal
+
+
+def test_a_whole_pipeline_as_hera_objects_is_questioned_too(caplog: pytest.LogCaptureFixture) -> None:
+    gpuflow.argo.to_hera(loads(HEAD + 'steps: {a: {image: i, command: [x, "{{ ds }}"]}}\n', "p.yaml"))
+    (said,) = [record.getMessage() for record in caplog.records if "GF341" in record.getMessage()]
+    assert said.startswith("p.yaml:")

@@ -109,7 +109,8 @@ def _variable(entry: dict[str, Any], variables: dict[str, str]) -> Any:
 
 def _source(volume: dict[str, Any]) -> Any:
     kind = next(key for key in volume if key != "name")
-    source = {key: value for key, value in volume[kind].items() if key not in ("optional", "defaultMode")}
+    unsaid = ("optional", "defaultMode") if kind == "configMap" else ("optional",)
+    source = {key: value for key, value in volume[kind].items() if key not in unsaid}
     if kind == "persistentVolumeClaim":
         return "claim", re.sub("^the ", "", source["claimName"])
     return kind, source

@@ -9,7 +9,7 @@ from gpuflow.engines import EngineFacts
 from gpuflow.errors import Finding
 from gpuflow.pod import Engine, pod_for
 from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
-from gpuflow.targets.constructs import POD, VOCABULARY
+from gpuflow.targets.constructs import ENGINE_WORDS, POD, VOCABULARY
 from gpuflow.targets.frame import Artifact, Request, Target, header
 from gpuflow.targets.losses import Loss
 from gpuflow.targets.options import option
@@ -25,7 +25,7 @@ FACTS = EngineFacts(
     },
     keeps_parallel=False,
 )
-CARRIED = (*POD, "outputs.value", "parallel")
+CARRIED = (*POD, *ENGINE_WORDS, "outputs.value", "parallel")
 CANNOT = {
     "pipeline": Cannot("never", "a toy holds no other toy", "write one pipeline"),
     "cache": Cannot("not yet", "a toy forgets", "run it again"),

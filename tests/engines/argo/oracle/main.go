@@ -1,5 +1,5 @@
-// Command oracle answers whether Argo Workflows accepts a manifest, what its substitution makes of a step, and
-// whether it tries a step again.
+// Command oracle answers whether Argo Workflows accepts a manifest, what its substitution makes of a step,
+// whether it tries a step again, and when it starts the runs of a schedule.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 
 func main() {
 	lines.Main("github.com/argoproj/argo-workflows/v4", map[string]func() error{
+		"cron":         func() error { return lines.Serve(lines.Workers(), newCronAnswer) },
 		"lint":         func() error { return lines.Serve(lines.Workers(), newLintAnswer) },
 		"retry":        func() error { return lines.Serve(lines.Workers(), newRetryAnswer) },
 		"substitution": func() error { return lines.Serve(lines.Workers(), newSubstitutionAnswer) },

@@ -1,4 +1,4 @@
-// Command oracle answers questions about quantities, pod admission, node fit and devices with Kubernetes' own code.
+// Command oracle answers questions about quantities, pod admission, patches, node fit and devices with Kubernetes' own code.
 package main
 
 import (
@@ -23,6 +23,7 @@ func main() {
 		// Feature gates belong to the process, so node fit is judged one case at a time.
 		"nodefit": func() error { return lines.Serve(1, newNodeFitAnswer) },
 		"dra":     func() error { return lines.Serve(lines.Workers(), newDRAAnswer) },
+		"merge":   func() error { return lines.Serve(lines.Workers(), newMergeAnswer) },
 		"dra-pod": func() error { return lines.Serve(1, newDRAPodAnswer) },
 	})
 }

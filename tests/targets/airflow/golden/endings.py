@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from endings.yaml sha256:c509b39a415a412a for site nvidia.
+# Made by gpuflow 0.1.0 from endings.yaml sha256:120283e5c516bdcb for site nvidia.
 # Do not edit: change the source and compile again.
 
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -50,29 +50,7 @@ with DAG(
                 "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
             },
         ),
-        source="endings.yaml#L11",
-    )
-    slow = GpuPodOperator(
-        task_id="slow",
-        namespace="ml",
-        template=Pod(
-            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "slow"}},
-            spec={
-                "restartPolicy": "Never",
-                "securityContext": SECURITY,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": "registry.example.com/train:1",
-                        "command": ["slow"],
-                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
-                        "securityContext": CONTAINER_SECURITY,
-                    },
-                ],
-                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
-            },
-        ),
-        source="endings.yaml#L12",
+        source="endings.yaml",
     )
     maybe = GpuPodOperator(
         task_id="maybe",
@@ -94,30 +72,8 @@ with DAG(
                 "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
             },
         ),
-        source="endings.yaml#L13",
+        source="endings.yaml",
         when=param("go"),
-    )
-    both = GpuPodOperator(
-        task_id="both",
-        namespace="ml",
-        template=Pod(
-            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "both"}},
-            spec={
-                "restartPolicy": "Never",
-                "securityContext": SECURITY,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": "registry.example.com/train:1",
-                        "command": ["both"],
-                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
-                        "securityContext": CONTAINER_SECURITY,
-                    },
-                ],
-                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
-            },
-        ),
-        source="endings.yaml#L17",
     )
     anyway = GpuPodOperator(
         task_id="anyway",
@@ -139,8 +95,52 @@ with DAG(
                 "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
             },
         ),
-        source="endings.yaml#L20",
+        source="endings.yaml",
         trigger_rule="none_failed",
+    )
+    slow = GpuPodOperator(
+        task_id="slow",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "slow"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["slow"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml",
+    )
+    both = GpuPodOperator(
+        task_id="both",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "endings", "gpuflow.dev/step": "both"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["both"],
+                        "volumeMounts": [{"name": "run-data", "mountPath": "/data"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
+            },
+        ),
+        source="endings.yaml",
     )
     notify = GpuPodOperator(
         task_id="notify",
@@ -162,7 +162,7 @@ with DAG(
                 "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
             },
         ),
-        source="endings.yaml#L25",
+        source="endings.yaml",
         trigger_rule="all_done",
     )
     page = GpuPodOperator(
@@ -185,7 +185,7 @@ with DAG(
                 "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
             },
         ),
-        source="endings.yaml#L26",
+        source="endings.yaml",
         trigger_rule="all_done",
         only_after_failure=True,
     )
@@ -209,7 +209,7 @@ with DAG(
                 "volumes": [{"name": "run-data", "persistentVolumeClaim": {"claimName": claim("endings-data")}}],
             },
         ),
-        source="endings.yaml#L27",
+        source="endings.yaml",
         trigger_rule="none_failed",
     )
     outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
@@ -220,15 +220,15 @@ with DAG(
         trigger_rule="all_done",
     )
 
-    ends = [slow, both, anyway, notify, page, tidy]
+    ends = [anyway, slow, both, notify, page, tidy]
     claim_data >> load
-    claim_data >> slow
     load >> maybe
-    [maybe, slow] >> both
     maybe >> anyway
-    [slow, both, anyway] >> notify
-    [slow, both, anyway] >> page
-    [slow, both, anyway] >> tidy
+    claim_data >> slow
+    [maybe, slow] >> both
+    [anyway, slow, both] >> notify
+    [anyway, slow, both] >> page
+    [anyway, slow, both] >> tidy
     ends >> outcome
     ends >> delete_claim_data
     delete_claim_data >> outcome

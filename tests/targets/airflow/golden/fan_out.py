@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from fan-out.yaml sha256:5e4b8287c6f34280 for site nvidia.
+# Made by gpuflow 0.1.0 from fan-out.yaml sha256:8b620deabb8acbaf for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -34,40 +34,6 @@ with DAG(
     params={"suites": Param(["mmlu", "gsm8k"], type="array")},
     tags=["gpuflow"],
 ) as dag:
-    plan = GpuPodOperator(
-        task_id="plan",
-        namespace="ml",
-        template=Pod(
-            {"labels": {"gpuflow.dev/pipeline": "fan-out", "gpuflow.dev/step": "plan"}},
-            spec={
-                "restartPolicy": "Never",
-                "securityContext": SECURITY,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": "registry.example.com/train:1",
-                        "command": [
-                            "gpuflow-run",
-                            "--pipeline=fan-out",
-                            "--step=plan",
-                            join("--run-id=", run_id()),
-                            "--output=shards:json",
-                            "--engine=airflow",
-                            "--outputs-dir=/gpuflow/outputs",
-                            "--",
-                            "plan",
-                        ],
-                        "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
-                        "securityContext": CONTAINER_SECURITY,
-                    },
-                ],
-                "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
-            },
-        ),
-        outputs={"shards": "json"},
-        supervised=True,
-        source="fan-out.yaml#L8",
-    )
     fixed = GpuPodOperator.partial(
         task_id="fixed",
         namespace="ml",
@@ -102,17 +68,17 @@ with DAG(
         ),
         outputs={"score": "float"},
         supervised=True,
-        source="fan-out.yaml#L11",
+        source="fan-out.yaml",
         max_active_tis_per_dagrun=2,
         failures=0,
         retries=LOST_WORKERS,
         map_index_template="{{ task.label }}",
     ).expand(item=[{"language": "de"}, {"language": "en"}])
-    grid = GpuPodOperator.partial(
-        task_id="grid",
+    gather = GpuPodOperator(
+        task_id="gather",
         namespace="ml",
         template=Pod(
-            {"labels": {"gpuflow.dev/pipeline": "fan-out", "gpuflow.dev/step": "grid"}},
+            {"labels": {"gpuflow.dev/pipeline": "fan-out", "gpuflow.dev/step": "gather"}},
             spec={
                 "restartPolicy": "Never",
                 "securityContext": SECURITY,
@@ -120,17 +86,14 @@ with DAG(
                     {
                         "name": "main",
                         "image": "registry.example.com/train:1",
-                        "command": ["grid", item("lr"), item("seed")],
+                        "command": ["gather", output("fixed", "score", "float", each=True)],
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
             },
         ),
-        source="fan-out.yaml#L16",
-        failures=0,
-        retries=LOST_WORKERS,
-        map_index_template="{{ task.label }}",
-    ).expand(item=combinations({"lr": [1e-05, 2e-05], "seed": range(1, 9)}))
+        source="fan-out.yaml",
+    )
     given_items = ListItems(task_id="given-items", for_each={"suite": param("suites")}, when=item("suite") != "gsm8k")
     given = GpuPodOperator.partial(
         task_id="given",
@@ -150,11 +113,68 @@ with DAG(
                 ],
             },
         ),
-        source="fan-out.yaml#L19",
+        source="fan-out.yaml",
         failures=0,
         retries=LOST_WORKERS,
         map_index_template="{{ task.label }}",
     ).expand(item=given_items.output)
+    grid = GpuPodOperator.partial(
+        task_id="grid",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "fan-out", "gpuflow.dev/step": "grid"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["grid", item("lr"), item("seed")],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        source="fan-out.yaml",
+        failures=0,
+        retries=LOST_WORKERS,
+        map_index_template="{{ task.label }}",
+    ).expand(item=combinations({"lr": [1e-05, 2e-05], "seed": range(1, 9)}))
+    plan = GpuPodOperator(
+        task_id="plan",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "fan-out", "gpuflow.dev/step": "plan"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=fan-out",
+                            "--step=plan",
+                            join("--run-id=", run_id()),
+                            "--output=shards:json",
+                            "--engine=airflow",
+                            "--outputs-dir=/gpuflow/outputs",
+                            "--",
+                            "plan",
+                        ],
+                        "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [{"name": "scratch-gpuflow-outputs", "emptyDir": {}}],
+            },
+        ),
+        outputs={"shards": "json"},
+        supervised=True,
+        source="fan-out.yaml",
+    )
     found_items = ListItems(task_id="found-items", for_each={"shard": output("plan", "shards", "json")})
     found = GpuPodOperator.partial(
         task_id="found",
@@ -177,30 +197,10 @@ with DAG(
         failures=2,
         retry_delay=timedelta(seconds=10),
         retry_exponential_backoff=2,
-        source="fan-out.yaml#L23",
+        source="fan-out.yaml",
         retries=2 + LOST_WORKERS,
         map_index_template="{{ task.label }}",
     ).expand(item=found_items.output)
-    gather = GpuPodOperator(
-        task_id="gather",
-        namespace="ml",
-        template=Pod(
-            {"labels": {"gpuflow.dev/pipeline": "fan-out", "gpuflow.dev/step": "gather"}},
-            spec={
-                "restartPolicy": "Never",
-                "securityContext": SECURITY,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": "registry.example.com/train:1",
-                        "command": ["gather", output("fixed", "score", "float", each=True)],
-                        "securityContext": CONTAINER_SECURITY,
-                    },
-                ],
-            },
-        ),
-        source="fan-out.yaml#L27",
-    )
 
-    plan >> found_items
     fixed >> gather
+    plan >> found_items

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from group.yaml sha256:5dc2ad3c003eec9b for site nvidia.
+# Made by gpuflow 0.1.0 from group.yaml sha256:47fa122fa5b7c6cd for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -56,7 +56,7 @@ with DAG(
         ),
         outputs={"version": "string"},
         supervised=True,
-        source="group.yaml#L9",
+        source="group.yaml",
     )
     with TaskGroup("release"):
         release_begin = Mark(task_id="begin", when=param("deploy") & param("region").is_in(["eu", "us"]))
@@ -151,7 +151,7 @@ with DAG(
                 ],
             },
         ),
-        source="group.yaml#L39",
+        source="group.yaml",
     )
     outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
 

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from nested.yaml sha256:d4a764cccb38f687 for site nvidia.
+# Made by gpuflow 0.1.0 from nested.yaml sha256:48b17fb33d674ad4 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -69,7 +69,7 @@ with DAG(
         outputs={"good": "bool"},
         supervised=True,
         limits=[at_most(8)],
-        source="nested.yaml#L9",
+        source="nested.yaml",
     )
     evaluate_items = ListItems(
         task_id="evaluate-items",
@@ -237,7 +237,7 @@ with DAG(
             },
         ),
         limits=[at_most(8)],
-        source="nested.yaml#L45",
+        source="nested.yaml",
     )
     outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
 

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from params.yaml sha256:dac95621c249de4b for site nvidia.
+# Made by gpuflow 0.1.0 from params.yaml sha256:9a5df2f0af673171 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -14,14 +14,15 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     params={
-        "lr": Param(2e-05, type="number", minimum=0, maximum=1),
-        "epochs": Param(3, type="integer", minimum=1, description="How often"),
         "base": Param("small", type="string", enum=["small", "large"]),
         "dry_run": Param(False, type="boolean"),
-        "suites": Param(["mmlu", "gsm8k"], type="array"),
-        "rows": Param([1, 2], type="array", items={}),
+        "epochs": Param(3, type="integer", minimum=1, description="How often"),
         "extra": Param({"a": 1}, type="object"),
+        "lr": Param(2e-05, type="number", minimum=0, maximum=1),
+        "rows": Param([1, 2], type="array", items={}),
+        "suites": Param(["mmlu", "gsm8k"], type="array"),
     },
+    default_args={"owner": "nlp"},
     tags=["gpuflow", "team=nlp"],
 ) as dag:
     train = GpuPodOperator(
@@ -64,5 +65,5 @@ with DAG(
             },
         ),
         deadlines=[deadline("", timedelta(days=2), since=run_began())],
-        source="params.yaml#L18",
+        source="params.yaml",
     )

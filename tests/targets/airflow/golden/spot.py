@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from spot.yaml sha256:828c1a9b5c82dde5 for site gke.
+# Made by gpuflow 0.1.0 from spot.yaml sha256:4e157a5441779a4e for site gke.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -139,7 +139,7 @@ with DAG(
             },
             "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
         },
-        source="spot.yaml#L9",
+        source="spot.yaml",
     )
     serve = GpuPodOperator(
         task_id="serve",
@@ -165,7 +165,7 @@ with DAG(
                 ],
             },
         ),
-        source="spot.yaml#L27",
+        source="spot.yaml",
     )
 
     train >> serve

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from stock.yaml sha256:4124b42c0f35fc93 for site nvidia.
+# Made by gpuflow 0.1.0 from stock.yaml sha256:a0105cd60c39a46c for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from sub-pipelines.yaml sha256:db876f4c7388f048 for site nvidia.
+# Made by gpuflow 0.1.0 from sub-pipelines.yaml sha256:ec2f5e17a973a187 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -33,133 +33,12 @@ with DAG(
     schedule=None,
     catchup=False,
     params={
-        "suites": Param(["mmlu", "gsm8k", "arc"], type="array"),
         "deploy": Param(True, type="boolean"),
         "probing": Param(False, type="boolean"),
+        "suites": Param(["mmlu", "gsm8k", "arc"], type="array"),
     },
     tags=["gpuflow"],
 ) as dag:
-    prepare = GpuPodOperator(
-        task_id="prepare",
-        namespace="ml",
-        template=Pod(
-            {"labels": {"gpuflow.dev/pipeline": "sub-pipelines", "gpuflow.dev/step": "prepare"}},
-            spec={
-                "restartPolicy": "Never",
-                "securityContext": SECURITY,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": "registry.example.com/train:1",
-                        "command": ["prepare"],
-                        "securityContext": CONTAINER_SECURITY,
-                    },
-                ],
-            },
-        ),
-        source="sub-pipelines.yaml#L10",
-        when=param("deploy"),
-    )
-    with TaskGroup("release"):
-        release_begin = Mark(task_id="begin")
-        release_push = GpuPodOperator(
-            task_id="push",
-            namespace="ml",
-            template=Pod(
-                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "push"}},
-                spec={
-                    "restartPolicy": "Never",
-                    "securityContext": SECURITY,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "registry.example.com/deploy:1",
-                            "command": ["push"],
-                            "securityContext": CONTAINER_SECURITY,
-                        },
-                    ],
-                },
-            ),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
-        )
-        release_probe = GpuPodOperator(
-            task_id="probe",
-            namespace="ml",
-            template=Pod(
-                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "probe"}},
-                spec={
-                    "restartPolicy": "Never",
-                    "securityContext": SECURITY,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "registry.example.com/deploy:1",
-                            "command": ["probe"],
-                            "securityContext": CONTAINER_SECURITY,
-                        },
-                    ],
-                },
-            ),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
-            when=param("probing"),
-        )
-        release_report = GpuPodOperator(
-            task_id="report",
-            namespace="ml",
-            template=Pod(
-                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "report"}},
-                spec={
-                    "restartPolicy": "Never",
-                    "securityContext": SECURITY,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "registry.example.com/deploy:1",
-                            "command": ["report-release"],
-                            "securityContext": CONTAINER_SECURITY,
-                        },
-                    ],
-                },
-            ),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
-            when=began("release.begin"),
-            trigger_rule="none_failed",
-        )
-        release_ask = Approve(
-            task_id="ask",
-            message="Release?",
-            response_timeout=timedelta(hours=3),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
-        )
-    with TaskGroup("tidy"):
-        tidy_begin = Mark(task_id="begin", trigger_rule="none_failed")
-        tidy_sweep = GpuPodOperator(
-            task_id="sweep",
-            namespace="ml",
-            template=Pod(
-                {"labels": {"gpuflow.dev/pipeline": "tidy", "gpuflow.dev/step": "sweep"}},
-                spec={
-                    "restartPolicy": "Never",
-                    "securityContext": SECURITY,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "registry.example.com/train:1",
-                            "command": ["sweep"],
-                            "securityContext": CONTAINER_SECURITY,
-                        },
-                    ],
-                },
-            ),
-        )
     evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")}, distinct=True)
     with TaskGroup("evaluate"):
         evaluate_begin = Mark.partial(task_id="begin").expand(item=evaluate_items.output)
@@ -305,6 +184,106 @@ with DAG(
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_sum_items.output)
         evaluate_end = Mark(task_id="end", when=began("evaluate-items"), trigger_rule="none_failed")
+    prepare = GpuPodOperator(
+        task_id="prepare",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "sub-pipelines", "gpuflow.dev/step": "prepare"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/train:1",
+                        "command": ["prepare"],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        source="sub-pipelines.yaml",
+        when=param("deploy"),
+    )
+    with TaskGroup("release"):
+        release_begin = Mark(task_id="begin")
+        release_push = GpuPodOperator(
+            task_id="push",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "push"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/deploy:1",
+                            "command": ["push"],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                },
+            ),
+            deadlines=[
+                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
+            ],
+        )
+        release_ask = Approve(
+            task_id="ask",
+            message="Release?",
+            response_timeout=timedelta(hours=3),
+            deadlines=[
+                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
+            ],
+        )
+        release_probe = GpuPodOperator(
+            task_id="probe",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "probe"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/deploy:1",
+                            "command": ["probe"],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                },
+            ),
+            deadlines=[
+                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
+            ],
+            when=param("probing"),
+        )
+        release_report = GpuPodOperator(
+            task_id="report",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "release", "gpuflow.dev/step": "report"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/deploy:1",
+                            "command": ["report-release"],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                },
+            ),
+            deadlines=[
+                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
+            ],
+            when=began("release.begin"),
+            trigger_rule="none_failed",
+        )
     table = GpuPodOperator(
         task_id="table",
         namespace="ml",
@@ -323,16 +302,30 @@ with DAG(
                 ],
             },
         ),
-        source="sub-pipelines.yaml#L70",
+        source="sub-pipelines.yaml",
     )
+    with TaskGroup("tidy"):
+        tidy_begin = Mark(task_id="begin", trigger_rule="none_failed")
+        tidy_sweep = GpuPodOperator(
+            task_id="sweep",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "tidy", "gpuflow.dev/step": "sweep"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/train:1",
+                            "command": ["sweep"],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                },
+            ),
+        )
 
-    prepare >> release_begin
-    release_begin >> release_push
-    release_push >> release_probe
-    release_probe >> release_report
-    release_push >> release_ask
-    prepare >> tidy_begin
-    tidy_begin >> tidy_sweep
     evaluate_items >> evaluate_begin
     evaluate_begin >> evaluate_generate_items
     evaluate_generate >> evaluate_judge_items
@@ -340,4 +333,11 @@ with DAG(
     evaluate_judge_begin >> evaluate_judge_ask_model_items
     evaluate_judge_ask_model >> evaluate_sum_items
     evaluate_sum >> evaluate_end
+    prepare >> release_begin
+    release_begin >> release_push
+    release_push >> release_ask
+    release_push >> release_probe
+    release_probe >> release_report
     evaluate_end >> table
+    prepare >> tidy_begin
+    tidy_begin >> tidy_sweep

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from text.yaml sha256:c07c5f3bf9524aca for site nvidia.
+# Made by gpuflow 0.1.0 from text.yaml sha256:8a8638f7accc62c7 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from airflow.sdk import DAG
@@ -51,7 +51,7 @@ with DAG(
                 ],
             },
         ),
-        source="text.yaml#L7",
+        source="text.yaml",
     )
     script = GpuPodOperator(
         task_id="script",
@@ -77,5 +77,5 @@ with DAG(
                 ],
             },
         ),
-        source="text.yaml#L11",
+        source="text.yaml",
     )

@@ -1,0 +1,120 @@
+"""The times of a cron expression in a time zone. Standard library only.
+
+A moment is scheduled when the clock on the wall of that zone shows a time that the expression names. So a time that
+the clock skips in spring does not come, and one that it shows twice in autumn comes twice: what the CronWorkflow and
+the CronJob of Kubernetes do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
+"""The five fields with their smallest and largest number; 7 is Sunday, as 0 is."""
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+NAMES = {name: i + 1 for i, name in enumerate(_MONTHS)} | {name: i for i, name in enumerate(_WEEKDAYS)}
+"""Names that stand for numbers."""
+_LONGEST = 366 * 12 + 2
+"""Days in which every date comes that ever comes: from 2096 to 2104 there is no 29 February."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A parsed expression: the numbers that each field names."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    """Sunday is 0."""
+    either: bool
+    """Whether a day counts by its date or its weekday: so it is when both fields name some."""
+
+    def on(self, day: date) -> bool:
+        """Whether the day has times at all."""
+        if day.month not in self.months:
+            return False
+        by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return by_date or by_weekday if self.either else by_date and by_weekday
+
+
+@lru_cache(maxsize=64)
+def parse(expression: str) -> Cron:
+    """A checked expression of five fields."""
+    words = expression.split()
+    minutes, hours, days, months, weekdays = (
+        _numbers(word, low, high) for word, (_, low, high) in zip(words, FIELDS, strict=True)
+    )
+    either = not _is_any(words[2]) and not _is_any(words[4])
+    return Cron(minutes, hours, days, months, frozenset(day % 7 for day in weekdays), either)
+
+
+def previous(expression: str, zone: str, before: datetime) -> datetime | None:
+    """The last scheduled moment before this one, in that zone; None when there never is one."""
+    return _nearest(parse(expression), ZoneInfo(zone), before, -1)
+
+
+def following(expression: str, zone: str, after: datetime) -> datetime | None:
+    """The first scheduled moment after this one, in that zone; None when there never is one."""
+    return _nearest(parse(expression), ZoneInfo(zone), after, 1)
+
+
+def _nearest(cron: Cron, zone: ZoneInfo, moment: datetime, way: int) -> datetime | None:
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone")
+    day, step = moment.astimezone(zone).date() - timedelta(days=way), timedelta(days=way)
+    for _ in range(_LONGEST):
+        # A clock that is set back over midnight shows two days in turn, so the day beyond is looked at too.
+        for days in ((day,), (day, day + step)):
+            found = [each for each in _on(cron, zone, days) if (each - moment) * way > timedelta(0)]
+            if not found:
+                break
+        else:
+            return (max(found) if way < 0 else min(found)).astimezone(zone)
+        day += step
+    return None
+
+
+def _on(cron: Cron, zone: ZoneInfo, days: Iterable[date]) -> Iterator[datetime]:
+    """The scheduled moments of some days."""
+    for day in filter(cron.on, days):
+        for hour in cron.hours:
+            for minute in cron.minutes:
+                yield from _moments(datetime(day.year, day.month, day.day, hour, minute), zone)
+
+
+def _moments(clock: datetime, zone: ZoneInfo) -> Iterator[datetime]:
+    """When a clock on the wall shows this: once, twice, or not at all."""
+    both = {clock.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)}
+    return (each for each in both if each.astimezone(zone).replace(tzinfo=None, fold=0) == clock)
+
+
+def _is_any(word: str) -> bool:
+    """Whether a field of days leaves the choice to the other one."""
+    return any(part in ("*", "*/1") for part in word.split(","))
+
+
+def _numbers(word: str, low: int, high: int) -> frozenset[int]:
+    found: set[int] = set()
+    for part in word.split(","):
+        span, _, step = part.partition("/")
+        first, _, last = span.partition("-")
+        # Day 7 is the Sunday that 0 is: `*` counts it once, and `5/2` goes to the end of the week.
+        end = 6 if high == 7 else high
+        if first == "*":
+            bounds = low, end
+        else:
+            start = _number(first)
+            bounds = start, _number(last) if last else (max(start, end) if step else start)
+        found.update(range(bounds[0], bounds[1] + 1, int(step or 1)))
+    return frozenset(found)
+
+
+def _number(word: str) -> int:
+    return int(word) if word.isdecimal() else NAMES[word.lower()]

@@ -1,0 +1,64 @@
+"""Kubeflow's own words: what a pipeline and a task take that is not the pipeline's to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from gpuflow.spec.engine_words.words import EngineWords
+from gpuflow.spec.model import DurationField, Str
+
+_PARALLELISM = "KFP 2.17 has no limit for a whole run: set parallel on the fan-outs, or use a Kueue queue"
+
+
+class KubeflowPipeline(EngineWords):
+    """What Kubeflow takes for the pipeline."""
+
+    TITLE: ClassVar[str] = "Kubeflow"
+    OURS: ClassVar[Mapping[str, str]] = {
+        "name": "write name: … in the pipeline",
+        "description": "write description: … in the pipeline",
+        "active_deadline_seconds": "write deadline: …",
+        "caching": "write cache: true or false in the step or in defaults",
+        "enable_caching": "write cache: true or false in the step or in defaults",
+        "workspace": "write claims: {…}",
+    }
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {
+        "parallelism": _PARALLELISM,
+        "pipeline_parallelism": _PARALLELISM,
+        "experiment": "it belongs to a run: client.create_run_from_pipeline_package(…, experiment_name=…)",
+        "service_account": "it belongs to a run: client.create_run_from_pipeline_package(…, service_account=…)",
+    }
+
+    display_name: Str | None = None
+    """The pipeline's name in the user interface."""
+    pipeline_root: Str | None = None
+    """Where Kubeflow keeps artifacts of runs, for example s3://bucket/pipelines; default: the installation's."""
+    ttl: DurationField | None = None
+    """How long the workflow object of a finished run is kept; default: what the installation says."""
+
+
+class KubeflowTask(EngineWords):
+    """What Kubeflow takes for the task of a step."""
+
+    TITLE: ClassVar[str] = "Kubeflow"
+    OURS: ClassVar[Mapping[str, str]] = {
+        "retry": "write retry: … in the step",
+        "num_retries": "write retry: …",
+        "caching": "write cache: true or false in the step",
+        "enable_caching": "write cache: true or false in the step",
+        "image": "write image: … in the step",
+        "command": "write command: […] in the step",
+        "cpu_limit": "write cpu: … in the step",
+        "memory_limit": "write memory: … in the step",
+        "accelerator_type": "write gpu: … in the step",
+        "accelerator_limit": "write gpu: … in the step",
+        "env": "write env: {…} in the step",
+    }
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {"parallelism": "write parallel: … on the fan-out"}
+
+    display_name: Str | None = None
+    """The task's name in the user interface."""
+    cache_key: Str | None = None
+    """With `cache: true`: the key under which results are found again. It replaces what Kubeflow computes from image,
+    command and inputs, so change it whenever one of these should count."""

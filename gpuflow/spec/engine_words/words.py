@@ -1,0 +1,54 @@
+"""What the models of an engine's own words have in common: words that the spec has a field for are refused with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from gpuflow.errors import did_you_mean
+from gpuflow.spec.model import Model, problem
+
+
+class EngineWords(Model):
+    """Words of one engine. They reach that engine unchanged, and say nothing to the others."""
+
+    TITLE: ClassVar[str] = ""
+    """The engine, as a sentence calls it."""
+    OURS: ClassVar[Mapping[str, str]] = {}
+    """Words of the engine that would contradict the spec, each with the spec's own word for it."""
+    ELSEWHERE: ClassVar[Mapping[str, str]] = {}
+    """Other real words of the engine that are not taken here, each with what to do instead."""
+
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None]:
+        if key in cls.OURS:
+            return "GF351", f'"{key}" of {cls.TITLE} is not taken here: the pipeline says it itself', cls.OURS[key]
+        if key in cls.ELSEWHERE:
+            return "GF113", f'unknown key "{key}"', cls.ELSEWHERE[key]
+        near = did_you_mean(key, {*cls.model_fields, *cls.OURS, *cls.ELSEWHERE})
+        return "GF113", f'unknown key "{key}"', near or f"it is none of the words of {cls.TITLE} that are taken here"
+
+    @classmethod
+    def refuse_ours(cls, given: Mapping[str, Any], field: str) -> None:
+        """Raise for the first word in the map of a field that the spec has a field for."""
+        for key in given:
+            if key in cls.OURS:
+                code, message, hint = cls.unknown(key)
+                raise problem(code, message, hint, at=(field, key))
+
+
+def misplaced(key: str, engines: type[Model]) -> str | None:
+    """The way out for a key beside `engines` that belongs into it; None for any other key."""
+    for engine, field in engines.model_fields.items():
+        words = next(each for each in _models(field.annotation) if issubclass(each, EngineWords))
+        if key == engine:
+            return f"write engines: {{{engine}: {{…}}}}"
+        if key in words.model_fields:
+            return f"it is a word of {words.TITLE}: write engines: {{{engine}: {{{key}: …}}}}"
+        if key in words.OURS:
+            return words.OURS[key]
+    return None
+
+
+def _models(annotation: Any) -> list[type[Model]]:
+    return [each for each in getattr(annotation, "__args__", (annotation,)) if isinstance(each, type)]

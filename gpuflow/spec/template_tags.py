@@ -1,0 +1,130 @@
+"""Text that looks like a template of Airflow, Argo or KFP, and what its tags mean there.
+
+gpuflow expands no text: what stands in a command reaches the program. Whoever comes from an engine that does expand
+it expects something else, so such text is questioned. Text for other programs is not: Go templates (`{{.State}}`,
+`{{range .Items}}`) are what docker, kubectl and helm take as arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_MACRO = r"\[\[(?:RunUUID|RunUuid|Index|(?:Scheduled|Current)Time(?:\.[^\]\n]*)?)\]\]"
+_STATEMENT = r"\{%[-+]?\s*(?:if|for|set|macro|call|filter|block|extends|include|import|from|with|raw)\b.*?%\}"
+_TAG = re.compile(rf"\{{\{{(?!\{{)(?=[^}}]*\w)(?:(?!\{{\{{|\}}\}}).)*\}}\}}|{_STATEMENT}|{_MACRO}", re.DOTALL)
+_GO = re.compile(
+    r"-?\s*(?:\.|\(|\$(?:\.[A-Z]|\w)|/\*|(?:end|else)\s*-?$|(?:range|if|with|else|define|block|template|include)\s"
+    r"|(?:printf|print|println|json|len|index|join|split|upper|lower|title|pad|table|html|js|urlquery|toYaml|quote|"
+    r"eq|ne|lt|le|gt|ge|and|or|not)\s+[.$(\"'])"
+)
+"""How a tag of a Go template begins; `{{$.inputs…}}` is KFP's, `{{$.Values…}}` is Helm's."""
+
+
+class Tag(NamedTuple):
+    """One tag in a text."""
+
+    text: str
+    start: int
+    end: int
+
+
+class Meaning(NamedTuple):
+    """What a tag stands for in its engine, as a kind of reference (param, output, item, run) and its name."""
+
+    kind: str
+    name: str
+
+
+def tags_in(text: str) -> list[Tag]:
+    """The tags in a text that some engine would have filled in; none where they are for another program."""
+    if "{{" not in text and "{%" not in text and "[[" not in text:
+        return []
+    found = [Tag(match[0], match.start(), match.end()) for match in _TAG.finditer(text)]
+    return [] if all(tag.text.startswith("{{") and _GO.match(tag.text[2:-2]) for tag in found) else found
+
+
+def looks_like_template(text: str) -> bool:
+    """Whether an engine would have filled in some of a text."""
+    return bool(tags_in(text))
+
+
+_NAME = r"([A-Za-z][\w-]*)"
+_STEP = r"([A-Za-z0-9][\w-]*)"
+_KEY = rf"""(?:\.{_NAME}|\[\s*['"]{_NAME}['"]\s*\])"""
+_RUN = {
+    "ds": "date",
+    "ds_nodash": 'date, format: "%Y%m%d"',
+    "ts": "logical_date",
+    "logical_date": "logical_date",
+    "execution_date": "logical_date",
+    "data_interval_start": "interval_start",
+    "data_interval_end": "interval_end",
+    "run_id": "id",
+    "dag_run.run_id": "id",
+    "dag_run.logical_date": "logical_date",
+    "ti.try_number": "attempt",
+    "task_instance.try_number": "attempt",
+    "workflow.uid": "id",
+    "workflow.name": "name",
+    "workflow.scheduledTime": "logical_date",
+    "retries": "attempt",
+    "$.pipeline_job_uuid": "id",
+    "$.pipeline_job_name": "name",
+    "$.pipeline_job_resource_name": "name",
+    "$.pipeline_job_scheduled_time_utc": "logical_date",
+}
+"""What says the same about the run, by the tag of each engine."""
+_NAMED: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("param", re.compile(rf"(?:params|dag_run\.conf){_KEY}|dag_run\.conf\.get\(\s*['\"]{_NAME}['\"].*\)")),
+    ("param", re.compile(rf"(?:workflow|inputs)\.parameters\.{_NAME}|\$\.inputs\.parameters{_KEY}")),
+    ("output", re.compile(rf"(?:tasks|steps)\.{_STEP}\.outputs\.(?:parameters|artifacts)\.{_NAME}(?:\.path)?")),
+    ("output", re.compile(rf"(?:tasks|steps)\.{_STEP}\.outputs\.(result)")),
+    ("item", re.compile(rf"item(?:\.{_NAME})?")),
+)
+_XCOM = re.compile(r"(?:ti|task_instance)\.xcom_pull\((.*)\)", re.DOTALL)
+_ENGINES = re.compile(
+    r"(?:ds|ts|run_id|logical_date|execution_date|prev_|next_|data_interval_|dag_run|dag\.|task\.|ti\.|task_instance|"
+    r"params[.\[]|var\.|conn\.|macros\.|outlet_events|triggering_|workflow\.|inputs\.|outputs\.|tasks\.|steps\.|item\b|"
+    r"pod\.name|retries|lastRetry|cronworkflow\.|=|\$\.|channel:|pipelineparam:)"
+)
+
+
+def is_engines(tag: str) -> bool:
+    """Whether a tag is one that Airflow, Argo or KFP fills in, and not one of somebody's own templates."""
+    return tag.startswith("[[") or (tag.startswith("{{") and bool(_ENGINES.match(tag[2:-2].strip())))
+
+
+def meaning_of_tag(tag: str) -> Meaning | None:
+    """What a tag stands for in its engine; None when gpuflow has no word for it."""
+    if tag.startswith("[["):
+        word = tag[2:-2].split(".")[0]
+        return Meaning("run", "id") if word.lower() == "runuuid" else _scheduled(word)
+    if not tag.startswith("{{"):
+        return None
+    inside = tag[2:-2].strip()
+    if inside in _RUN:
+        return Meaning("run", _RUN[inside])
+    for kind, pattern in _NAMED:
+        match = pattern.fullmatch(inside)
+        if match:
+            return Meaning(kind, ".".join(word for word in match.groups() if word))
+    pulled = _XCOM.fullmatch(inside)
+    return None if pulled is None else _pulled(pulled[1])
+
+
+def _scheduled(word: str) -> Meaning | None:
+    return Meaning("run", "logical_date") if word == "ScheduledTime" else None
+
+
+def _pulled(arguments: str) -> Meaning | None:
+    """`xcom_pull(task_ids="a", key="x")`: the output of a step, where both are written out."""
+    named = dict(_arguments(arguments))
+    step = named.get("task_ids") or named.get("")
+    return Meaning("output", f"{step}.{named.get('key', 'return_value')}") if step else None
+
+
+def _arguments(text: str) -> Iterator[tuple[str, str]]:
+    for match in re.finditer(r"(?:(\w+)\s*=\s*)?\[?\s*['\"]([^'\"]+)['\"]", text):
+        yield match[1] or "", match[2]

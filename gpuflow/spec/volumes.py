@@ -1,0 +1,239 @@
+"""Files at a path of a container: where they come from, and how they are mounted."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import PlainValidator, WithJsonSchema, model_validator
+
+from gpuflow.spec.duration import Duration
+from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str, exactly_one, problem
+from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName
+from gpuflow.spec.params import RunClaim
+
+_OCTAL = re.compile(r"0?[0-7]{3}")
+
+
+def _mode(value: Any) -> str:
+    if not isinstance(value, str):
+        # YAML reads 0440 as 288 or as 440, depending on its version.
+        raise problem("GF375", f"{value!r} is not a file mode", 'write it in quotes, like "0440"')
+    if not _OCTAL.fullmatch(value):
+        raise problem("GF375", f'"{value[:40]}" is not a file mode', 'use three octal digits, like "0440"')
+    return value.rjust(4, "0")
+
+
+Mode = Annotated[str, PlainValidator(_mode), WithJsonSchema({"type": "string", "pattern": "^0?[0-7]{3}$"})]
+"""Permissions of a file as `chmod` writes them."""
+
+
+def mode_number(mode: str) -> int:
+    """A mode as Kubernetes' API has it: a plain number."""
+    return int(mode, 8)
+
+
+def _file_path(value: Any) -> str:
+    if (
+        not isinstance(value, str)
+        or not value
+        or value.startswith(("/", ".."))
+        or "\0" in value
+        or ".." in value.split("/")
+    ):
+        raise problem(
+            "GF133", f"{value!r:.80} is not a path inside the volume", "write it without '/' in front and without '..'"
+        )
+    return value
+
+
+FilePath = Annotated[str, PlainValidator(_file_path), WithJsonSchema({"type": "string", "pattern": "^[^/].*$"})]
+"""A path below the place where a volume is mounted."""
+
+
+class FileItem(Model):
+    """One key of a ConfigMap or Secret as a file."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string"}
+
+    path: FilePath
+    """Its path below the mount."""
+    mode: Mode | None = None
+    """Its permissions, such as "0440"; default: default_mode."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+class HostPath(Model):
+    """A file or folder of the node. Violates the baseline Pod Security Standard."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {"type": "string", "examples": ["/mnt/nvme"]}
+
+    path: MountPath
+    """Its path on the node."""
+    type: (
+        Literal["DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"] | None
+    ) = None
+    """What must be there; default: nothing is checked."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _inside(self) -> HostPath:
+        if ".." in self.path.split("/"):
+            raise problem("GF133", f'"{self.path[:80]}" holds ".."', "write the path that is meant", at=("path",))
+        return self
+
+
+class Nfs(Model):
+    """A folder of an NFS server. Violates the restricted Pod Security Standard."""
+
+    server: Str
+    """The server's name or address."""
+    path: MountPath
+    """The folder that it exports."""
+
+
+class Csi(Model):
+    """An inline volume of a CSI driver, which lives as long as the pod."""
+
+    driver: Str
+    """The driver's name, for example secrets-store.csi.k8s.io."""
+    attributes: dict[Str, Str] = {}
+    """What the driver asks for (volumeAttributes)."""
+    fs_type: Str | None = None
+    """The file system; default: the driver's."""
+    secret: ObjectName | None = None
+    """The Secret that the driver gets to mount it (nodePublishSecretRef)."""
+
+
+class Ephemeral(RunClaim):
+    """A volume that is claimed for each pod and deleted with it."""
+
+    labels: dict[LabelKey, LabelValue] = {}
+    """Labels of the claim."""
+    annotations: dict[LabelKey, Str] = {}
+    """Annotations of the claim."""
+
+
+class ServiceAccountToken(Model):
+    """A token of the pod's ServiceAccount, renewed by the kubelet."""
+
+    path: FilePath
+    """The file that holds it, below the mount."""
+    audience: Str | None = None
+    """Who the token is for, for example sts.amazonaws.com; default: the API server."""
+    expires: DurationField | None = None
+    """How long one token is valid; default: 1h, the least is 10m."""
+
+    @model_validator(mode="after")
+    def _lasts(self) -> ServiceAccountToken:
+        if self.expires is not None and self.expires < Duration("10m"):
+            raise problem("GF127", f"{self.expires} is too short: the least is 10m", None, at=("expires",))
+        return self
+
+
+class Projection(Model):
+    """One source of a projected volume."""
+
+    token: ServiceAccountToken | None = None
+    """A token of the pod's ServiceAccount."""
+    secret: ObjectName | None = None
+    """A Secret's keys as files."""
+    config_map: ObjectName | None = None
+    """A ConfigMap's keys as files."""
+    downward_api: dict[FilePath, Str] | None = None
+    """What the pod knows of itself, by file: {labels: metadata.labels, cpu: limits.cpu}."""
+    items: dict[DataKey, FileItem] = {}
+    """Only these keys of the Secret or ConfigMap, each with its path below the mount."""
+    optional: Bool = False
+    """Start even if the Secret or ConfigMap is missing."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Projection:
+        exactly_one(self, ("token", "secret", "config_map", "downward_api"), "a source of projected")
+        if (self.items or self.optional) and self.secret is None and self.config_map is None:
+            name = "items" if self.items else "optional"
+            raise problem("GF128", f"{name} belongs to a secret or config_map", "drop it", at=(name,))
+        for path, source in (self.downward_api or {}).items():
+            if not _DOWNWARD.fullmatch(source):
+                raise problem(
+                    "GF128",
+                    f'"{source[:60]}" is nothing that a file can say about the pod',
+                    "use metadata.name, metadata.labels, metadata.annotations, or limits.cpu, requests.memory, …",
+                    at=("downward_api", path),
+                )
+        return self
+
+
+_DOWNWARD = re.compile(
+    r"metadata\.(name|namespace|uid|labels|annotations)|metadata\.(labels|annotations)\['[^']+'\]"
+    r"|(limits|requests)\.(cpu|memory|ephemeral-storage|hugepages-\w+)"
+)
+VOLUME_SOURCES = (
+    "claim", "new_claim", "config_map", "secret", "empty_dir", "memory", "host_path", "nfs", "csi", "ephemeral",
+    "projected",
+)  # fmt: skip
+LASTING = ("claim", "new_claim", "host_path", "nfs", "csi")
+"""Sources whose files other pods may see, and later ones too."""
+
+
+class Volume(Model):
+    """Files at a path of the container, from exactly one source."""
+
+    claim: ObjectName | None = None
+    """An existing PersistentVolumeClaim."""
+    new_claim: Str | None = None
+    """A claim from the pipeline's `claims`, created for each run."""
+    config_map: ObjectName | None = None
+    """A ConfigMap's keys as files."""
+    secret: ObjectName | None = None
+    """A Secret's keys as files."""
+    empty_dir: QuantityField | None = None
+    """Scratch space on the node's disk, at most this big."""
+    memory: QuantityField | None = None
+    """Scratch space in memory, at most this big; counts against the memory limit."""
+    host_path: HostPath | None = None
+    """A file or folder of the node: its path, or {path, type}. Violates the baseline Pod Security Standard."""
+    nfs: Nfs | None = None
+    """A folder of an NFS server: {server, path}."""
+    csi: Csi | None = None
+    """An inline volume of a CSI driver: {driver, attributes}."""
+    ephemeral: Ephemeral | None = None
+    """A volume that is claimed for each pod and deleted with it: {size, storage_class}."""
+    projected: tuple[Projection, ...] | None = None
+    """Several sources in one folder: tokens of the ServiceAccount, Secrets, ConfigMaps, facts about the pod."""
+    items: dict[DataKey, FileItem] = {}
+    """Of a config_map or secret only these keys, each with its path below the mount: {key: path}."""
+    default_mode: Mode | None = None
+    """Permissions of the files of a config_map, secret or projected volume, in quotes; default: "0644"."""
+    optional: Bool = False
+    """Start even if the ConfigMap or Secret is missing."""
+    read_only: Bool = False
+    """Mount it read-only."""
+    sub_path: Str | None = None
+    """Only this part of the volume."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Volume:
+        exactly_one(self, VOLUME_SOURCES, "a volume")
+        if self.projected is not None and not self.projected:
+            raise problem("GF128", "projected names no source", "list at least one", at=("projected",))
+        keys = self.config_map is not None or self.secret is not None
+        for name, fits in (
+            ("items", keys),
+            ("optional", keys),
+            ("default_mode", keys or self.projected is not None),
+        ):
+            if getattr(self, name) and not fits:
+                raise problem("GF128", f"{name} belongs to a config_map or secret", "drop it", at=(name,))
+        return self
+
+    @property
+    def lasts(self) -> bool:
+        """Whether its files outlive the pod."""
+        return any(getattr(self, source) is not None for source in LASTING)

@@ -1,0 +1,122 @@
+"""`gpuflow init`: a project for each engine; tests/first_hour runs what it writes and prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuflow.cli import init
+from gpuflow.cli.init import FOLDERS
+from gpuflow.cli.origin import Origin, _sound, origin
+from gpuflow.targets import TARGETS
+from tests.cli.commands import Gpuflow
+
+COMMIT = "0123456789abcdef" * 2 + "01234567"
+
+
+def test_every_engine_has_its_folder() -> None:
+    assert set(FOLDERS) == set(TARGETS)
+
+
+@pytest.mark.parametrize("engine", [None, *FOLDERS])
+def test_what_init_writes_and_prints_is_for_the_engine(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init, "origin", lambda: Origin("https://git.example.com/gpuflow.git", COMMIT))
+    answer = gpuflow("init", *([f"--engine={engine}"] if engine else []))
+    assert answer.code == 0
+    assert ("since no engine is named" in answer.out) == (engine is None)
+    engine = engine or "argo"
+    for other in set(FOLDERS) - {engine}:
+        assert f"--engine {other}\n" not in answer.out and f"--target {other}" not in answer.out
+    text = Path(".github/workflows/gpuflow.yaml").read_text()
+    assert "@ENGINE@" not in text and "@FOLDER@" not in text
+    job = yaml.safe_load(text)["jobs"]["check"]
+    assert job["env"] == {"GPUFLOW_URL": "https://git.example.com/gpuflow.git", "GPUFLOW_COMMIT": COMMIT}
+    assert f"install-{engine}.txt" in text and f"--target {engine} -o {FOLDERS[engine]} --check" in text
+    assert "checks nothing until" not in answer.out
+    # Without the engine's SDK nothing can be compiled, and init says so; Airflow's is not needed.
+    assert Path(FOLDERS[engine]).is_dir() != ("GF901" in answer.err)
+    assert engine != "airflow" or Path("dags/my_pipeline.py").is_file()
+
+
+def test_what_init_compiles_is_fresh(gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    assert gpuflow("init", "a folder", "--engine", "airflow").code == 0
+    monkeypatch.chdir(tmp_path / "a folder")
+    words = ("compile", ".", "--site", "site.yaml", "--target", "airflow", "-o", "dags/", "--check")
+    assert gpuflow(*words).code == 0
+
+
+def test_init_says_what_keeps_its_ci_from_working(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(init, "origin", lambda: None)
+    answer = gpuflow("init", "below it", "--engine", "airflow")
+    assert "next: cd 'below it' && gpuflow check" in answer.out
+    assert "it checks nothing until you say in it where your copy of gpuflow is" in answer.out
+    assert "GitHub reads workflows at the top of a repository only" in answer.out
+    assert yaml.safe_load(Path("below it/.github/workflows/gpuflow.yaml").read_text())["jobs"]["check"]["env"] == {
+        "GPUFLOW_URL": "",
+        "GPUFLOW_COMMIT": "",
+    }
+    monkeypatch.setattr(init, "origin", lambda: Origin("file:///somewhere", COMMIT))
+    answer = gpuflow("init", ".", "--engine", "airflow")
+    assert "which only this machine has" in answer.out and "top of a repository" not in answer.out
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch, document: object) -> None:
+    """What pip wrote down."""
+
+    class Installed:
+        def read_text(self, name: str) -> str:
+            assert name == "direct_url.json"
+            return json.dumps(document)
+
+    monkeypatch.setattr(metadata, "distribution", lambda name: Installed())
+
+
+def test_an_installation_from_git_knows_its_address_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    vcs = {"vcs": "git", "commit_id": COMMIT, "requested_revision": "main"}
+    recorded(monkeypatch, {"url": "https://git.example.com/a/gpuflow.git", "vcs_info": vcs})
+    assert origin() == Origin("https://git.example.com/a/gpuflow.git", COMMIT)
+    for document in (None, [], {}, {"url": "https://x/y.whl", "archive_info": {}}):
+        recorded(monkeypatch, document)
+        assert origin() is None
+
+
+def test_an_installation_from_a_clone_asks_the_clone_and_gives_no_password_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    clone = tmp_path / "my clone"
+    who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+    subprocess.run(["git", "init", "--quiet", clone], check=True)
+    subprocess.run(["git", "-C", clone, *who, "commit", "--quiet", "--allow-empty", "--message", "x"], check=True)
+    recorded(monkeypatch, {"url": clone.as_uri(), "dir_info": {"editable": True}})
+    assert origin() is None
+    remote = "https://me:ghp_SECRET@git.example.com/a/gpuflow.git"
+    subprocess.run(["git", "-C", clone, "remote", "add", "origin", remote], check=True)
+    found = origin()
+    assert found is not None and found.url == "https://git.example.com/a/gpuflow.git"
+    head = subprocess.run(["git", "-C", clone, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    assert found.commit == head.stdout.strip()
+
+
+@given(st.text(max_size=40), st.sampled_from(["", "https://", "ssh://git@h/", "file:///", "git@h:"]))
+def test_an_address_needs_no_quotes_in_yaml_or_in_a_shell(text: str, before: str) -> None:
+    found = _sound(before + text, COMMIT)
+    if found is not None:
+        assert not set(found.url) & set(" \t\n\r\"'`$\\;&|<>(){}*?!#,")
+        assert yaml.safe_load(f'a: "{found.url}"') == {"a": found.url}
+    assert _sound("https://git.example.com/a.git", text) is None or len(text) in (40, 64)
