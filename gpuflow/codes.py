@@ -159,6 +159,11 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF323", "Scratch space is larger than the disk limit", "Kubernetes evicts the pod at the limit of ephemeral_storage, before the checkpoints' scratch space is full.", "Raise the limit of ephemeral_storage to at least checkpoint.scratch, or drop it."),
     ("GF324", "An interruption ends the step", "retry: {failures: N} counts failures only. A drained node, a preemption or a lost node ends the step.", "Write retry: N, or add interruptions."),
     ("GF351", "The spec has its own word for this", "engines holds what an engine takes and the pipeline has no field for. This word would contradict a field of the pipeline, or a second place would say the same.", "Use the pipeline's own field, which every engine carries; the hint names it."),
+    ("GF352", "Not an import path", "Callbacks and timetables are Python objects of your own, named by module and name, and arguments have names.", "Write module.name, or {path: module.name, arguments: {…}} for what a call of it returns."),
+    ("GF353", "More runs at once than the schedule allows", "concurrency: forbid means one run at a time, and engines.airflow.max_active_runs says more.", "Write schedule: {concurrency: allow}, or leave max_active_runs out."),
+    ("GF354", "Two answers to when a run starts", "A timetable in engines.airflow replaces the schedule, and the pipeline also has a schedule or on_data.", "Keep one of them."),
+    ("GF355", "A word that Airflow refuses", "Airflow would not load a DAG with this value, or the task would fail with it.", "Write it as the hint says."),
+    ("GF356", "Not a date", "A date is written as in ISO 8601, with a time where one is meant.", "Write 2027-01-31, 2027-01-31T18:00 or 2027-01-31T18:00+01:00."),
     # Cluster manifests.
     ("GF401", "No manifests", "The folder holds no .yaml or .json files.", "Name another folder."),
     ("GF402", "Not a manifest", "A manifest has apiVersion, kind and metadata.name.", "Check that the file is complete; kubectl get -o yaml writes complete manifests."),

@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from gpuflow.errors import Finding, did_you_mean
 from gpuflow.graph.order import find_cycle
 from gpuflow.spec import expression
+from gpuflow.spec.engine_words.rules import word_faults
 from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.source import Source
@@ -62,6 +63,7 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
             hint="keep one",
             key=True,
         )
+    yield from word_faults(pipeline)
     for name in pipeline.exit:
         if name in pipeline.steps:
             yield at(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 _BY_MODULE = {
-    "datetime": ("timedelta",),
+    "datetime": ("datetime", "timedelta"),
+    "zoneinfo": ("ZoneInfo",),
     "airflow.providers.cncf.kubernetes.operators.pod": ("KubernetesPodOperator",),
     "airflow.providers.standard.operators.empty": ("EmptyOperator",),
     "airflow.providers.standard.operators.hitl": ("ApprovalOperator",),

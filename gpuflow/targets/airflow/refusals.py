@@ -14,6 +14,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.own_words import dag_words, refused_words, stock_refusals
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import Loss, construct_losses, refused
@@ -22,6 +23,7 @@ from gpuflow.targets.losses import Loss, construct_losses, refused
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Airflow."""
     yield from map(refused, _unattended(request.pipeline))
+    yield from map(refused, refused_words(request.pipeline))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
@@ -33,7 +35,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
 
 def _unattended(pipeline: Pipeline) -> Iterator[Finding]:
     """Runs that start by the clock or by new data have nobody to give a value."""
-    if pipeline.schedule is None and not pipeline.on_data:
+    if pipeline.schedule is None and not pipeline.on_data and dag_words(pipeline).timetable is None:
         return
     for name, param in pipeline.params.items():
         if param.required:
@@ -79,3 +81,4 @@ def _standalone(pipeline: Pipeline) -> Iterator[Loss]:
     for loss in construct_losses(pipeline, table, "airflow --standalone", optional=False):
         if loss.construct in STANDALONE_CANNOT:
             yield loss
+    yield from map(refused, stock_refusals(pipeline))
