@@ -15,6 +15,7 @@ from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.engine_words import PipelineEngines, StepEngines
 from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
 from gpuflow.spec.engine_words.argo import ArgoTemplate, ArgoWorkflow, PodGC, Ttl
+from gpuflow.spec.engine_words.imported import Imported
 from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
@@ -92,7 +93,9 @@ PART_OF: dict[str, tuple[str, ...]] = {
     ),
     "checkpoint.scratch": ("Checkpoint.scratch",),
     # An engine takes each of its own words: its tests compile all of them.
-    "engines.airflow": ("Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask)),
+    "engines.airflow": (
+        "Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask, Imported),
+    ),
     "engines.argo": _fields(StepEngines, ArgoWorkflow, ArgoTemplate, PodGC, Ttl),
     "engines.kubeflow": _fields(KubeflowPipeline, KubeflowTask),
 }  # fmt: skip

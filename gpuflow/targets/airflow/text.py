@@ -60,10 +60,11 @@ def _with_imports(dag: Dag, own: Mapping[tuple[str, str], str]) -> Dag:
 def _imports(used: set[str], own: Mapping[tuple[str, str], str]) -> list[str]:
     """Import lines as isort groups them: standard library, Airflow, gpuflow, and the user's own."""
     modules: dict[str, list[str]] = {}
-    for name in sorted(used, key=lambda name: (not name.isupper(), not name[0].isupper(), name)):
+    for name in sorted(used):
         modules.setdefault(HOMES[name], []).append(name)
     for (module, attribute), name in sorted(own.items()):
         modules.setdefault(module, []).append(attribute if name == attribute else f"{attribute} as {name}")
+    modules = {module: sorted(names, key=_in_order) for module, names in modules.items()}
     theirs = {module for module, _ in own}
     stock = sorted(m for m in modules if m.startswith("airflow."))
     groups = [["datetime", "zoneinfo"], stock, ["gpuflow.airflow"]]
@@ -76,7 +77,20 @@ def _imports(used: set[str], own: Mapping[tuple[str, str], str]) -> list[str]:
     return lines
 
 
+def _in_order(name: str) -> tuple[bool, bool, str]:
+    """Constants, then classes, then functions."""
+    return not name.isupper(), not name[0].isupper(), name
+
+
 def _import(module: str, names: list[str]) -> list[str]:
+    """One line for a module, and one for each name that it has another name in the file."""
+    renamed = [([name], [f"from {module} import {name}"]) for name in names if " as " in name]
+    plain = [name for name in names if " as " not in name]
+    lines = [*renamed, *([(plain, _import_plain(module, plain))] if plain else [])]
+    return [line for _, block in sorted(lines, key=lambda each: _in_order(each[0][0])) for line in block]
+
+
+def _import_plain(module: str, names: list[str]) -> list[str]:
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= 110:
         return [line]

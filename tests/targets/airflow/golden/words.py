@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from words.yaml sha256:1a0bbfc020aecccf for site nvidia.
+# Made by gpuflow 0.1.0 from words.yaml sha256:e6c7704e6f2cddcb for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import datetime
@@ -7,6 +7,8 @@ from zoneinfo import ZoneInfo
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Asset, CronTriggerTimetable
+from airflow.sdk.timezone import coerce_datetime
+from airflow.sdk.timezone import utcnow as airflow_sdk_timezone_utcnow
 
 from gpuflow.airflow import (
     LOST_WORKERS,
@@ -21,9 +23,6 @@ from gpuflow.airflow import (
     run_id,
 )
 
-from logging import info as logging_info, warning
-
-LABELS = {"team": "nlp", "gpuflow.dev/pipeline": "words", "gpuflow.dev/team": "nlp"}
 SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -43,8 +42,8 @@ with DAG(
     dag_display_name="Every night",
     max_active_runs=3,
     max_consecutive_failed_dag_runs=5,
-    on_success_callback=[logging_info],
-    on_failure_callback=[warning, SmtpNotifier(to="nlp@example.com", subject="{{ dag.dag_id }}")],
+    on_success_callback=[coerce_datetime],
+    on_failure_callback=[airflow_sdk_timezone_utcnow, SmtpNotifier(to="nlp@example.com", subject="{{ dag.dag_id }}")],
     access_control={"Viewer": ["can_read"], "Op": {"DAGs": ["can_edit"]}},
     is_paused_upon_creation=False,
     disable_bundle_versioning=True,
@@ -53,13 +52,13 @@ with DAG(
         "owner": "nlp",
         "priority_weight": 2,
         "weight_rule": "absolute",
-        "on_retry_callback": [logging_info],
+        "on_retry_callback": [coerce_datetime],
         "email": ["nlp@example.com"],
         "email_on_retry": False,
         "kubernetes_conn_id": "second",
         "log_events_on_failure": True,
     },
-    tags=["gpuflow", "team=nlp", "nightly"],
+    tags=["gpuflow", "nightly"],
 ) as dag:
     claim_scratch = MakeClaim(
         task_id="claim-scratch",
@@ -68,12 +67,12 @@ with DAG(
         size="1Gi",
         access="ReadWriteOnce",
     )
-    info = GpuPodOperator(
-        task_id="info",
+    utcnow = GpuPodOperator(
+        task_id="utcnow",
         doc_md="What this *step* does",
         namespace="ml",
         template=Pod(
-            {"labels": {**LABELS, "gpuflow.dev/step": "info"}},
+            {"labels": {"gpuflow.dev/pipeline": "words", "gpuflow.dev/step": "utcnow"}},
             spec={
                 "restartPolicy": "Never",
                 "securityContext": SECURITY,
@@ -93,7 +92,7 @@ with DAG(
                         "command": [
                             "gpuflow-run",
                             "--pipeline=words",
-                            "--step=info",
+                            "--step=utcnow",
                             join("--run-id=", run_id()),
                             "--output=model:file",
                             "--artifact=model=s3://models/one",
@@ -128,10 +127,10 @@ with DAG(
         max_active_tis_per_dag=4,
         queue="fast",
         inlets=[Asset("s3://data/in")],
-        on_execute_callback=[logging_info],
-        on_success_callback=[logging_info],
+        on_execute_callback=[coerce_datetime],
+        on_success_callback=[coerce_datetime],
         on_failure_callback=[SmtpNotifier(to="ops@example.com")],
-        on_skipped_callback=[logging_info],
+        on_skipped_callback=[coerce_datetime],
         email_on_failure=False,
         startup_timeout_seconds=900,
         deferrable=False,
@@ -146,7 +145,7 @@ with DAG(
         doc_md="# Own words",
         namespace="ml",
         template=Pod(
-            {"labels": {**LABELS, "gpuflow.dev/step": "each"}},
+            {"labels": {"gpuflow.dev/pipeline": "words", "gpuflow.dev/step": "each"}},
             spec={
                 "restartPolicy": "Never",
                 "securityContext": SECURITY,
@@ -176,9 +175,9 @@ with DAG(
         trigger_rule="all_done",
     )
 
-    claim_scratch >> info
+    claim_scratch >> utcnow
     claim_scratch >> each
     each >> ask
-    [info, ask] >> outcome
-    [info, ask] >> delete_claim_scratch
+    [utcnow, ask] >> outcome
+    [utcnow, ask] >> delete_claim_scratch
     delete_claim_scratch >> outcome
