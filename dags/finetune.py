@@ -100,7 +100,7 @@ with DAG(
     )
     plan = GpuPodOperator(
         task_id="plan",
-        doc="Look at the bucket and decide what there is to do",
+        doc_md="Look at the bucket and decide what there is to do",
         namespace="nlp",
         template=Pod(
             {"labels": {**LABELS, "gpuflow.dev/step": "plan"}, "annotations": {"example.com/owner": "nlp-oncall"}},
@@ -163,7 +163,7 @@ with DAG(
     )
     download = GpuPodOperator.partial(
         task_id="download",
-        doc="One copy per source, from a fixed list",
+        doc_md="One copy per source, from a fixed list",
         namespace="nlp",
         template=Pod(
             {"labels": {**LABELS, "gpuflow.dev/step": "download"}, "annotations": {"example.com/owner": "nlp-oncall"}},
@@ -240,7 +240,7 @@ with DAG(
     tokenize_items = ListItems(task_id="tokenize-items", for_each={"language": output("plan", "languages", "json")})
     tokenize = GpuPodOperator.partial(
         task_id="tokenize",
-        doc="One copy per language, known only when plan has run",
+        doc_md="One copy per language, known only when plan has run",
         namespace="nlp",
         template=Pod(
             {"labels": {**LABELS, "gpuflow.dev/step": "tokenize"}, "annotations": {"example.com/owner": "nlp-oncall"}},
@@ -304,7 +304,7 @@ with DAG(
     ).expand(item=tokenize_items.output)
     sweep = GpuPodOperator.partial(
         task_id="sweep",
-        doc="Every combination of learning rate and seed, on shares of small GPUs",
+        doc_md="Every combination of learning rate and seed, on shares of small GPUs",
         namespace="nlp",
         template=Pod(
             {"labels": {**LABELS, "gpuflow.dev/step": "sweep"}, "annotations": {"example.com/owner": "nlp-oncall"}},
@@ -382,7 +382,7 @@ with DAG(
     ).expand(item=combinations({"lr": [1e-05, 2e-05, 5e-05], "seed": range(1, 4)}))
     select = GpuPodOperator(
         task_id="select",
-        doc="The fan-out's losses arrive as one list",
+        doc_md="The fan-out's losses arrive as one list",
         namespace="nlp",
         template=Pod(
             {"labels": {**LABELS, "gpuflow.dev/step": "select"}, "annotations": {"example.com/owner": "nlp-oncall"}},
@@ -435,7 +435,7 @@ with DAG(
     )
     train = GpuPodOperator(
         task_id="train",
-        doc="The long one, on eight GPUs of one machine, resumed after every interruption",
+        doc_md="The long one, on eight GPUs of one machine, resumed after every interruption",
         namespace="nlp",
         template=Pod(
             {
@@ -552,7 +552,7 @@ with DAG(
     )
     quantize = GpuPodOperator(
         task_id="quantize",
-        doc="Whichever of these GPUs is free",
+        doc_md="Whichever of these GPUs is free",
         namespace="nlp",
         template=Pod(
             {"labels": {**LABELS, "gpuflow.dev/step": "quantize"}, "annotations": {"example.com/owner": "nlp-oncall"}},
@@ -805,7 +805,7 @@ with DAG(
     )
     smoke_test = GpuPodOperator(
         task_id="smoke-test",
-        doc="Any GPU with enough memory serves the model beside a small client",
+        doc_md="Any GPU with enough memory serves the model beside a small client",
         namespace="nlp",
         template=Pod(
             {
@@ -916,7 +916,7 @@ with DAG(
     )
     approve = Approve(
         task_id="approve",
-        doc="A person looks at the report",
+        doc_md="A person looks at the report",
         message="Publish the new model?",
         response_timeout=timedelta(hours=12),
         deadlines=[deadline("", timedelta(days=2), since=run_began())],

@@ -13,6 +13,7 @@ from typing import Any
 
 from airflow.sdk import DAG, TaskGroup
 
+from gpuflow.airflow.arguments import with_dag_arguments, with_objects
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.spec.loading import load
@@ -23,7 +24,7 @@ from gpuflow.targets.airflow import target
 from gpuflow.targets.airflow.dag import Dag, dag_of
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.python import Call, Infix, Invert, Method, Name
+from gpuflow.targets.airflow.python import Call, Import, Infix, Invert, Method, Name
 from gpuflow.targets.frame import Request, accepted
 
 _SIGNS = {
@@ -39,8 +40,12 @@ def to_dag(
     namespace: str | None = None,
     allow_lossy: bool = False,
     pools: bool = False,
+    **dag_arguments: Any,
 ) -> Any:
     """A pipeline, or the file it is written in, as a DAG.
+
+    `dag_arguments` are arguments of Airflow's DAG, as under `engines: {airflow: …}` in the pipeline: they overrule
+    what stands there. Callbacks may be functions, and the timetable an object.
 
     A relative path is looked for beside the DAG file that asks. `pools` puts GPU tasks into the pools that
     `gpuflow airflow pools` prints.
@@ -48,13 +53,15 @@ def to_dag(
     folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
     if not isinstance(pipeline, Pipeline):
         pipeline = load(next_to(pipeline, folder))
+    pipeline, live = with_dag_arguments(pipeline, dag_arguments)
     site = site if isinstance(site, Site) else Site.load(str(next_to(site, folder)))
     file = pipeline.source.file
     shown = Path(file).name if file else pipeline.name
     request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
     missing = accepted(target, request, allow_lossy=allow_lossy)
     log_findings(heard(pipeline, [*remarks_on(pipeline), *exposed_in_site(site)]), __name__)
-    return _live_dag(dag_of(replace(request, losses=missing, pipeline=meaning_of(pipeline))))
+    dag = dag_of(replace(request, losses=missing, pipeline=meaning_of(pipeline)))
+    return _live_dag(replace(dag, settings=with_objects(dag.settings, live)))
 
 
 def next_to(path: str | Path, folder: Path) -> Path | str:
@@ -96,6 +103,9 @@ def made(node: Any, live: Mapping[str, Any]) -> Any:
         head, _, rest = node.text.partition(".")
         found = live[head] if head in live else _named(head, live)
         return getattr(found, rest) if rest else found
+    if isinstance(node, Import):
+        found = getattr(importlib.import_module(node.module), node.attribute)
+        return found if node.arguments is None else found(**node.arguments)
     if isinstance(node, Infix):
         return _SIGNS[node.sign](made(node.left, live), made(node.right, live))
     if isinstance(node, Invert):

@@ -171,7 +171,7 @@ class GpuPodOperator(StepPods):
         if what in ("never", "late", "stuck", "timeout"):
             return self._give_up(context, ledger, event, seen)
         if seen is not None and not watching.has_ended(seen) and (what == "ended" or not watching.is_leaving(seen)):
-            return self._wait(context, ledger, name, "end", event.get("last_log", ""))
+            return self._wait(context, ledger, name, "end", event.get("last_log", ""), event.get("other_logs"))
         return self._settle(context, ledger, seen, event.get("pod"))
 
     def _start(self, context: Context, ledger: books.Ledger) -> Any:
@@ -249,6 +249,7 @@ class GpuPodOperator(StepPods):
             if self.other_node:
                 ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
         books.save(context, ledger)
+        self._log_events(pod or last)
         self._clean_up(pod, ledger)
         sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
         if outcome == evidence.FINAL:
@@ -295,6 +296,7 @@ class GpuPodOperator(StepPods):
             is_waiting = ledger.judged == ledger.pods  # for room: there is no pod that could be judged again
             ledger = ledger.plus(failures=1) if is_waiting else ledger.judging(told, failures=1)
             books.save(context, ledger)
+        self._log_events(pod or event.get("pod"))
         self._clean_up(pod, ledger, delete=True)
         if what == "timeout":
             self._check_deadlines(context)
@@ -328,6 +330,7 @@ class GpuPodOperator(StepPods):
         name: str,
         wait_for: str,
         last_log: str = "",
+        other_logs: dict[str, str] | None = None,
         *,
         manifest: dict[str, Any] | None = None,
         not_before: float = 0,
@@ -355,6 +358,7 @@ class GpuPodOperator(StepPods):
             logging_interval=self.logging_interval or 30,
             ledger=ledger.document(),
             last_log=last_log,
+            other_logs=other_logs or dict.fromkeys(self._other_containers(), ""),
             kubernetes_conn_id=self.kubernetes_conn_id,
             connection_extras=extras,
             cluster_context=self.cluster_context,

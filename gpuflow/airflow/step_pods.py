@@ -155,6 +155,27 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         text = self.pod_manager.extract_xcom_json(pod)
         return None if text.rstrip() == EMPTY_XCOM_RESULT else json.loads(text)
 
+    def _other_containers(self) -> list[str]:
+        """The containers beside main whose logs are wanted too."""
+        wanted = self.container_logs
+        if wanted is True:
+            spec = self.template.spec if isinstance(self.template, Pod) else self.template["spec"]
+            wanted = [each["name"] for each in (*spec.get("initContainers", ()), *spec["containers"])]
+        names = [wanted] if isinstance(wanted, str) else wanted
+        return [name for name in names if name != "main"]
+
+    def _log_events(self, pod: Mapping[str, Any] | None) -> None:
+        """What Kubernetes said about a pod that failed, where that is wanted. It costs lines, never the task."""
+        if pod is None or not self.log_events_on_failure:
+            return
+        name, namespace = pod["metadata"]["name"], pod["metadata"].get("namespace") or self._namespace()
+        try:
+            found = self.client.list_namespaced_event(namespace, field_selector=f"involvedObject.name={name}")
+            for event in found.items:
+                self.log.info("event of pod %s: %s: %s", name, event.reason, event.message)
+        except Exception as trouble:
+            self.log.warning("the events of pod %s could not be read: %s", name, trouble)
+
     def _clean_up(
         self, pod: dict[str, Any] | None, ledger: books.Ledger, *, succeeded: bool = False, delete: bool = False
     ) -> None:

@@ -175,14 +175,23 @@ class _Claim(BaseOperator):  # type: ignore[misc]  # as above
         name: Value,
         namespace: str | None = None,
         kubernetes_conn_id: str | None = "kubernetes_default",
+        in_cluster: bool | None = None,
+        cluster_context: str | None = None,
+        config_file: str | None = None,
         retries: int = LOST_WORKERS,
         **kwargs: Any,
     ) -> None:
         super().__init__(retries=retries, **kwargs)
         self.name, self.namespace, self.kubernetes_conn_id = name, namespace, kubernetes_conn_id
+        self.in_cluster, self.cluster_context, self.config_file = in_cluster, cluster_context, config_file
 
     def _where(self) -> tuple[Any, str]:
-        hook = KubernetesHook(conn_id=self.kubernetes_conn_id)
+        hook = KubernetesHook(
+            conn_id=self.kubernetes_conn_id,
+            in_cluster=self.in_cluster,
+            cluster_context=self.cluster_context,
+            config_file=self.config_file,
+        )
         return hook.core_v1_client, self.namespace or hook.get_namespace() or "default"
 
 

@@ -53,6 +53,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         logging_interval: int = 30,
         ledger: dict[str, Any] | None = None,
         last_log: str = "",
+        other_logs: dict[str, str] | None = None,
         **connection: Any,
     ) -> None:
         super().__init__(
@@ -67,6 +68,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         self.wait_for, self.manifest, self.limits = wait_for, manifest, limits or []
         self.not_before, self.queue_deadline, self.deadline = not_before, queue_deadline, deadline
         self.logging_seconds, self.ledger, self.last_log = logging_interval, ledger or {}, last_log
+        self.other_logs = other_logs or {}  # containers beside main, each with the time of its last copied line
         self._connection = connection
         self._said = ""
         self._stuck_since: float | None = None
@@ -89,6 +91,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 "logging_interval": self.logging_seconds,
                 "ledger": self.ledger,
                 "last_log": self.last_log,
+                "other_logs": self.other_logs,
                 **self._connection,
             },
         )
@@ -167,7 +170,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                         next_logs = time.time() + self.logging_seconds
             except ApiException as answer:
                 if answer.status == 404:
-                    return {"what": "gone", "pod": last, "last_log": self.last_log}
+                    return {"what": "gone", "pod": last, **self._copied}
                 self._say(self._busy(answer))
             except LOST_CONNECTION as trouble:
                 self._say(f"the API server does not answer: {_short(trouble)}")
@@ -175,7 +178,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 last = watching.kept(pod)
                 self._say(watching.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
                 if over is not None:
-                    return {**over, "pod": last, "last_log": self.last_log}
+                    return {**over, "pod": last, **self._copied}
             await asyncio.sleep(self.poll_interval)
 
     def _judged(self, pod: dict[str, Any], never: str) -> dict[str, Any] | None:
@@ -201,15 +204,26 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             return {"what": "stuck", "words": reason}
         return None
 
+    @property
+    def _copied(self) -> dict[str, Any]:
+        """How far the logs have been copied."""
+        return {"last_log": self.last_log, **({"other_logs": self.other_logs} if self.other_logs else {})}
+
     async def _copy_logs(self, api: Any) -> None:
-        """New lines of the main container into the task's log. A broken stream costs lines, never the task."""
+        """New lines of the containers into the task's log. A broken stream costs lines, never the task."""
+        self.last_log = await self._copy_log(api, "main", self.last_log)
+        for name, last in self.other_logs.items():
+            self.other_logs[name] = await self._copy_log(api, name, last)
+
+    async def _copy_log(self, api: Any, container: str, before: str) -> str:
+        """New lines of one container; the time of the last one."""
         # A node's clock may be ahead of ours: ask for at least two rounds, and leave out what was copied already.
-        since = None if not self.last_log else max(_seconds_since(self.last_log), 2 * int(self.logging_seconds)) + 1
+        since = None if not before else max(_seconds_since(before), 2 * int(self.logging_seconds)) + 1
         try:
             answer = await api.read_namespaced_pod_log(
                 self.pod_name,
                 self.pod_namespace,
-                container="main",
+                container=container,
                 timestamps=True,
                 since_seconds=since,
                 _preload_content=False,  # the client would decode it, and a program may print anything
@@ -218,18 +232,20 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             if answer.status != 200:
                 raise ApiException(status=answer.status, reason=text[:200])
         except (ApiException, *LOST_CONNECTION) as trouble:
-            self.log.warning("logs of pod %s could not be read: %s", self.pod_name, _short(trouble))
-            return
-        before, is_new = self.last_log, False
+            whose = f"pod {self.pod_name}" if container == "main" else f"container {container} of pod {self.pod_name}"
+            self.log.warning("logs of %s could not be read: %s", whose, _short(trouble))
+            return before
+        last, is_new = before, False
         for line in text.split("\n"):  # a progress bar's carriage returns end no line
             stamp, _, words = line.partition(" ")
             if STAMP.match(stamp):
                 is_new = stamp > before
-                self.last_log = max(stamp, self.last_log)
+                last = max(stamp, last)
             else:
                 words = line
             if is_new and line:
-                self.log.info("[main] %s", words)
+                self.log.info("[%s] %s", container, words)
+        return last
 
     def _busy(self, answer: ApiException) -> str:
         """A sentence for an answer that will change by itself; any other is an error of the set-up."""

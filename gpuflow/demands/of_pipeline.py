@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from gpuflow.demands import own_words as own
 from gpuflow.demands.model import ClaimDemand, Deadline, Demand, LaterAttempts, Overlap, PodSet, StepDemand, largest
 from gpuflow.demands.own_pipeline import PlannedPipeline
 from gpuflow.demands.stored_pods import driver_pods, sure_steps
@@ -59,12 +60,12 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         overlap=_overlap(pipeline, facts),
         driver=driver,
         driver_pods=None if driver is None else driver_pods(plan),
-        keeps_pods=facts.keeps_pods,
+        keeps_pods=own.kept_pods(plan, facts),
         conditional=dict(_conditional(plan)) | {each.name: False for each in alert},
         later=tuple(_later(plan, tuple(steps))),
         refusals=tuple(_refusals(plan, engine)),
         engine_settings=_settings(parts, engine),
-        pods_collected=parts.pod_gc is not None and parts.pod_gc.strategy in ("OnPodSuccess", "OnPodCompletion"),
+        pods_collected=own.pods_collected(pipeline, parts, engine),
         places=plan.where if not alert else partial(_place, plan),
         pipeline=PlannedPipeline(plan, parts, _remade),
     )
@@ -190,9 +191,12 @@ def _overlap(pipeline: Pipeline, facts: EngineFacts) -> Overlap | None:
         because, where = f'schedule "{schedule.cron}", concurrency: allow', pipeline.where("schedule")
     elif pipeline.on_data and not one_by_one:
         because, where = "on_data starts a run whenever there is new data", pipeline.where("on_data")
+    elif own.has_timetable(pipeline, facts.name):
+        because, where = "a timetable starts them", pipeline.where("engines", facts.name, "timetable")
     else:
         return None
-    return Overlap(because, where, facts.most_runs)
+    at_most = own.most_runs(pipeline, facts)
+    return None if at_most == 1 else Overlap(because, where, at_most)
 
 
 def _conditional(plan: Plan) -> Iterator[tuple[str, bool]]:

@@ -9,6 +9,7 @@ from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
 from gpuflow.spec.container import Script
 from gpuflow.spec.duration import Duration
+from gpuflow.spec.engine_words.imported import Imported
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.model import Model
 from gpuflow.spec.params import Output, Param
@@ -34,6 +35,7 @@ _SINGLE: dict[type[Model], str] = {
     Output: "type",
     Script: "run",
     Approval: "message",
+    Imported: "path",
 }
 """Models whose short form is the value of one field."""
 

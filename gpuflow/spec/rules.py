@@ -12,6 +12,7 @@ from pydantic_core import PydanticCustomError
 from gpuflow.errors import Finding, did_you_mean
 from gpuflow.graph.order import find_cycle
 from gpuflow.spec import expression
+from gpuflow.spec.engine_words.rules import word_faults
 from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.source import Source
@@ -54,6 +55,7 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
     at = partial(finding_at, pipeline)
     if not pipeline.steps:
         yield at("GF170", f'pipeline "{pipeline.name}" has no steps', ("steps",), hint="add at least one step")
+    yield from word_faults(pipeline)
     for name in pipeline.exit:
         if name in pipeline.steps:
             yield at(

@@ -13,6 +13,11 @@ from gpuflow.spec.volumes import Volume
 class Settings(Model):
     """What may also stand in a pipeline's `defaults`. None or empty means: not said here."""
 
+    @classmethod
+    def unknown(cls, key: str) -> tuple[str, str, str | None] | None:
+        hint = "engines stands in the pipeline and in steps; Airflow's default_args there are for all tasks"
+        return ("GF113", f'unknown key "{key}"', hint) if key == "engines" else None
+
     image: Str | None = None
     """The container image."""
     image_pull_policy: PullPolicy | None = None

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.engine_words import PipelineEngines, StepEngines, argo
 from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
+from gpuflow.spec.engine_words.imported import Imported
 from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.pipeline import Pipeline
@@ -119,7 +120,9 @@ PART_OF: dict[str, tuple[str, ...]] = {
     ),
     "checkpoint.scratch": ("Checkpoint.scratch",),
     # An engine takes each of its own words: its tests compile all of them.
-    "engines.airflow": ("Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask)),
+    "engines.airflow": (
+        "Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask, Imported),
+    ),
     "engines.argo": _fields(
         StepEngines, argo.ArgoWorkflow, argo.ArgoTemplate, argo.PodGC, argo.Ttl, argo.PodMetadata, argo.TemplateRef,
         argo.Hook, argo.Metric, argo.Gauge, argo.Histogram, argo.History, argo.WorkflowSecurity,

@@ -2,29 +2,226 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from datetime import datetime
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
 
+from pydantic import BeforeValidator, PlainValidator, WithJsonSchema, model_validator
+
+from gpuflow.spec.engine_words.airflow_ours import DAG_ELSEWHERE, DAG_OURS, TASK_ELSEWHERE, TASK_OURS
+from gpuflow.spec.engine_words.imported import Imported, Imports, Json
 from gpuflow.spec.engine_words.words import EngineWords
-from gpuflow.spec.model import Count, Str
+from gpuflow.spec.model import Bool, Count, Natural, Str, Whole, problem, receivable
+
+TAG_LENGTH = 100
+"""Airflow loads no DAG with a longer tag."""
+
+
+def _date(value: Any) -> str:
+    hint = "write 2027-01-31, 2027-01-31T18:00 or 2027-01-31T18:00+01:00"
+    if not isinstance(value, str):
+        raise problem("GF356", f"{value!r} is not a date", hint)
+    try:
+        return datetime.fromisoformat(value).isoformat()
+    except ValueError:
+        raise problem("GF356", f'"{value}" is not a date', hint) from None
+
+
+def _logs(value: Any) -> bool | tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if value is True:
+        return True
+    if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
+        return tuple(receivable(name) for name in names)
+    raise problem("GF355", f"{value!r} names no containers", "write true for all of them, or [main, proxy]")
+
+
+def _tag(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise problem("GF126", f"{value!r} is not text", "give it a value")
+    if len(value) > TAG_LENGTH:
+        raise problem(
+            "GF355", f'the tag "{value[:20]}…" has {len(value)} characters', f"Airflow takes at most {TAG_LENGTH}"
+        )
+    return receivable(value)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Date = Annotated[str, PlainValidator(_date), WithJsonSchema({"type": "string", "examples": ["2027-01-31"]})]
+Logs = Annotated[
+    Any,
+    PlainValidator(_logs),
+    WithJsonSchema(
+        {"anyOf": [{"const": True}, {"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+Tag = Annotated[str, PlainValidator(_tag), WithJsonSchema({"type": "string", "maxLength": TAG_LENGTH})]
+Texts = Annotated[tuple[Str, ...], BeforeValidator(_as_list)]
+
+
+class AirflowTask(EngineWords):
+    """What Airflow takes for a task: of a step, or in `default_args` for all of them."""
+
+    TITLE: ClassVar[str] = "Airflow"
+    OURS = TASK_OURS
+    ELSEWHERE = TASK_ELSEWHERE
+    OF_PODS: ClassVar[tuple[str, ...]] = (
+        "kubernetes_conn_id", "in_cluster", "cluster_context", "config_file", "startup_timeout_seconds", "deferrable",
+        "poll_interval", "logging_interval", "on_finish_action", "on_kill_action", "container_logs",
+        "log_events_on_failure",
+    )  # fmt: skip
+    """Words that only a task with a pod takes."""
+
+    owner: Str | None = None
+    """Whose task it is."""
+    doc_md: Str | None = None
+    """What the task's page shows, as Markdown; default: the step's description."""
+    task_display_name: Str | None = None
+    """The task's name in the user interface."""
+    pool: Str | None = None
+    """The pool that the task takes slots of."""
+    pool_slots: Count | None = None
+    """How many slots it takes."""
+    priority_weight: Whole | None = None
+    """Which tasks Airflow starts first when not all can."""
+    weight_rule: Literal["downstream", "upstream", "absolute"] | None = None
+    """How the weights of other tasks are added to it."""
+    depends_on_past: Bool | None = None
+    """Wait until the same task of the previous run has succeeded."""
+    wait_for_downstream: Bool | None = None
+    """Also wait for the tasks right after it in the previous run."""
+    max_active_tis_per_dag: Count | None = None
+    """How many copies of the task may run at once, over all runs."""
+    queue: Str | None = None
+    """The queue of Airflow's workers (Celery). The step's own `queue` is another thing: the pod's queue in Kueue."""
+    executor: Str | None = None
+    """Which of Airflow's executors runs the task's own code; the step's program runs in its pod."""
+    inlets: Texts = ()
+    """Assets that the task reads, by URI or name."""
+    outlets: Texts = ()
+    """Assets that the task changes, besides artifacts with a fixed uri."""
+    on_execute_callback: Imports = ()
+    """Called before the task starts: an import path, {path, arguments}, or a list of them."""
+    on_success_callback: Imports = ()
+    """Called after it succeeded."""
+    on_failure_callback: Imports = ()
+    """Called when it failed for good."""
+    on_retry_callback: Imports = ()
+    """Called when it failed and will be tried again."""
+    on_skipped_callback: Imports = ()
+    """Called when it was skipped."""
+    email: Texts = ()
+    """Who gets a mail; needs SMTP in Airflow's own settings."""
+    email_on_failure: Bool | None = None
+    """Whether a failure sends one; Airflow's default: yes."""
+    email_on_retry: Bool | None = None
+    """Whether a retry sends one; Airflow's default: yes."""
+    kubernetes_conn_id: Str | None = None
+    """The connection that names the cluster; default: kubernetes_default."""
+    in_cluster: Bool | None = None
+    """Use the service account of Airflow's own pod."""
+    cluster_context: Str | None = None
+    """A context of the kubeconfig."""
+    config_file: Str | None = None
+    """A kubeconfig on the workers."""
+    startup_timeout_seconds: Count | None = None
+    """How long a pod on its node may fail to start, for example because of its image; default: 600. How long it may
+    wait for quota, queue and node is the step's `queue_timeout`."""
+    deferrable: Bool | None = None
+    """Wait in the triggerer, not in a worker; default: true."""
+    poll_interval: Count | None = None
+    """Seconds between two looks at the pod."""
+    logging_interval: Count | None = None
+    """Seconds between two copies of its log."""
+    on_finish_action: Literal["keep_pod", "delete_pod", "delete_succeeded_pod"] | None = None
+    """What becomes of a pod that has ended; default: delete_succeeded_pod."""
+    on_kill_action: Literal["delete_pod", "keep_pod"] | None = None
+    """What becomes of the pod of a task that is cleared or marked by hand; default: delete_pod."""
+    container_logs: Logs | None = None
+    """Containers whose logs are copied into the task's log: true for all, or their names; default: main."""
+    log_events_on_failure: Bool | None = None
+    """Copy the pod's events into the log when it failed."""
+
+    def keeps_pods(self) -> bool:
+        return self.on_finish_action == "keep_pod"
 
 
 class AirflowDag(EngineWords):
     """What Airflow takes for the DAG."""
 
     TITLE: ClassVar[str] = "Airflow"
+    OURS = DAG_OURS
+    ELSEWHERE = DAG_ELSEWHERE | {
+        name: f"write default_args: {{{name}: …}} for all tasks, or {name} in a step's engines.airflow"
+        for name in AirflowTask.model_fields
+    }
 
     owner: Str | None = None
-    """The owner of every task; default: the label `owner` or `team`."""
-    tags: tuple[Str, ...] = ()
+    """Whose DAG it is, in the list of DAGs; default: the label `owner` or `team`."""
+    owner_links: dict[Str, Str] = {}
+    """What the name of an owner links to: an address, or mailto:…"""
+    tags: tuple[Tag, ...] = ()
     """More tags in the list of DAGs, beside those that come from labels."""
+    doc_md: Str | None = None
+    """What the DAG's page shows, as Markdown. Text that ends in .md is the name of a file on the DAG processor."""
+    dag_display_name: Str | None = None
+    """The DAG's name in the user interface."""
+    default_args: AirflowTask | None = None
+    """Words for every task that does not set them itself."""
+    end_date: Date | None = None
+    """No run for a later time; in the time zone of the schedule."""
+    timetable: Imported | None = None
+    """A timetable of your own instead of `schedule`: an import path, or {path, arguments}."""
+    max_active_runs: Count | None = None
+    """How many runs may be active at once. Above 1 only with `schedule: {concurrency: allow}`."""
+    max_consecutive_failed_dag_runs: Natural | None = None
+    """Pause the DAG after so many failed runs in a row."""
+    on_success_callback: Imports = ()
+    """Called when a run has succeeded: an import path, {path, arguments}, or a list of them."""
+    on_failure_callback: Imports = ()
+    """Called when a run has failed."""
+    access_control: dict[Str, Json] = {}
+    """What each role may do: {Viewer: [can_read]}, or by resource {Viewer: {DAGs: [can_read]}}. Airflow 3.3 takes it
+    and warns that Airflow 4 will not."""
+    is_paused_upon_creation: Bool | None = None
+    """Whether the DAG starts paused when Airflow sees it for the first time."""
+    disable_bundle_versioning: Bool | None = None
+    """Always run the newest code of the bundle."""
+
+    def most_runs(self) -> int | None:
+        return self.max_active_runs
+
+    def keeps_pods(self) -> bool:
+        return self.default_args is not None and self.default_args.keeps_pods()
+
+    @model_validator(mode="after")
+    def _fits(self) -> AirflowDag:
+        if self.owner and self.default_args is not None and self.default_args.owner:
+            raise problem("GF128", "owner stands twice, here and in default_args", "keep one", at=("owner",))
+        for owner, link in self.owner_links.items():
+            if not _is_link(link):
+                raise problem(
+                    "GF355", f'"{link}" is not a link', "write https://… or mailto:…", at=("owner_links", owner)
+                )
+        for role, rights in self.access_control.items():
+            by_resource = rights.values() if isinstance(rights, dict) and rights else [rights]
+            if not all(_is_list_of_text(each) for each in by_resource):
+                hint = "write {Viewer: [can_read]} or {Viewer: {DAGs: [can_read]}}"
+                raise problem("GF355", f'the rights of role "{role}" are not a list', hint, at=("access_control", role))
+        return self
 
 
-class AirflowTask(EngineWords):
-    """What Airflow takes for the task of a step."""
+def _is_list_of_text(value: Any) -> bool:
+    return isinstance(value, list | tuple) and bool(value) and all(isinstance(each, str) for each in value)
 
-    TITLE: ClassVar[str] = "Airflow"
 
-    pool: Str | None = None
-    """The pool that the task takes slots of."""
-    pool_slots: Count | None = None
-    """How many slots it takes."""
+def _is_link(text: str) -> bool:
+    """Airflow's own rule."""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return bool(parts.path if parts.scheme == "mailto" else parts.scheme and parts.netloc)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gpuflow.errors import did_you_mean
-from gpuflow.spec.model import Model, problem
+from gpuflow.spec.model import Model
 
 
 class EngineWords(Model):
@@ -28,13 +28,13 @@ class EngineWords(Model):
         near = did_you_mean(key, {*cls.model_fields, *cls.OURS, *cls.ELSEWHERE})
         return "GF113", f'unknown key "{key}"', near or f"it is none of the words of {cls.TITLE} that are taken here"
 
-    @classmethod
-    def refuse_ours(cls, given: Mapping[str, Any], field: str) -> None:
-        """Raise for the first word in the map of a field that the spec has a field for."""
-        for key in given:
-            if key in cls.OURS:
-                code, message, hint = cls.unknown(key)
-                raise problem(code, message, hint, at=(field, key))
+    def most_runs(self) -> int | None:
+        """How many runs may be active at once, where the engine's own words say so."""
+        return None
+
+    def keeps_pods(self) -> bool:
+        """Whether the engine's own words keep pods that have succeeded."""
+        return False
 
 
 def misplaced(key: str, engines: type[Model]) -> str | None:

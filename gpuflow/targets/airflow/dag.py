@@ -16,7 +16,7 @@ from gpuflow.targets.airflow.flow import Task, tasks_of, watched
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, span
 from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.own_words import dag_arguments
+from gpuflow.targets.airflow.own_words import with_own_words
 from gpuflow.targets.airflow.pods import claim_stem
 from gpuflow.targets.airflow.python import Call, Name
 from gpuflow.targets.airflow.references import Scope
@@ -61,7 +61,7 @@ def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
     settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone)
-    dag = Dag(settings | callbacks(request))
+    dag = Dag(with_own_words(settings | callbacks(request), pipeline))
     root = Scope(pipeline)
     tasks = tasks_of(root)
     variables: dict[str, str] = {}
@@ -149,7 +149,7 @@ def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
         settings["dagrun_timeout"] = span(pipeline.deadline)
     if pipeline.params:
         settings["params"] = {name: _param(param) for name, param in pipeline.params.items()}
-    return settings | dag_arguments(pipeline)
+    return settings
 
 
 def _schedule(pipeline: Pipeline) -> Any:
@@ -198,12 +198,13 @@ def _json_type(param: Param) -> dict[str, Any]:
     return {"type": ["object", "array", "string", "number", "boolean", "null"]}
 
 
-_RESERVED = {*dir(builtins), *HOMES, "ends", "run_name", "deployment"}
+RESERVED = {*dir(builtins), *HOMES, "ends", "run_name", "deployment"}
+"""Names that no task's variable has."""
 
 
 def _variable(name: str, taken: set[str]) -> str:
     """A Python name for a task, readable and its own."""
     plain = re.sub(r"\W", "_", name)
-    while plain in taken or plain in _RESERVED or keyword.iskeyword(plain):
+    while plain in taken or plain in RESERVED or keyword.iskeyword(plain):
         plain += "_"
     return plain

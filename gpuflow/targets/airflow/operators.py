@@ -15,7 +15,7 @@ from gpuflow.spec.policies import Retry
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.airflow.own_words import task_arguments
+from gpuflow.targets.airflow.own_words import docs, task_arguments
 from gpuflow.targets.airflow.pods import on_demand, pod_data
 from gpuflow.targets.airflow.pools import slots
 from gpuflow.targets.airflow.python import Call, Infix, Method, Name
@@ -29,11 +29,9 @@ def operator(task: Task, request: Request, items: Any = None) -> Any:
     """The call for a step; with `items` it is mapped over them."""
     if task.mark is not None:
         return mark(task, items)
-    named: dict[str, Any] = {"task_id": task.name}
-    if task.step.description:
-        named["doc"] = task.step.description
+    named: dict[str, Any] = {"task_id": task.name, **docs(task.step)}
     named |= _approval(task) if task.step.approval else _container(task, request)
-    named |= _flow(task) | task_arguments(task.step)
+    named = task_arguments(named | _flow(task), task.step)
     name = "Approve" if task.step.approval else "GpuPodOperator"
     if items is None:
         return Call(name, (), named)

@@ -31,6 +31,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Import:
+    """An object that the user names by its import path; with arguments, a call of it."""
+
+    module: str
+    attribute: str
+    arguments: Mapping[str, Any] | None = None
+
+    def called(self, name: str) -> Name | Call:
+        """As the file writes it, where it is imported under this name."""
+        return Name(name) if self.arguments is None else Call(name, (), self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
 class Method:
     """`target.name(args, key=value)`."""
 
@@ -189,3 +202,31 @@ def names_in(tree: Any) -> set[str]:
     if isinstance(tree, Infix):
         return names_in([tree.left, tree.right])
     return names_in(tree.term) if isinstance(tree, Invert) else set()
+
+
+def imports_in(tree: Any) -> list[Import]:
+    """Every object that is imported by its path, in order."""
+    if isinstance(tree, Import):
+        return [tree]
+    if isinstance(tree, dict):
+        return imports_in(list(tree.values()))
+    if isinstance(tree, list | tuple):
+        return [found for part in tree for found in imports_in(part)]
+    if isinstance(tree, Call):
+        return imports_in([*tree.args, *tree.named.values()])
+    return imports_in([tree.target, *tree.named.values()]) if isinstance(tree, Method) else []
+
+
+def with_names(tree: Any, names: Mapping[tuple[str, str], str]) -> Any:
+    """The tree with the names under which the file imports objects."""
+    if isinstance(tree, Import):
+        return tree.called(names[tree.module, tree.attribute])
+    if isinstance(tree, dict):
+        return {key: with_names(value, names) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [with_names(value, names) for value in tree]
+    if isinstance(tree, Call):
+        return Call(tree.name, tree.args, with_names(dict(tree.named), names))
+    if isinstance(tree, Method):
+        return Method(with_names(tree.target, names), tree.name, tree.args, with_names(dict(tree.named), names))
+    return tree

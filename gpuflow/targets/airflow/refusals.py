@@ -16,6 +16,7 @@ from gpuflow.targets.airflow.alerts import alert_refusals
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.airflow.own_words import dag_words, refused_words, stock_refusals
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.constructs import uses
 from gpuflow.targets.frame import Request
@@ -28,6 +29,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
     yield from _catch_up(request.pipeline)
     yield from map(refused, _intervals(request.pipeline))
     yield from (left_out(finding) for finding in alert_refusals(request))
+    yield from map(refused, refused_words(request.pipeline))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
@@ -39,7 +41,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
 
 def _unattended(pipeline: Pipeline) -> Iterator[Finding]:
     """Runs that start by the clock or by new data have nobody to give a value."""
-    if pipeline.schedule is None and not pipeline.on_data:
+    if pipeline.schedule is None and not pipeline.on_data and dag_words(pipeline).timetable is None:
         return
     for name, param in pipeline.params.items():
         if param.required:
@@ -121,3 +123,4 @@ def _standalone(pipeline: Pipeline) -> Iterator[Loss]:
     for loss in construct_losses(pipeline, table, "airflow --standalone", optional=False):
         if loss.construct in STANDALONE_CANNOT:
             yield loss
+    yield from map(refused, stock_refusals(pipeline))

@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 from gpuflow.pod.expansion import escaped
+from gpuflow.spec.engine_words.airflow import AirflowTask
 from gpuflow.spec.params import text_of
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.python import Call, Method, Name, names_in
@@ -22,13 +23,14 @@ from gpuflow.targets.airflow.run_facts import ZONE, jinja_fact
 QUEUE_SECONDS = 7 * 86400
 """How long a pod may wait for a node: the stock operator's two minutes would fail every queued step."""
 RUN_NAME = "run_name"
-CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "pool", "pool_slots", "retry_delay",
-           "retry_exponential_backoff", "max_retry_delay", "max_active_tis_per_dagrun", "outlets")  # fmt: skip
+CARRIED = ("task_id", "doc", "namespace", "trigger_rule", "retry_delay", "retry_exponential_backoff",
+           "max_retry_delay", "max_active_tis_per_dagrun", *AirflowTask.model_fields)  # fmt: skip
 
 
 def standalone(dag: Dag) -> Dag:
     """The DAG with stock operators only."""
-    tasks = [replace(made, call=_stock(made.call)) for made in dag.tasks]
+    defaults = dag.settings.get("default_args", {})
+    tasks = [replace(made, call=_stock(made.call, defaults)) for made in dag.tasks]
     used = names_in([made.call for made in dag.tasks])
     macros = [name for name, call in ((RUN_NAME, "run_id"), (ZONE, "logical_date")) if call in used]
     if not macros:
@@ -44,11 +46,11 @@ def run_name_functions() -> tuple[str, ...]:
     return tuple(ast.get_source_segment(text, function) or "" for function in functions)
 
 
-def _stock(call: Any) -> Any:
+def _stock(call: Any, defaults: Mapping[str, Any]) -> Any:
     if isinstance(call, Method):
         given = call.target.named
         pods = [_template(given["template"], item) for item in _items(call.named["item"])]
-        partial = Call("KubernetesPodOperator.partial", (), _arguments(given))
+        partial = Call("KubernetesPodOperator.partial", (), _arguments(given, defaults))
         return Method(partial, "expand", (), {"pod_template_dict": pods})
     if call.name == "Approve":
         rest = {key: value for key, value in call.named.items() if key != "message"}
@@ -57,10 +59,11 @@ def _stock(call: Any) -> Any:
     if call.name != "GpuPodOperator":
         return call
     template = {"pod_template_dict": _template(call.named["template"], {})}
-    return Call("KubernetesPodOperator", (), _arguments(call.named) | template)
+    return Call("KubernetesPodOperator", (), _arguments(call.named, defaults) | template)
 
 
-def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """`defaults`: what the DAG says for all tasks, which an argument here would overrule."""
     named = {key: given[key] for key in CARRIED if key in given}
     # Of a mapped task with two budgets, `retries` also has a reserve that only our operator can tell from the rest.
     retries = given.get("failures", given.get("retries", 0))
@@ -68,13 +71,14 @@ def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
     wait = given.get("queue_timeout")
     if "outputs" in given:
         named["do_xcom_push"] = True
-    return named | {
+    usual: dict[str, Any] = {
         "deferrable": True,
         "schedule_timeout_seconds": QUEUE_SECONDS if wait is None else _seconds(wait),
         "startup_timeout_seconds": 600,
         "on_finish_action": "delete_succeeded_pod",
         "log_events_on_failure": True,
     }
+    return named | {key: value for key, value in usual.items() if key not in named and key not in defaults}
 
 
 def _seconds(span: Call) -> int:

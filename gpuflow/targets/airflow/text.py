@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from gpuflow.printable import comment
-from gpuflow.targets.airflow.dag import Dag, Made
+from gpuflow.targets.airflow.dag import RESERVED, Dag, Made
 from gpuflow.targets.airflow.homes import HOMES
-from gpuflow.targets.airflow.python import Call, Name, names_in, source
+from gpuflow.targets.airflow.python import Call, Name, imports_in, names_in, source, with_names
 from gpuflow.targets.airflow.sharing import Shared
 from gpuflow.targets.frame import Request, header
+
+FILE_NAMES = ("dag", "ends", "run_name", "literal")
+"""Names that the file itself gives."""
 
 
 def dag_file(dag: Dag, request: Request) -> str:
     """The text of the file."""
+    own = _own_imports(dag)
+    dag = _with_imports(dag, own)
     used = {"DAG"} | {name for name in names_in([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
-    lines = [*comment(header(request)).splitlines(), "", *_imports(used), ""]
+    lines = [*comment(header(request)).splitlines(), "", *_imports(used, own), ""]
     for function in dag.functions:
         lines += ["", function, ""]
     lines += [""] if dag.functions else []
@@ -29,12 +35,40 @@ def dag_file(dag: Dag, request: Request) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _imports(used: set[str]) -> list[str]:
-    """Import lines as isort groups them: standard library, Airflow, gpuflow."""
+def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
+    """What the user names by import path, and the name that each has in the file: its own, unless that is taken."""
+    names: dict[tuple[str, str], str] = {}
+    taken = {*dag.taken, *RESERVED, *FILE_NAMES}
+    for each in imports_in([dag.settings, *(made.call for made in dag.tasks)]):
+        if (each.module, each.attribute) in names:
+            continue
+        name = each.attribute
+        if name in taken or name.isupper():  # in capitals, the file names parts of pods
+            name = f"{each.module}.{each.attribute}".replace(".", "_").lower()
+        while name in taken:
+            name += "_"
+        taken.add(name)
+        names[each.module, each.attribute] = name
+    return names
+
+
+def _with_imports(dag: Dag, own: Mapping[tuple[str, str], str]) -> Dag:
+    tasks = [Made(made.variable, made.group, with_names(made.call, own)) for made in dag.tasks] if own else dag.tasks
+    return Dag(with_names(dag.settings, own), tasks, dag.edges, dag.taken, dag.functions)
+
+
+def _imports(used: set[str], own: Mapping[tuple[str, str], str]) -> list[str]:
+    """Import lines as isort groups them: standard library, Airflow, gpuflow, and the user's own."""
     modules: dict[str, list[str]] = {}
-    for name in sorted(used, key=lambda name: (not name.isupper(), not name[0].isupper(), name)):
+    for name in sorted(used):
         modules.setdefault(HOMES[name], []).append(name)
-    groups = [["datetime", "zoneinfo"], sorted(m for m in modules if m.startswith("airflow")), ["gpuflow.airflow"]]
+    for (module, attribute), name in sorted(own.items()):
+        modules.setdefault(module, []).append(attribute if name == attribute else f"{attribute} as {name}")
+    modules = {module: sorted(names, key=_in_order) for module, names in modules.items()}
+    theirs = {module for module, _ in own}
+    stock = sorted(m for m in modules if m.startswith("airflow."))
+    groups = [["datetime", "zoneinfo"], stock, ["gpuflow.airflow"]]
+    groups.append(sorted(theirs - {module for group in groups for module in group}))
     lines: list[str] = []
     for group in groups:
         block = [line for module in group if module in modules for line in _import(module, modules[module])]
@@ -43,7 +77,20 @@ def _imports(used: set[str]) -> list[str]:
     return lines
 
 
+def _in_order(name: str) -> tuple[bool, bool, str]:
+    """Constants, then classes, then functions."""
+    return not name.isupper(), not name[0].isupper(), name
+
+
 def _import(module: str, names: list[str]) -> list[str]:
+    """One line for a module, and one for each name that it has another name in the file."""
+    renamed = [([name], [f"from {module} import {name}"]) for name in names if " as " in name]
+    plain = [name for name in names if " as " not in name]
+    lines = [*renamed, *([(plain, _import_plain(module, plain))] if plain else [])]
+    return [line for _, block in sorted(lines, key=lambda each: _in_order(each[0][0])) for line in block]
+
+
+def _import_plain(module: str, names: list[str]) -> list[str]:
     line = f"from {module} import {', '.join(names)}"
     if len(line) <= 110:
         return [line]

@@ -23,7 +23,7 @@ with DAG(
 ) as dag:
     print_ = GpuPodOperator(
         task_id="print",
-        doc="{{ not rendered }}",
+        doc_md="{{ not rendered }}",
         namespace="ml",
         template=Pod(
             {"labels": {"gpuflow.dev/pipeline": "text", "gpuflow.dev/step": "print"}},

@@ -1,0 +1,186 @@
+"""Engines' own words: `engines: {airflow: …}` in a pipeline and in a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuflow import GpuflowError, Pipeline, loads
+from gpuflow.spec.canonical import to_document, to_yaml
+from gpuflow.spec.engine_words import PipelineEngines, StepEngines
+from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
+from gpuflow.spec.engine_words.imported import Imported
+from gpuflow.spec.schema import pipeline_schema
+from tests.conftest import ROOT
+
+HEAD = 'apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: "i:1"}\n'
+WORDS = ROOT / "tests" / "targets" / "airflow" / "cases" / "words.yaml"
+SCHEMA = jsonschema.Draft202012Validator(pipeline_schema())
+
+
+def dag(words: str, more: str = "") -> str:
+    return f"{HEAD}{more}engines: {{airflow: {{{words}}}}}\nsteps: {{a: {{command: [x]}}}}\n"
+
+
+def task(words: str, more: str = "command: [x]") -> str:
+    return f"{HEAD}steps:\n  a: {{{more}, engines: {{airflow: {{{words}}}}}}}\n"
+
+
+def told(text: str) -> list[tuple[str, str | None]]:
+    """Code and way out of every finding."""
+    with pytest.raises(GpuflowError) as refusal:
+        loads(text, "p.yaml")
+    return [(finding.code, finding.hint) for finding in refusal.value.findings]
+
+
+def test_words_are_the_same_from_yaml_from_python_and_from_the_canonical_form() -> None:
+    pipeline = loads(WORDS.read_text(), "words.yaml")
+    text = to_yaml(pipeline)
+    assert loads(text, "again.yaml") == pipeline
+    assert to_yaml(loads(text, "again.yaml")) == text
+    assert Pipeline(**to_document(pipeline)) == pipeline
+    SCHEMA.validate(to_document(pipeline))
+    assert "on_success_callback:\n    - airflow.sdk.timezone.coerce_datetime\n" in text, "the short form is kept"
+
+
+def test_words_in_python() -> None:
+    with Pipeline("p", defaults={"image": "i:1"}, engines={"airflow": {"owner": "nlp"}}) as pipeline:
+        pipeline.step("a", ["x"], engines={"airflow": {"pool": "gpus"}})
+    assert pipeline == loads(dag("owner: nlp").replace("[x]", "[x], engines: {airflow: {pool: gpus}}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (HEAD + "airflow: {owner: x}\nsteps: {a: {command: [x]}}", "write engines: {airflow: {…}}"),
+        (HEAD + "steps: {a: {command: [x], argo: {}}}", "write engines: {argo: {…}}"),
+        (
+            HEAD + "tags: [x]\nsteps: {a: {command: [x]}}",
+            "it is a word of Airflow: write engines: {airflow: {tags: …}}",
+        ),
+        (
+            HEAD + "steps: {a: {command: [x], pool: x}}",
+            "it is a word of Airflow: write engines: {airflow: {pool: …}}",
+        ),
+        (HEAD + "steps: {a: {command: [x], retries: 3}}", "write retry: N in the step or in defaults"),
+        (HEAD + "catchup: true\nsteps: {a: {command: [x]}}", "write schedule: {cron: …, catch_up: true}"),
+        (dag("ownr: x"), 'did you mean "owner"?'),
+        (dag("pool: x"), "write default_args: {pool: …} for all tasks, or pool in a step's engines.airflow"),
+        (dag("fail_fast: true"), "leave it out: Airflow takes it only where no task has a trigger rule"),
+        (task("executor_config: {}"), "set it where Airflow is installed"),
+        (task("teleport: 1"), "it is none of the words of Airflow that are taken here"),
+        (HEAD.replace("defaults: {", "defaults: {engines: {}, ") + "steps: {a: {command: [x]}}", "engines stands in"),
+    ],
+)
+def test_a_word_in_the_wrong_place_says_where_it_belongs(text: str, hint: str) -> None:
+    ((code, said),) = told(text)
+    assert code == "GF113"
+    assert said is not None and said.startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        (task("retries: 3"), "write retry: N"),
+        (task("execution_timeout: 60"), "write timeout: 2h"),
+        (task("schedule_timeout_seconds: 60"), "write queue_timeout: 6h"),
+        (task("image: x"), "write image: …"),
+        (task("env_vars: {}"), "write env: {NAME: value}"),
+        (task("container_resources: {}"), "write cpu, memory and gpu"),
+        (task("full_pod_spec: {}"), "say it in the step"),
+        (dag("default_args: {retries: 3}"), "write retry: N"),
+        (dag("default_args: {image: x}"), "write image: …"),
+        (dag("start_date: 2027-01-01"), "write schedule: {cron: …, start: 2027-01-31}"),
+        (dag("schedule: '@daily'"), "write schedule:"),
+        (dag("dagrun_timeout: 60"), "write deadline: 8h"),
+        (dag("max_active_tasks: 3"), "write parallel: N"),
+    ],
+)
+def test_a_word_that_would_contradict_the_spec_is_refused_with_the_specs_own_word(text: str, hint: str) -> None:
+    ((code, said),) = told(text)
+    assert code == "GF351"
+    assert said is not None and said.startswith(hint)
+
+
+def test_every_refused_word_is_found_with_its_place() -> None:
+    text = HEAD + "steps:\n  a:\n    command: [x]\n    engines:\n      airflow:\n        retries: 1\n        image: x\n"
+    with pytest.raises(GpuflowError) as refusal:
+        loads(text, "p.yaml")
+    assert [(f.code, f.where.line, f.where.column, f.where.step) for f in refusal.value.findings] == [
+        ("GF351", 10, 9, "a"),
+        ("GF351", 11, 9, "a"),
+    ]
+
+
+def test_no_word_is_both_taken_and_refused() -> None:
+    for model in (AirflowDag, AirflowTask):
+        taken = set(model.model_fields)
+        assert not taken & set(model.OURS)
+        assert not set(model.OURS) & set(model.ELSEWHERE)
+    assert not set(AirflowTask.model_fields) & set(AirflowTask.ELSEWHERE)
+
+
+def test_the_words_of_every_engine_have_a_place_in_pipeline_and_step() -> None:
+    assert list(PipelineEngines.model_fields) == list(StepEngines.model_fields) == ["airflow", "argo", "kubeflow"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (dag("max_active_runs: 2", 'schedule: "0 3 * * *"\n'), "GF353"),
+        (dag("timetable: a.b", 'schedule: "0 3 * * *"\n'), "GF354"),
+        (dag("timetable: a.b", "on_data: s3://b/new\n"), "GF354"),
+        (dag("timetable: '0 3 * * *'"), "GF352"),
+        (dag("on_failure_callback: page"), "GF352"),
+        (dag("on_failure_callback: a.class"), "GF352"),
+        (dag("on_failure_callback: {path: a.b, arguments: {not a name: 1}}"), "GF352"),
+        (dag("end_date: tomorrow"), "GF356"),
+        (dag(f"tags: [{'x' * 101}]"), "GF355"),
+        (dag("owner_links: {me: here}"), "GF355"),
+        (dag("access_control: {Viewer: can_read}"), "GF355"),
+        (dag("owner: a, default_args: {owner: b}"), "GF128"),
+        (task("container_logs: false"), "GF355"),
+        (task("on_finish_action: burn"), "GF115"),
+        (HEAD + "steps: {s: {pipeline: {name: q, engines: {airflow: {}}, steps: {a: {command: [x]}}}}}", "GF187"),
+    ],
+)
+def test_what_cannot_be_is_one_finding(text: str, code: str) -> None:
+    assert code in [each for each, _ in told(text)]
+
+
+@pytest.mark.parametrize("concurrency", ["allow", "forbid"])
+def test_runs_at_once_as_the_schedule_says(concurrency: str) -> None:
+    schedule = f'schedule: {{cron: "0 3 * * *", concurrency: {concurrency}}}\n'
+    loads(dag(f"max_active_runs: {3 if concurrency == 'allow' else 1}", schedule))
+
+
+@given(st.from_regex(r"[A-Za-z_]\w{0,5}(\.[A-Za-z_]\w{0,5}){1,3}", fullmatch=True) | st.text(max_size=20))
+def test_an_import_path_is_what_python_would_import_and_nothing_else(path: str) -> None:
+    module, _, name = path.rpartition(".")
+    try:
+        compile(f"from {module} import {name} as taken", "p", "exec")
+        plain = path.isascii() and all(part.isidentifier() for part in path.split("."))
+    except (SyntaxError, ValueError):
+        plain = False
+    try:
+        Imported.model_validate(path)
+        taken = True
+    except ValueError:
+        taken = False
+    assert taken == plain
+
+
+def test_words_for_one_engine_are_no_loss_on_the_others() -> None:
+    from gpuflow.targets import TARGETS, load_target
+    from gpuflow.targets.losses import construct_losses, weaknesses
+
+    every: Any = loads(WORDS.read_text().replace("approval: Go on?", "command: [z]"), "words.yaml")
+    for name in TARGETS:
+        table = load_target(name).capabilities
+        lost = [loss.construct for loss in construct_losses(every, table, name)]
+        assert not [construct for construct in lost if construct and construct.startswith("engines")], name
+        assert not [each for each in weaknesses(every, table) if "engines" in each.message], name

@@ -1,0 +1,183 @@
+# Made by gpuflow 0.1.0 from words.yaml sha256:e6c7704e6f2cddcb for site nvidia.
+# Do not edit: change the source and compile again.
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from airflow.providers.smtp.notifications.smtp import SmtpNotifier
+from airflow.providers.standard.operators.empty import EmptyOperator
+from airflow.sdk import DAG, Asset, CronTriggerTimetable
+from airflow.sdk.timezone import coerce_datetime
+from airflow.sdk.timezone import utcnow as airflow_sdk_timezone_utcnow
+
+from gpuflow.airflow import (
+    LOST_WORKERS,
+    Approve,
+    DeleteClaim,
+    GpuPodOperator,
+    MakeClaim,
+    Pod,
+    claim,
+    item,
+    join,
+    run_id,
+)
+
+SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "runAsGroup": 1000,
+    "fsGroup": 1000,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+with DAG(
+    dag_id="words",
+    description="A pipeline that speaks Airflow",
+    schedule=CronTriggerTimetable("0 3 * * *", timezone="Europe/Berlin"),
+    catchup=False,
+    owner_links={"nlp": "https://wiki.example.com/nlp"},
+    doc_md="# Nightly\n\nRead *this* first.\n",
+    dag_display_name="Every night",
+    max_active_runs=3,
+    max_consecutive_failed_dag_runs=5,
+    on_success_callback=[coerce_datetime],
+    on_failure_callback=[airflow_sdk_timezone_utcnow, SmtpNotifier(to="nlp@example.com", subject="{{ dag.dag_id }}")],
+    access_control={"Viewer": ["can_read"], "Op": {"DAGs": ["can_edit"]}},
+    is_paused_upon_creation=False,
+    disable_bundle_versioning=True,
+    end_date=datetime(2035, 1, 31, 18, 0, tzinfo=ZoneInfo("Europe/Berlin")),
+    default_args={
+        "owner": "nlp",
+        "priority_weight": 2,
+        "weight_rule": "absolute",
+        "on_retry_callback": [coerce_datetime],
+        "email": ["nlp@example.com"],
+        "email_on_retry": False,
+        "kubernetes_conn_id": "second",
+        "log_events_on_failure": True,
+    },
+    tags=["gpuflow", "nightly"],
+) as dag:
+    claim_scratch = MakeClaim(
+        task_id="claim-scratch",
+        namespace="ml",
+        name=claim("words-scratch"),
+        size="1Gi",
+        access="ReadWriteOnce",
+    )
+    utcnow = GpuPodOperator(
+        task_id="utcnow",
+        doc_md="What this *step* does",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "words", "gpuflow.dev/step": "utcnow"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "initContainers": [
+                    {
+                        "name": "proxy",
+                        "image": "registry.example.com/p:1",
+                        "command": ["p"],
+                        "securityContext": CONTAINER_SECURITY,
+                        "restartPolicy": "Always",
+                    },
+                ],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/x:1",
+                        "command": [
+                            "gpuflow-run",
+                            "--pipeline=words",
+                            "--step=utcnow",
+                            join("--run-id=", run_id()),
+                            "--output=model:file",
+                            "--artifact=model=s3://models/one",
+                            "--engine=airflow",
+                            "--outputs-dir=/gpuflow/outputs",
+                            "--",
+                            "x",
+                        ],
+                        "volumeMounts": [
+                            {"name": "run-scratch", "mountPath": "/scratch"},
+                            {"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"},
+                        ],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+                "volumes": [
+                    {"name": "run-scratch", "persistentVolumeClaim": {"claimName": claim("words-scratch")}},
+                    {"name": "scratch-gpuflow-outputs", "emptyDir": {}},
+                ],
+            },
+        ),
+        outputs={"model": "string"},
+        outlets=[Asset("s3://models/one"), Asset("s3://models/two")],
+        supervised=True,
+        source="words.yaml#L41",
+        owner="ops",
+        task_display_name="The first",
+        pool="gpus",
+        pool_slots=2,
+        depends_on_past=True,
+        wait_for_downstream=True,
+        max_active_tis_per_dag=4,
+        queue="fast",
+        inlets=[Asset("s3://data/in")],
+        on_execute_callback=[coerce_datetime],
+        on_success_callback=[coerce_datetime],
+        on_failure_callback=[SmtpNotifier(to="ops@example.com")],
+        on_skipped_callback=[coerce_datetime],
+        email_on_failure=False,
+        startup_timeout_seconds=900,
+        deferrable=False,
+        poll_interval=3,
+        logging_interval=10,
+        on_finish_action="keep_pod",
+        on_kill_action="keep_pod",
+        container_logs=["main", "proxy"],
+    )
+    each = GpuPodOperator.partial(
+        task_id="each",
+        doc_md="# Own words",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "words", "gpuflow.dev/step": "each"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/x:1",
+                        "command": ["y", item("seed")],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        source="words.yaml#L71",
+        priority_weight=9,
+        on_finish_action="delete_pod",
+        failures=0,
+        retries=LOST_WORKERS,
+        map_index_template="{{ task.label }}",
+    ).expand(item=[{"seed": 1}, {"seed": 2}])
+    ask = Approve(task_id="ask", message="Go on?", task_display_name="A person decides", pool="people")
+    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    delete_claim_scratch = DeleteClaim(
+        task_id="delete-claim-scratch",
+        name=claim("words-scratch"),
+        namespace="ml",
+        trigger_rule="all_done",
+    )
+
+    claim_scratch >> utcnow
+    claim_scratch >> each
+    each >> ask
+    [utcnow, ask] >> outcome
+    [utcnow, ask] >> delete_claim_scratch
+    delete_claim_scratch >> outcome
