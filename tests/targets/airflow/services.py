@@ -50,6 +50,7 @@ class Services:
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": str(LONGEST),
         }
         self._running: list[subprocess.Popen[bytes]] = []
+        self._token: str | None = None
 
     def __enter__(self) -> Self:
         self.cli("dags", "reserialize")  # what the DAG processor does, once
@@ -113,7 +114,7 @@ class Services:
             dead = [process.args for process in self._running if process.poll() is not None]
             assert not dead, f"{dead} has ended\n{self.logs()}"
             assert time.monotonic() < end, f"waited in vain for {what}\n{self.logs()}"
-            time.sleep(0.5)
+            time.sleep(1)
 
     def logs(self) -> str:
         """The ends of all logs."""
@@ -124,22 +125,20 @@ class Services:
         return self.home.folder / f"{program}.log"
 
     def _asked(self, method: str, path: str, body: Any = None) -> Any:
-        token = self._token()
-        if token is None:
+        if self._token is None:
+            # All users are administrators here, and nobody needs a password.
+            found = _http("GET", f"{self.url}/auth/token", None, {})
+            self._token = None if found is None else str(found["access_token"])
+        if self._token is None:
             return None
-        return _http(method, self.url + path, body, {"Authorization": f"Bearer {token}"})
-
-    def _token(self) -> str | None:
-        # All users are administrators here, and nobody needs a password.
-        found = _http("GET", f"{self.url}/auth/token", None, {})
-        return None if found is None else str(found["access_token"])
+        return _http(method, self.url + path, body, {"Authorization": f"Bearer {self._token}"})
 
 
 def _http(method: str, url: str, body: Any, headers: dict[str, str]) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers}, method=method)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=LONGEST) as answer:
             return json.loads(answer.read())
     except urllib.error.HTTPError as refusal:
         if refusal.code == 404:

@@ -193,7 +193,7 @@ def test_the_dags_in_the_repository_are_compiled_from_the_examples(
     request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    sources = [f"docs/examples/{name}.yaml" for name in ("finetune", "finetune-eval", "nightly")]
+    sources = [f"docs/examples/{name}.yaml" for name in ("finetune", "finetune-eval", "nightly", "daily")]
     check = [] if request.config.getoption("--update-golden") else ["--check"]
     code = main(
         ["compile", *sources, "--target", "airflow", "--allow-lossy", "--namespace", "nlp", "-o", "dags/", *check]
