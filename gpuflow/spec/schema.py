@@ -57,7 +57,7 @@ def _nullable(node: dict[str, Any], *, keys: bool) -> dict[str, Any]:
                 node = {**node, place: {key: _nullable(value, keys=False) for key, value in inner.items()}}
             elif isinstance(inner, dict):
                 node = {**node, place: _nullable(inner, keys=False)}
-    rest = {key: node[key] for key in ("description", "default", "examples") if key in node}
+    rest: dict[str, Any] = {key: node[key] for key in ("description", "default", "examples") if key in node}
     own = {key: value for key, value in node.items() if key not in rest}
     options = own["anyOf"] if set(own) == {"anyOf"} else [own]
     return {**rest, "anyOf": [*options, {"type": "null"}]}
