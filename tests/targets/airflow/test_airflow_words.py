@@ -141,7 +141,7 @@ def test_every_word_of_a_task_is_an_argument_of_airflows_operator(place: str, tm
     whole = "" if own else f"engines: {json.dumps({'airflow': {'default_args': words}})}\n"
     made = run(compiled(loads(f"{HEAD}{whole}steps: {{a: {{command: [x]{own}}}}}\n")), tmp_path).get_task("a")
     bare = run(compiled(loads(HEAD + STEP)), tmp_path).get_task("a")
-    as_before = [name for name in words if getattr(made, name) == getattr(bare, name)]
+    as_before = sorted(name for name in words if getattr(made, name) == getattr(bare, name))
     assert as_before == ["deferrable", "email_on_failure", "email_on_retry"], "these are Airflow's defaults"
 
 
