@@ -14,7 +14,7 @@ LETTERS = {"A": 9, "B": 3, "C": 3, "D": 3, "E": 10, "F": 1, "G": 4}
 PAGES = {
     "security-findings": [f"S{number}" for number in range(1, 20)],
     "retries-findings": [f"R{number}" for number in range(1, 11)],
-    "first-hour-findings": ["F3", "F5", "F6", "F8"],
+    "first-hour-findings": [f"F{number}" for number in range(1, 9)],
     "checker-findings": [
         *(f"{letter}{number}" for letter, last in LETTERS.items() for number in range(1, last + 1)),
     ],
