@@ -53,11 +53,12 @@ def _is_spelled(path: Path) -> bool:
 
 
 def strings(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Every text in plain data, with the way to it."""
+    """Every text in plain data, keys of maps too, with the way to it."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
         for key, item in value.items():
+            yield (*path, key), key
             yield from strings(item, (*path, key))
     elif isinstance(value, list):
         for index, item in enumerate(value):

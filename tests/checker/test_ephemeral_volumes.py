@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from gpuflow.checker import check
-from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import demand_of
-from gpuflow.errors import Where
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from tests.checker.test_verdict import checked, quota
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: 'i:1', cpu: 1, memory: 1Gi}\n"
 STEPS = """
@@ -23,24 +19,6 @@ steps:
     volumes: {/w: {ephemeral: {size: 10Gi, storage_class: fast}}}
 """
 CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "x"}
-
-
-def quota(**hard: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "q", "namespace": "ns"},
-        "spec": {"hard": {key.replace("_", "."): value for key, value in hard.items()}},
-        "status": {
-            "hard": {key.replace("_", "."): value for key, value in hard.items()},
-            "used": {key.replace("_", "."): "0" for key in hard},
-        },
-    }
-
-
-def report(text: str, *objects: dict[str, Any]) -> Any:
-    manifests = tuple(Manifest(each, Where("c.yaml")) for each in objects)
-    return check(demand_of(loads(HEAD + text), Site.load("nvidia")), Cluster(manifests, "c.yaml"), namespace="ns")
 
 
 def test_the_demand_counts_a_claim_for_each_pod() -> None:
@@ -66,12 +44,12 @@ def test_claims_of_the_run_are_added() -> None:
     ],
 )
 def test_a_quota_of_claims_is_compared_with_running_and_kept_pods(claims: str, verdict: str) -> None:
-    found = report(STEPS, quota(persistentvolumeclaims=claims), CLASS)
+    found = checked(STEPS, quota({"persistentvolumeclaims": claims}), CLASS)
     lines = [line for line in found.scopes if line.resource == "persistentvolumeclaims"]
     assert [line.verdict for line in lines] == [verdict]
 
 
 def test_a_storage_class_that_does_not_exist_keeps_the_pod_pending() -> None:
-    found = report(STEPS.replace("fast", "slow"), CLASS)
+    found = checked(STEPS.replace("fast", "slow"), CLASS)
     assert "GF561" in [finding.code for finding in found.findings]
     assert found.verdict == "never"
