@@ -63,7 +63,7 @@ class Whole:
             time.sleep(3)
         self._process.wait()
 
-    def start(self, dag: str, run: str, seconds: float = 500) -> None:
+    def start(self, dag: str, run: str, seconds: float = 900) -> None:
         """Start a run as soon as Airflow is up and knows the DAG."""
         end = time.monotonic() + seconds
         while True:
