@@ -85,7 +85,7 @@ def test_one_document_names_pipeline_step_cause_date_and_log(told: tuple[list[Re
     assert document["cause"] == "quota"
     assert document["date"].startswith("20")
     (step,) = document["steps"]  # what waited for it did not fail by itself
-    assert step["step"] == "train" and "exceeded quota: gpuq" in step["message"]
+    assert step["step"] == "train" and "waited longer than" in step["message"]
     assert step["log"].endswith("/dags/alerting/runs/by-hand/tasks/train")
     assert headers["authorization"] == "Bearer hook-1" and headers["x-team"] == "nlp"
 
