@@ -39,7 +39,8 @@ def _describe(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, str, s
         said = owner.unknown(str(key)) if owner is not None and issubclass(owner, Model) else None
         instead = instead_of(str(key), owner.__name__, known) if owner is not None else None
         way_out = instead or did_you_mean(str(key), sorted(known)) or "remove it"
-        return said or ("GF113", f'unknown key "{key}"', way_out)
+        # A word of Kubernetes first: an engine may have it too, and its way out is then the longer one.
+        return said if said and not instead else ("GF113", f'unknown key "{key}"', way_out)
     if kind == "missing":
         return "GF114", f'"{key}" is missing', f"add {key}: …"
     if kind == "literal_error":

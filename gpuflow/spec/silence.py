@@ -11,10 +11,14 @@ from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import problem
 
 _REFUSALS = frozenset({"GF301", "GF302", "GF304", "GF312", "GF342"})
+_REMARKS = frozenset({"GF210", "GF912"})
+"""Notes and warnings among codes that are errors else."""
 
 
 def is_always_error(code: str) -> bool:
     """Whether a code only ever stops the work: what is wrong with a document, a site or a command, and every never."""
+    if code in _REMARKS:
+        return False
     return code in _REFUSALS or code[:3] in ("GF1", "GF2", "GF9") or CODES[code].title.startswith("Never")
 
 

@@ -104,7 +104,11 @@ def test_baseline(asked: Resources, complaint: str) -> None:
     ("asked", "complaint"),
     [
         (
-            pod(with_context("main", **SAFE), securityContext=SAFE_POD, volumes=[{"name": "n", "nfs": {}}]),
+            pod(
+                with_context("main", **SAFE),
+                securityContext=SAFE_POD,
+                volumes=[{"name": "n", "nfs": {"server": "s", "path": "/"}}],
+            ),
             'restricted volume types (volume "n" uses restricted volume type "nfs")',
         ),
         (

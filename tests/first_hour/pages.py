@@ -30,10 +30,12 @@ PAGES = {
     "docs/install.md": Page(ENGINES, elsewhere="tests/first_hour/test_clone.py"),
     "docs/tutorial.md": Page(ENGINES),
     "docs/guides/airflow.md": Page(("airflow",)),
+    "docs/guides/alerts.md": Page(("core",)),
     "docs/guides/argo.md": Page(("argo",)),
     "docs/guides/argo-gitops.md": Page(("argo",), elsewhere="tests/gitops/test_guide.py"),
     "docs/guides/kubeflow.md": Page(("kubeflow",)),
     "docs/guides/platform.md": Page(("core",)),
+    "docs/guides/pods.md": Page(("core",)),
     "docs/guides/quota.md": Page(("core",), folder="docs/examples/quota"),
     "docs/guides/spot-and-checkpoints.md": Page(("core",)),
 }
@@ -41,6 +43,8 @@ RUN = {None, "timing", "kubectl", *ENGINES}
 """The labels of blocks that some test runs: `kubectl` where Go is, the name of an engine in its environment."""
 NEEDS_A_CLUSTER = {
     "docs/tutorial.md": ("kubectl apply -f runtime.yaml", "gpuflow snapshot -o cluster/ --namespace my-team"),
+    "docs/guides/airflow.md": ("airflow backfill create --dag-id nightly",),
+    "docs/guides/alerts.md": ("gpuflow argo agent pipelines/*.yaml --site site.yaml | kubectl apply -f -",),
     "docs/guides/argo-gitops.md": ("kubectl create namespace nlp",),
     "docs/guides/platform.md": ("gpuflow snapshot -o cluster/ --namespace my-team",),
     "docs/guides/quota.md": (
@@ -50,7 +54,7 @@ NEEDS_A_CLUSTER = {
     "docs/guides/spot-and-checkpoints.md": ("kubectl create secret generic gpuflow-key -n ml",),
 }
 """Blocks that are only read, since they write to a cluster or read a live one: how the first command of each begins."""
-READ_ONLY = {"yaml", "python", "markdown", "dockerfile", "text"}
+READ_ONLY = {"yaml", "json", "python", "markdown", "dockerfile", "text"}
 """Other blocks: documents, programs and results. A shell's commands stand in console blocks, where they are run."""
 
 
