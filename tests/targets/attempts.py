@@ -12,6 +12,7 @@ from gpuflow.pod import pod_for
 from gpuflow.pod.later_attempts import Before, changes_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: registry.example.com/i:1}\n"
@@ -85,7 +86,8 @@ def pipeline_of(text: str) -> Pipeline:
 
 def pod_after(text: str, before: Before, site: str = "nvidia") -> dict[str, Any]:
     """The spec of the pod that the one maker of later attempts gives."""
-    pipeline, where = pipeline_of(text), Site.load(site)
+    # What is compiled is the meaning, in which maps have an order of their own.
+    pipeline, where = meaning_of(pipeline_of(text)), meaning_of(Site.load(site))
     spec: dict[str, Any] = changes_of(pipeline, "a", where).pod(pod_for(pipeline, "a", where), before)["spec"]
     return spec
 

@@ -92,6 +92,32 @@ steps:
   a: {command: [x], engines: {argo: {archive_logs: true}}}
   b: {command: [x], needs: [a]}
 """
+OF_THE_POD = """
+steps:
+  a:
+    command: [x]
+    gpu: a100-80gb sxm
+    lifecycle: {pre_stop: {command: [sh, -c, flush]}}
+    volumes:
+      /csi: {csi: {driver: csi.example.com, attributes: {a: b}}}
+      /new: {ephemeral: {size: 1Gi, storage_class: fast}}
+      /disk: {host_path: /mnt/nvme}
+      /nfs: {nfs: {server: nfs.internal, path: /export}}
+      /tokens: {projected: [{token: {path: token, audience: sts}}]}
+      /config: {config_map: c, items: {k: a/b}, default_mode: "0440"}
+    kubernetes:
+      dns_policy: None
+      dns_config: {nameservers: [10.0.0.2], options: {ndots: "2"}}
+      host_aliases: {10.0.0.7: [models.internal]}
+      topology_spread: [{topology_key: kubernetes.io/hostname}]
+      merge:
+        metadata: {labels: {l: m}, annotations: {example.com/n: o}}
+        spec:
+          nodeSelector: {k: v}
+          volumes: [{name: n, emptyDir: {}}]
+          containers: [{name: main, volumeMounts: [{name: n, mountPath: /n}]}]
+  b: {command: [x], needs: [a], gpu: 2}
+"""
 SITE = Site.load("gke")
 ONLY_IN_4 = {
     "Artifact.plugin", "ArtifactLocation.plugin", "ArtifactPaths.plugin", "ArtifactRepository.plugin", "Link.target",
@@ -110,6 +136,7 @@ def cases() -> Iterator[tuple[str, str | Site, dict[str, str]]]:
     yield CONSTRUCTS, "nvidia", {"semaphores": "gpus"}
     yield SCHEDULED, "nvidia", {}
     yield OWN_WORDS, "nvidia", {}
+    yield OF_THE_POD, "nvidia", {}
     yield FACTS, "nvidia", {}
     yield FACTS, "nvidia", {"kind": "WorkflowTemplate"}
 
@@ -117,7 +144,7 @@ def cases() -> Iterator[tuple[str, str | Site, dict[str, str]]]:
 def test_the_pipelines_here_use_every_construct_that_argo_carries() -> None:
     used = {
         use.construct
-        for text in (MORE, CONSTRUCTS, SCHEDULED, FACTS, OWN_WORDS)
+        for text in (MORE, CONSTRUCTS, SCHEDULED, FACTS, OWN_WORDS, OF_THE_POD)
         for use in uses(loads(HEAD + text, "p.yaml"))
     }
     carried = {construct for construct in VOCABULARY if not isinstance(target.capabilities[construct], Cannot)}

@@ -100,11 +100,13 @@ def test_a_step_of_another_name_changes_nothing_of_what_stands_there(name: str) 
     before = (
         "steps: {prepare: {command: [cut, --p, x]}, part-1: {command: [cut, --p, a]}, part-2: {command: [cut, --p, b]}"
     )
-    old = compiled(before + "}")["spec"]["templates"]
-    new = compiled(f"{before}, {name}: {{command: [cut, --p, c]}}}}")["spec"]["templates"]
-    assert old[0]["dag"]["tasks"] == new[0]["dag"]["tasks"][:-1]
-    assert old[1:] == new[1:-1]
-    assert [entry["name"] for entry in new] == ["main", "prepare", "part", name]
+    old, *templates = compiled(before + "}")["spec"]["templates"]
+    new, *others = compiled(f"{before}, {name}: {{command: [cut, --p, c]}}}}")["spec"]["templates"]
+    # Steps that wait for nothing stand by their names, so the new one may stand between the others.
+    assert [each["name"] for each in new["dag"]["tasks"]] == sorted(["part-1", "part-2", "prepare", name])
+    assert [each for each in new["dag"]["tasks"] if each["name"] != name] == old["dag"]["tasks"]
+    assert [each["name"] for each in others] == sorted(["part", "prepare", name])
+    assert [each for each in others if each["name"] != name] == templates
 
 
 def test_steps_of_two_sub_pipelines_share_a_template_that_is_called_like_the_steps() -> None:
