@@ -53,6 +53,7 @@ def airflow(server: StandIn, tmp_path: Path) -> Iterator[Services]:
     home.environment |= {
         "AIRFLOW__SCHEDULER__CREATE_CRON_DATA_INTERVALS": "True",
         "AIRFLOW__CORE__DEFAULT_TIMEZONE": "America/New_York",
+        "AIRFLOW__GPUFLOW__DEPLOYMENT": "tests",
     }
     home.migrate()
     (tmp_path / "nightly.yaml").write_text(PIPELINE)
