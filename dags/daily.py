@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from docs/examples/daily.yaml sha256:08f814c2e246260b for site nvidia.
+# Made by gpuflow 0.1.0 from docs/examples/daily.yaml sha256:3ef31acf902f737f for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import datetime, timedelta
@@ -87,7 +87,7 @@ with DAG(
         ),
         outputs={"table": "string"},
         supervised=True,
-        source="docs/examples/daily.yaml#L13",
+        source="docs/examples/daily.yaml",
     )
     train = GpuPodOperator(
         task_id="train",
@@ -125,7 +125,7 @@ with DAG(
         ),
         retries=2,
         retry_delay=timedelta(0),
-        source="docs/examples/daily.yaml#L20",
+        source="docs/examples/daily.yaml",
     )
     report = GpuPodOperator(
         task_id="report",
@@ -149,7 +149,7 @@ with DAG(
                 ],
             },
         ),
-        source="docs/examples/daily.yaml#L27",
+        source="docs/examples/daily.yaml",
         trigger_rule="all_done",
         only_after_failure=True,
     )

@@ -43,6 +43,9 @@ def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
         if (each.module, each.attribute) in names:
             continue
         name = each.attribute
+        if HOMES.get(name) == each.module:  # the file means the same object by this name
+            names[each.module, name] = name
+            continue
         if name in taken or name.isupper():  # in capitals, the file names parts of pods
             name = f"{each.module}.{each.attribute}".replace(".", "_").lower()
         while name in taken:
@@ -64,7 +67,7 @@ def _imports(used: set[str], own: Mapping[tuple[str, str], str]) -> list[str]:
         modules.setdefault(HOMES[name], []).append(name)
     for (module, attribute), name in sorted(own.items()):
         modules.setdefault(module, []).append(attribute if name == attribute else f"{attribute} as {name}")
-    modules = {module: sorted(names, key=_in_order) for module, names in modules.items()}
+    modules = {module: sorted({*names}, key=_in_order) for module, names in modules.items()}
     theirs = {module for module, _ in own}
     stock = sorted(m for m in modules if m.startswith("airflow."))
     groups = [["datetime", "zoneinfo"], stock, ["gpuflow.airflow"]]

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from alerts.yaml sha256:2b08f318138a43b7 for site nvidia.
+# Made by gpuflow 0.1.0 from alerts.yaml sha256:2b2fd4c33b8f1f35 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import timedelta
@@ -20,7 +20,6 @@ with DAG(
     dag_id="alerts",
     schedule=None,
     catchup=False,
-    tags=["gpuflow"],
     on_failure_callback=[
         slack_alert(connection="slack_api", channel="#ml-alerts"),
         slack_alert(connection="slack_incoming"),
@@ -31,6 +30,7 @@ with DAG(
     on_success_callback=[
         webhook_alert("https://alerts.example.com/gpuflow", headers={"X-Team": "nlp"}, connection="alerts_http"),
     ],
+    tags=["gpuflow"],
 ) as dag:
     train = GpuPodOperator(
         task_id="train",
@@ -61,5 +61,5 @@ with DAG(
             },
         ),
         deadlines=[deadline("", timedelta(hours=6), since=run_began())],
-        source="alerts.yaml#L17",
+        source="alerts.yaml",
     )

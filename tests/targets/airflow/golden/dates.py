@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from dates.yaml sha256:65995981809a5745 for site nvidia.
+# Made by gpuflow 0.1.0 from dates.yaml sha256:124e78ac25c5c8f7 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import datetime, timedelta
@@ -86,8 +86,28 @@ with DAG(
         supervised=True,
         retries=2,
         retry_delay=timedelta(0),
-        source="dates.yaml#L9",
+        source="dates.yaml",
     )
+    with TaskGroup("report"):
+        report_draw = GpuPodOperator(
+            task_id="draw",
+            namespace="ml",
+            template=Pod(
+                {"labels": {"gpuflow.dev/pipeline": "report", "gpuflow.dev/step": "draw"}},
+                spec={
+                    "restartPolicy": "Never",
+                    "securityContext": SECURITY,
+                    "containers": [
+                        {
+                            "name": "main",
+                            "image": "registry.example.com/report:1",
+                            "command": ["draw", interval_start("15 4 * * *", "Europe/Berlin", format="%d %b")],
+                            "securityContext": CONTAINER_SECURITY,
+                        },
+                    ],
+                },
+            ),
+        )
     train = GpuPodOperator.partial(
         task_id="train",
         namespace="ml",
@@ -123,31 +143,11 @@ with DAG(
             },
         ),
         supervised=True,
-        source="dates.yaml#L18",
+        source="dates.yaml",
         failures=0,
         retries=LOST_WORKERS,
         map_index_template="{{ task.label }}",
     ).expand(item=[{"seed": 1}, {"seed": 2}])
-    with TaskGroup("report"):
-        report_draw = GpuPodOperator(
-            task_id="draw",
-            namespace="ml",
-            template=Pod(
-                {"labels": {"gpuflow.dev/pipeline": "report", "gpuflow.dev/step": "draw"}},
-                spec={
-                    "restartPolicy": "Never",
-                    "securityContext": SECURITY,
-                    "containers": [
-                        {
-                            "name": "main",
-                            "image": "registry.example.com/report:1",
-                            "command": ["draw", interval_start("15 4 * * *", "Europe/Berlin", format="%d %b")],
-                            "securityContext": CONTAINER_SECURITY,
-                        },
-                    ],
-                },
-            ),
-        )
     bye = GpuPodOperator(
         task_id="bye",
         namespace="ml",
@@ -166,11 +166,11 @@ with DAG(
                 ],
             },
         ),
-        source="dates.yaml#L32",
+        source="dates.yaml",
         trigger_rule="all_done",
     )
     outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
 
     load >> train
-    [train, report_draw] >> bye
-    [train, report_draw, bye] >> outcome
+    [report_draw, train] >> bye
+    [report_draw, train, bye] >> outcome

@@ -1,4 +1,4 @@
-# Made by gpuflow 0.1.0 from words.yaml sha256:e6c7704e6f2cddcb for site nvidia.
+# Made by gpuflow 0.1.0 from words.yaml sha256:fd713194f8888496 for site nvidia.
 # Do not edit: change the source and compile again.
 
 from datetime import datetime
@@ -43,8 +43,8 @@ with DAG(
     max_active_runs=3,
     max_consecutive_failed_dag_runs=5,
     on_success_callback=[coerce_datetime],
-    on_failure_callback=[airflow_sdk_timezone_utcnow, SmtpNotifier(to="nlp@example.com", subject="{{ dag.dag_id }}")],
-    access_control={"Viewer": ["can_read"], "Op": {"DAGs": ["can_edit"]}},
+    on_failure_callback=[airflow_sdk_timezone_utcnow, SmtpNotifier(subject="{{ dag.dag_id }}", to="nlp@example.com")],
+    access_control={"Op": {"DAGs": ["can_edit"]}, "Viewer": ["can_read"]},
     is_paused_upon_creation=False,
     disable_bundle_versioning=True,
     end_date=datetime(2035, 1, 31, 18, 0, tzinfo=ZoneInfo("Europe/Berlin")),
@@ -67,6 +67,33 @@ with DAG(
         size="1Gi",
         access="ReadWriteOnce",
     )
+    each = GpuPodOperator.partial(
+        task_id="each",
+        doc_md="# Own words",
+        namespace="ml",
+        template=Pod(
+            {"labels": {"gpuflow.dev/pipeline": "words", "gpuflow.dev/step": "each"}},
+            spec={
+                "restartPolicy": "Never",
+                "securityContext": SECURITY,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "registry.example.com/x:1",
+                        "command": ["y", item("seed")],
+                        "securityContext": CONTAINER_SECURITY,
+                    },
+                ],
+            },
+        ),
+        source="words.yaml",
+        priority_weight=9,
+        on_finish_action="delete_pod",
+        failures=0,
+        retries=LOST_WORKERS,
+        map_index_template="{{ task.label }}",
+    ).expand(item=[{"seed": 1}, {"seed": 2}])
+    ask = Approve(task_id="ask", message="Go on?", task_display_name="A person decides", pool="people")
     utcnow = GpuPodOperator(
         task_id="utcnow",
         doc_md="What this *step* does",
@@ -117,7 +144,7 @@ with DAG(
         outputs={"model": "string"},
         outlets=[Asset("s3://models/one"), Asset("s3://models/two")],
         supervised=True,
-        source="words.yaml#L41",
+        source="words.yaml",
         owner="ops",
         task_display_name="The first",
         pool="gpus",
@@ -140,33 +167,6 @@ with DAG(
         on_kill_action="keep_pod",
         container_logs=["main", "proxy"],
     )
-    each = GpuPodOperator.partial(
-        task_id="each",
-        doc_md="# Own words",
-        namespace="ml",
-        template=Pod(
-            {"labels": {"gpuflow.dev/pipeline": "words", "gpuflow.dev/step": "each"}},
-            spec={
-                "restartPolicy": "Never",
-                "securityContext": SECURITY,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": "registry.example.com/x:1",
-                        "command": ["y", item("seed")],
-                        "securityContext": CONTAINER_SECURITY,
-                    },
-                ],
-            },
-        ),
-        source="words.yaml#L71",
-        priority_weight=9,
-        on_finish_action="delete_pod",
-        failures=0,
-        retries=LOST_WORKERS,
-        map_index_template="{{ task.label }}",
-    ).expand(item=[{"seed": 1}, {"seed": 2}])
-    ask = Approve(task_id="ask", message="Go on?", task_display_name="A person decides", pool="people")
     outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
     delete_claim_scratch = DeleteClaim(
         task_id="delete-claim-scratch",
@@ -175,9 +175,9 @@ with DAG(
         trigger_rule="all_done",
     )
 
-    claim_scratch >> utcnow
     claim_scratch >> each
     each >> ask
-    [utcnow, ask] >> outcome
-    [utcnow, ask] >> delete_claim_scratch
+    claim_scratch >> utcnow
+    [ask, utcnow] >> outcome
+    [ask, utcnow] >> delete_claim_scratch
     delete_claim_scratch >> outcome
