@@ -43,6 +43,10 @@ RAW_IN_ARGO = (
 """Where Argo's tags stand as they are written: Argo reads none in metadata, and of the arguments of a run it keeps what
 it was given for the steps. tests/targets/argo/test_argo_text.py asks Argo itself."""
 
+OWN_WORDS_OF_ARGO = {"hooks": "hooks", "metrics": "metrics", "pod_metadata": "podMetadata"}
+"""What a pipeline says below `engines.argo` in Argo's own language, tags included, and where Argo reads it. The same
+text in any other place of the artifact is an injection, and so is a tag of the pipeline's other texts here."""
+
 
 class Injected(Exception):
     """The artifact holds something else than its twin."""
@@ -52,7 +56,7 @@ def judge(case: Case, made: str, twin: str, word: str = TWINS[0]) -> None:
     """Raise `Injected` when hostile text became more than text. `word`: what stands in the twin instead."""
     if HIDDEN_IS_REFUSED and (found := HIDDEN.search(made.replace("\n\0", ""))):
         raise Injected(f"the character {found[0]!r} stands in it as it is")
-    words = Words(case.text, word, launcher=case.mode.engine == "kubeflow")
+    words = Words(case.text, word, launcher=case.mode.engine == "kubeflow", own=own_words(case.place.path))
     JUDGES[case.mode.medium](words, made, twin)
 
 
@@ -64,7 +68,7 @@ def judge_words(text: str, printed: str) -> None:
 class Words:
     """What the harmless word may have become."""
 
-    def __init__(self, text: str, twin: str, *, starts: bool = True, launcher: bool = False) -> None:
+    def __init__(self, text: str, twin: str, *, starts: bool = True, launcher: bool = False, own: str = "") -> None:
         self.text = text
         self.twin = twin
         """The harmless word."""
@@ -72,6 +76,8 @@ class Words:
         """Whether what is judged starts containers; a pipeline's own document does not."""
         self.launcher = launcher
         """Whether KFP's launcher reads a command after the kubelet."""
+        self.own = own
+        """The field of Argo that takes the text in Argo's own language."""
 
     def same(self, ours: str, twin: str, *, path: tuple[Any, ...] = (), tags: str | None = None) -> None:
         """Whether a text is the twin's with the hostile text in it. `tags`: what opens a tag of the engine."""
@@ -79,14 +85,16 @@ class Words:
             ours, twin = (re.sub("-[0-9a-f]{16}-", "-0-", each, count=1) for each in (ours, twin))
         if ours == twin:
             return
-        if tags is not None and not is_below(path, RAW_IN_ARGO) and ours.count(tags) != twin.count(tags):
+        if is_below(path, RAW_IN_ARGO) or (self.own and self.own in path):
+            tags = None
+        if tags is not None and ours.count(tags) != twin.count(tags):
             raise Injected(f"{_at(path)}: {ours[:200]!r} has {ours.count(tags)} tags, its twin {twin.count(tags)}")
         if self.twin not in twin:
             if DERIVED.fullmatch(_plain(ours)) and DERIVED.fullmatch(_plain(twin)):
                 return
             raise Injected(f"{_at(path)}: {ours[:200]!r} is not {twin[:200]!r}")
         here, there = skeletons(ours, path), skeletons(twin, path)
-        if tags is not None and here != there and not is_below(path, RAW_IN_ARGO):
+        if tags is not None and here != there:
             raise Injected(f"{_at(path)}: the expression {here!r:.200} is not {there!r:.200}")
         if self.launcher and "command" in path and _placeholders(ours) != _placeholders(twin):
             raise Injected(f"{_at(path)}: KFP's launcher would replace {expanded(ours)!r:.200}")
@@ -228,6 +236,12 @@ def _cel(text: str) -> str:
 def _plain(text: str) -> str:
     """A text without what stands in tags of the engine, which are counted elsewhere."""
     return re.sub(r"\{\{.*?\}\}", "", text, flags=re.DOTALL)
+
+
+def own_words(path: tuple[Any, ...]) -> str:
+    """The field of Argo that takes what stands here in Argo's own language, or nothing."""
+    below = [path[index + 2] for index in range(len(path) - 2) if path[index : index + 2] == ("engines", "argo")]
+    return OWN_WORDS_OF_ARGO.get(below[0], "") if below else ""
 
 
 def is_below(path: tuple[Any, ...], roots: tuple[tuple[str, ...], ...]) -> bool:

@@ -19,6 +19,7 @@ from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
+from gpuflow.targets.argo.own_words import workflow_words
 from gpuflow.targets.argo.run_facts import too_far_back
 from gpuflow.targets.argo.spelling import Inputs
 from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
@@ -45,6 +46,7 @@ def _findings(request: Request) -> Iterator[Finding]:
         yield outdated
     yield from _open_tags(pipeline)
     yield from _claim_tags(pipeline)
+    yield from _annotation_tags(pipeline)
     yield from _unattended(request)
     yield from no_interval(request.plan, "argo")
     yield from too_far_back(request.plan)
@@ -71,6 +73,20 @@ def _claim_tags(pipeline: Pipeline) -> Iterator[Finding]:
         if "{{" in (claim.storage_class or ""):
             text = f'claim "{name}": Argo would replace the tag in the storage class: {claim.storage_class!r:.60}'
             yield Finding("GF306", text, pipeline.where("claims", name, "storage_class"), "name the class without {{")
+
+
+def _annotation_tags(pipeline: Pipeline) -> Iterator[Finding]:
+    """Argo replaces tags in what a template says of its runs' metadata, and in no other kind's."""
+    words = workflow_words(pipeline)
+    titled = [(("title",), words.title)] if words.title else []
+    for path, text in (*titled, *((("annotations", key), value) for key, value in words.annotations.items())):
+        if "{{" in text:
+            yield Finding(
+                "GF306",
+                f"engines.argo.{path[0]}: Argo would replace the tag in the runs of a WorkflowTemplate: {text[:60]!r}",
+                pipeline.where("engines", "argo", *path),
+                "write it without {{",
+            )
 
 
 def _unattended(request: Request) -> Iterator[Finding]:

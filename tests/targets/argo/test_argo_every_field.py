@@ -12,7 +12,7 @@ from typing import Any
 from gpuflow.errors import GpuflowError
 from tests.hostile.compiling import MODES, Case
 from tests.hostile.documents import FILE, Place, places
-from tests.hostile.judging import judge
+from tests.hostile.judging import judge, own_words
 
 MODE = next(mode for mode in MODES if mode.name == "argo Workflow")
 TEXT = "{{workflow.name}}$(DB_PASSWORD)"
@@ -31,7 +31,7 @@ def _chosen() -> Iterator[Place]:
 
 
 def _answer(place: Place) -> str:
-    """`data`, or the codes that refuse it. The judge raises when it is anything else."""
+    """`data`, or the codes that refuse it, or that Argo is meant to read it. The judge raises when it is anything else."""
     how = "behind" if place.is_key else "instead"
     case = Case(MODE, place, how, TEXT)
     try:
@@ -39,7 +39,7 @@ def _answer(place: Place) -> str:
     except GpuflowError as refusal:
         return " ".join(sorted({finding.code for finding in refusal.findings}))
     judge(case, made, case.twin().made())
-    return "data"
+    return "Argo's own language" if own_words(place.path) else "data"
 
 
 def test_a_tag_in_any_field_is_data_or_refused(golden: Any) -> None:

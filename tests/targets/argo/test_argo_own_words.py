@@ -124,3 +124,12 @@ def test_what_contradicts_the_pipeline_is_refused(words: str, code: str, way_out
     assert finding.code == code
     assert finding.where.line == 4
     assert way_out in f"{finding.message} {finding.hint}"
+
+
+@pytest.mark.parametrize("words", ["title: '{{workflow.name}}'", "annotations: {a: '{{workflow.name}}'}"])
+def test_a_tag_is_refused_where_argo_replaces_it_for_some_kinds_only(words: str) -> None:
+    with pytest.raises(GpuflowError) as refused:
+        _built(words=f"engines: {{argo: {{{words}}}}}\n")
+    (finding,) = refused.value.findings
+    assert finding.code == "GF306"
+    assert f"engines.argo.{words.partition(':')[0]}" in finding.message
