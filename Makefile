@@ -26,7 +26,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
-        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries
+        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -45,6 +45,7 @@ help:
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
+	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
 	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
 	@echo "make prove-advice  COUNT (2000) lines of the checker's advice, each applied to its pipeline and judged again"
@@ -185,6 +186,12 @@ prove-retries: COUNT ?= 200
 prove-retries: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 	@.venvs/core/bin/python -m tests.retries --seed $(SEED) --count $(COUNT) $(if $(ENGINE),--engine $(ENGINE))
 
+# Dates, patches of the pod and alerts on real engines: a whole Airflow, and Argo on a cluster (needs Go and root).
+prove-spec: .venvs/core/.ready .venvs/airflow/.ready
+	@.venvs/airflow/bin/python -m pytest tests/targets/airflow/test_airflow_backfill.py tests/targets/airflow/test_airflow_alerts.py
+	@.venvs/core/bin/python -m pytest tests/cluster/test_argo_dates.py tests/cluster/test_merge.py tests/cluster/test_pod_fields.py \
+	  tests/targets/argo/test_argo_cluster_alerts.py -m "control_plane or cluster" -rs
+
 cluster-up: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster up --argo --kueue
 
@@ -195,6 +202,7 @@ test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster tests/targets/airflow/test_airflow_cluster.py \
 	  tests/targets/airflow/test_airflow_cluster_faults.py \
 	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/targets/argo/test_argo_cluster_token.py \
+	  tests/targets/argo/test_argo_cluster_alerts.py \
 	  tests/gitops/test_argo_cluster.py tests/retries -m "control_plane or cluster" -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
