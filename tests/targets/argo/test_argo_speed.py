@@ -12,6 +12,7 @@ import pytest
 import yaml
 from hera.workflows import models
 
+from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.building import check
 from gpuflow.spec.pipeline import Pipeline
@@ -86,7 +87,7 @@ def test_a_field_that_hera_would_drop_in_silence_stops_the_compiler(path: tuple[
     inside[path[-1]] = value
     manifest = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {}, "spec": {}}
     manifest["spec"] = {"templates": [template]}
-    with pytest.raises(AssertionError, match=path[-1]):
+    with pytest.raises(GpuflowError, match=rf"GF301 .*{path[-1]}"):
         check_against_hera(manifest)
 
 
