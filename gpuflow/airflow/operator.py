@@ -305,7 +305,8 @@ class GpuPodOperator(StepPods):
         self.cause = causes.TIMED_OUT if what == "timeout" else causes.FAILURE
         if what == "late":
             self.cause = causes.QUOTA
-            raise AirflowFailException(f"waited longer than {self.queue_timeout}: {event.get('words', '')}")
+            words = f": {event['words']}" if event.get("words") else ""
+            raise AirflowFailException(f"waited longer than {self.queue_timeout}{words}")
         sentence = f"the container could not be started: {event.get('words', '')}"
         if what == "timeout":
             sentence = f"the task took longer than its execution_timeout of {self.execution_timeout}"

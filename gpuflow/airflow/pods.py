@@ -51,4 +51,8 @@ class Pod:
         return {"image": main.get("image"), "resources": main.get("resources", {}), "sha256": digest}
 
     def __repr__(self) -> str:
-        return f"Pod({self.metadata!r}, spec={self.spec!r})"
+        # Airflow stores this text of a mapped task's pod: the order in which its labels were put together is no change.
+        metadata = dict(self.metadata)
+        if "labels" in metadata:
+            metadata["labels"] = dict(sorted(metadata["labels"].items()))
+        return f"Pod({metadata!r}, spec={self.spec!r})"

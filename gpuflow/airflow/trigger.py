@@ -110,15 +110,18 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
 
     async def _room(self) -> dict[str, Any]:
         """Ask with a dry run until the quota, and the run's own limit on pods, leave room."""
-        while not (_past(self.queue_deadline) or _past(self.deadline)):
+        while True:
+            # Asked before the time is looked at: a triggerer that begins late still has Kubernetes' words.
             told = await self._crowded() or await self._refused()
-            if told is None:
-                return {"what": "room"}
             if isinstance(told, dict):
                 return told
-            self._say(told)
+            if told is not None:
+                self._say(told)
+            if _past(self.deadline) or _past(self.queue_deadline):
+                return {"what": "timeout" if _past(self.deadline) else "late", "words": self._said}
+            if told is None:
+                return {"what": "room"}
             await asyncio.sleep(self.poll_interval)
-        return {"what": "timeout" if _past(self.deadline) else "late", "words": self._said}
 
     async def _crowded(self) -> str | None:
         for limit in self.limits:
@@ -178,7 +181,8 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 last = watching.kept(pod)
                 self._say(watching.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
                 if over is not None:
-                    return {**over, "pod": last, **self._copied}
+                    words = {"words": self._said} if over["what"] == "late" else {}
+                    return {**over, **words, "pod": last, **self._copied}
             await asyncio.sleep(self.poll_interval)
 
     def _judged(self, pod: dict[str, Any], never: str) -> dict[str, Any] | None:
@@ -192,7 +196,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         if _past(self.deadline):
             return {"what": "timeout"}
         if watching.is_queued(pod) and _past(self.queue_deadline):
-            return {"what": "late", "words": self._said}
+            return {"what": "late"}
         reason = watching.waiting_reason(pod)
         if reason in watching.HOPELESS_REASONS:
             return {"what": "stuck", "words": reason}

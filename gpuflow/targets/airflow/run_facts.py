@@ -11,6 +11,10 @@ from gpuflow.targets.airflow.python import Call
 
 ZONE = "ZoneInfo"
 """The one name that a template needs and Airflow does not have."""
+SCHEDULED_TIME = (
+    'dag_run.run_after if dag_run.run_type in ("scheduled", "backfill") else dag_run.logical_date or dag_run.run_after'
+)
+"""As `gpuflow.airflow.run_facts.scheduled_time`: the logical date of a data interval is its start."""
 
 
 def run_fact(ref: RunRef, schedule: Schedule | None) -> Call:
@@ -37,7 +41,7 @@ def jinja_fact(call: Call) -> str | None:
     if call.name != "logical_date":
         return None
     zone = json.dumps(call.named.get("timezone", "UTC"))
-    moment = f"(dag_run.logical_date or dag_run.run_after).astimezone({ZONE}({zone}))"
+    moment = f"({SCHEDULED_TIME}).astimezone({ZONE}({zone}))"
     return " ~ ".join(_jinja_parts(moment, call.args[0] if call.args else MOMENT))
 
 

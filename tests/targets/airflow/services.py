@@ -1,4 +1,4 @@
-"""A whole Airflow at work: API server, scheduler and triggerer, for as long as a test needs them."""
+"""A whole Airflow at work: API server, scheduler, triggerer and DAG processor, for as long as a test needs them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class Services:
         home.environment |= {
             "AIRFLOW__API__HOST": "127.0.0.1",
             "AIRFLOW__API__PORT": str(ports[0]),
+            "AIRFLOW__API__BASE_URL": self.url,
             "AIRFLOW__API__WORKERS": "1",
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "120",
             "AIRFLOW__API_AUTH__JWT_SECRET": "only-for-this-test-only-for-this-test-only-for-this-test-only-here",
@@ -38,6 +39,7 @@ class Services:
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             "AIRFLOW__CORE__PARALLELISM": "2",
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": str(LONGEST),
+            "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": str(LONGEST),
             # One database file for all: who finds it locked waits.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.folder}/airflow.db?timeout={LONGEST}",
             "AIRFLOW__LOGGING__WORKER_LOG_SERVER_PORT": str(ports[1]),

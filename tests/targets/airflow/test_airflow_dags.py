@@ -69,6 +69,15 @@ def test_a_pipeline_handed_over_in_python_is_the_compiled_dag(case: str, bag: An
     assert ours == compiled
 
 
+def test_labels_that_steps_share_are_no_other_version_of_a_mapped_task() -> None:
+    text = """{apiVersion: gpuflow/v1, kind: Pipeline, name: p, labels: {team: a}, defaults: {image: i}, steps: {
+      a: {command: [x], for_each: {n: [1]}}, b: {command: [y], for_each: {n: [1]}}}}"""
+    request = Request(loads(text), Site.load(), None, "<text>", options=AirflowOptions())
+    names: dict[str, Any] = {}
+    exec(compile_with(load_target("airflow"), request, allow_lossy=False).text, names)
+    assert stored(names["dag"])["dag"]["tasks"] == stored(to_dag(loads(text)))["dag"]["tasks"]
+
+
 def test_any_change_of_a_pod_makes_a_new_dag_version() -> None:
     def version(text: str) -> Any:
         return stored(to_dag(loads(text)))

@@ -13,7 +13,9 @@ import pytest
 from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.base import DataInterval, TimeRestriction
+from airflow.timetables.interval import CronDataIntervalTimetable
 from airflow.timetables.trigger import CronTriggerTimetable
+from airflow.utils.types import DagRunType
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jinja2 import Environment
@@ -21,6 +23,7 @@ from pendulum import instance
 
 from gpuflow import GpuflowError, Step, cron
 from gpuflow.airflow import Pod, attempt, dag_run_id, interval_start, join, logical_date, task, to_dag
+from gpuflow.airflow.run_facts import scheduled_time
 from gpuflow.date_format import DIRECTIVES, formatted
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
@@ -340,6 +343,34 @@ def test_an_interval_without_a_schedule_is_refused() -> None:
     assert "schedule" in refusal("on_data: s3://b/x\nsteps: {a: {command: [{run: interval_start}]}}").message
 
 
+OWN = (
+    "engines: {airflow: {timetable: {path: airflow.timetables.interval.CronDataIntervalTimetable, "
+    "arguments: {cron: 0 3 * * *, timezone: UTC}}}}\n"
+)
+
+
+def test_a_timetable_of_ones_own_does_not_change_what_a_date_means() -> None:
+    """Airflow's logical date is then what the timetable makes it, here the start of a data interval."""
+    restriction = TimeRestriction(instance(NIGHT - timedelta(days=1)), None, catchup=True)
+    timetable = CronDataIntervalTimetable("0 3 * * *", timezone="UTC")
+    info = timetable.next_dagrun_info(last_automated_data_interval=None, restriction=restriction)
+    assert info is not None and info.run_after == NIGHT
+    seen = {**run("scheduled", info.logical_date, info.run_after), "ti": SimpleNamespace(try_number=1)}
+    body = OWN + "steps: {a: {command: [{run: date}]}}"
+    dag = to_dag(loads(HEAD + body))
+    assert dag.get_task("a").template.resolve(seen)["spec"]["containers"][0]["command"] == ["2026-11-14"]
+    namespace: dict[str, Any] = {}
+    exec(compile(compiled(body, standalone=True), "p.py", "exec"), namespace)
+    alone = namespace["dag"].get_task("a")
+    alone.render_template_fields(seen, namespace["dag"].get_template_env())
+    assert alone.pod_template_dict["spec"]["containers"][0]["command"] == ["2026-11-14"]
+
+
+def test_gpuflow_cannot_count_back_in_a_timetable_of_ones_own() -> None:
+    finding = refusal(OWN + "steps: {a: {command: [{run: interval_start}]}}")
+    assert (finding.code, "interval_start" in finding.message) == ("GF301", True)
+
+
 # -- a step in a DAG of one's own -----------------------------------------------------------------------------------
 
 
@@ -368,16 +399,20 @@ FORMS = st.lists(st.sampled_from(WORDS), min_size=1)
 
 @settings(max_examples=80, deadline=None)
 @given(
-    FORMS.map("".join), st.sampled_from(ZONES), st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)), st.booleans()
+    FORMS.map("".join),
+    st.sampled_from(ZONES),
+    st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1)),
+    st.sampled_from(list(DagRunType)),
+    st.booleans(),
 )
 def test_a_template_of_the_stock_operator_gives_the_same_text(
-    form: str, zone: str, moment: datetime, is_given: bool
+    form: str, zone: str, moment: datetime, kind: DagRunType, is_given: bool
 ) -> None:
     at = moment.replace(tzinfo=UTC, microsecond=0)
     expression = jinja_fact(Call("logical_date", (form,), {"timezone": zone}))
-    dag_run = SimpleNamespace(logical_date=at if is_given else None, run_after=at)
-    made = Environment().from_string(f"{{{{ {expression} }}}}").render(dag_run=dag_run, ZoneInfo=ZoneInfo)
-    assert made == formatted(at.astimezone(ZoneInfo(zone)), form)
+    context = run(kind, at - timedelta(days=1) if is_given else None, at)
+    made = Environment().from_string(f"{{{{ {expression} }}}}").render(context, ZoneInfo=ZoneInfo)
+    assert made == formatted(scheduled_time(context).astimezone(ZoneInfo(zone)), form)
 
 
 def test_a_standalone_dag_knows_its_run_without_gpuflow() -> None:
