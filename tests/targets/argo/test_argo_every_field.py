@@ -31,7 +31,7 @@ def _chosen() -> Iterator[Place]:
 
 
 def _answer(place: Place) -> str:
-    """`data`, or the codes that refuse it, or that Argo is meant to read it. The judge raises when it is anything else."""
+    """`data`, or the codes that refuse it, or that Argo is meant to read it. The judge raises on anything else."""
     how = "behind" if place.is_key else "instead"
     case = Case(MODE, place, how, TEXT)
     try:
