@@ -127,7 +127,7 @@ PIPELINES: dict[str, str] = {
     "run.attempt": step("env: {A: {run: attempt}}, retry: 1"),
     "run.date": step("env: {A: {run: date}}"),
     "run.format": step("env: {A: {run: date, format: '%Y/%m/%d'}}"),
-    "run.interval_end": 'schedule: "0 3 * * *"\n' + step("env: {A: {run: interval_end}}"),
+    "run.interval_end": step("env: {A: {run: interval_end}}"),
     "run.interval_start": 'schedule: "0 3 * * *"\n' + step("env: {A: {run: interval_start}}"),
     "run.logical_date": step("env: {A: {run: logical_date}}"),
     "run.name": step("env: {A: {run: name}}"),

@@ -20,6 +20,7 @@ import pytest
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.text import Ref
 from gpuflow.targets.kubeflow.build import ENGINE
 from gpuflow.targets.kubeflow.command import ENTER, RUN_AS_IT_IS
@@ -124,6 +125,7 @@ def test_the_drivers_pod_holds_what_the_steps_pod_holds(name: str) -> None:
 
 def check_pods(pipeline: Any, spec: dict[str, Any], platform: dict[str, Any]) -> None:
     """Each of the driver's pods against the pod of the step it belongs to."""
+    pipeline = meaning_of(pipeline)
     claims = {f"pipelinechannel--createpvc-{claim}-name": f"the {claim}" for claim in pipeline.claims}
     pods = driver_pods(spec, platform, claims)
     configs = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]

@@ -112,7 +112,7 @@ steps:
 def _prepare(name: str) -> Any:
     @dsl.container_component
     def prepare(run: str, shards: dsl.OutputPath(int), note: dsl.OutputPath(str)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
-        outputs = {"shards": ("int", shards), "note": ("string", note)}
+        outputs = {"note": ("string", note), "shards": ("int", shards)}
         return dsl.ContainerSpec(image=IMAGE, command=supervised(name, "prepare", run, outputs, "prepare"))
 
     return prepare
@@ -214,7 +214,7 @@ def matrix() -> Any:
 
     @dsl.pipeline(name="matrix")
     def pipeline() -> None:
-        cells = [{"row": row, "column": column} for row in ("a", "b") for column in ("x", "y")]
+        cells = [{"row": row, "column": column} for column in ("x", "y") for row in ("a", "b")]
         with dsl.ParallelFor(cells, parallelism=3) as item:
             step(cell(row=item.row, column=item.column), "matrix", "cell")
 

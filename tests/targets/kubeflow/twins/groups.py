@@ -33,7 +33,7 @@ def loops() -> Any:
 
     @dsl.pipeline(name="loops")
     def pipeline(models: list = ["s", "l"], folds: list = [1, 2]) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
-        with dsl.ParallelFor(models) as model, dsl.ParallelFor(folds) as fold:
+        with dsl.ParallelFor(folds) as fold, dsl.ParallelFor(models) as model:
             step(cell(model=model, fold=fold), "loops", "cell")
 
     return pipeline

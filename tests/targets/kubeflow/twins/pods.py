@@ -148,8 +148,8 @@ def files() -> Any:
         k8s.mount_pvc(task, pvc_name="datasets", mount_path="/data", sub_path="train")
         k8s.use_config_map_as_volume(task, config_map_name="settings", mount_path="/settings")
         k8s.use_secret_as_volume(task, secret_name="keys", mount_path="/keys")
-        k8s.empty_dir_mount(task, volume_name="scratch", mount_path="/scratch", size_limit="50Gi")
         k8s.empty_dir_mount(task, volume_name="fast", mount_path="/fast", medium="Memory", size_limit="4Gi")
+        k8s.empty_dir_mount(task, volume_name="scratch", mount_path="/scratch", size_limit="50Gi")
 
     return pipeline
 

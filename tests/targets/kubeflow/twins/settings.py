@@ -43,14 +43,14 @@ def twice() -> Any:
     @decorate
     def pipeline() -> None:
         task = step(work(), "twice", "work")
-        k8s.use_secret_as_env(task, secret_name="hub", secret_key_to_env={"user": "USER_NAME"})
         k8s.use_secret_as_env(task, secret_name="hub", secret_key_to_env={"token": "TOKEN"}, optional=True)
+        k8s.use_secret_as_env(task, secret_name="hub", secret_key_to_env={"user": "USER_NAME"})
         k8s.use_config_map_as_env(task, config_map_name="settings", config_map_key_to_env={"level": "LEVEL"})
         k8s.use_config_map_as_env(task, config_map_name="settings", config_map_key_to_env={"mode": "MODE"})
         k8s.mount_pvc(task, pvc_name="datasets", mount_path="/data", sub_path="train")
         k8s.mount_pvc(task, pvc_name="datasets", mount_path="/test", sub_path="test")
-        k8s.use_config_map_as_volume(task, config_map_name="settings", mount_path="/settings")
         k8s.use_config_map_as_volume(task, config_map_name="settings", mount_path="/more")
+        k8s.use_config_map_as_volume(task, config_map_name="settings", mount_path="/settings")
 
     return pipeline
 
@@ -216,7 +216,7 @@ def words() -> Any:
     @dsl.pipeline(name="odd-words")
     def pipeline(who: str = 'nobody\'s "own" 🚀 \\ 5 $ 1e3') -> None:
         task = step(say(who=who), "odd-words", "say")
-        variables = {"EMPTY": "", "NUMBER": "007", "ON": "yes", "LINES": "a\nb", "QUOTE": "'\"", "MOON": "🌙"}
+        variables = {"EMPTY": "", "LINES": "a\nb", "MOON": "🌙", "NUMBER": "007", "ON": "yes", "QUOTE": "'\""}
         for key, value in variables.items():
             task.set_env_variable(key, value)
 
