@@ -12,6 +12,7 @@ from gpuflow.pod.later_attempts import Before, Changes, MoreMemory, memory_by_at
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.spec.meaning import meaning_of
 from tests.targets.attempts import (
     GROWING,
     INTERRUPTED,
@@ -50,7 +51,7 @@ def test_the_maker_and_the_checker_leave_spot_nodes_at_the_same_attempt(case: In
     for times in range(case.interruptions + 1):
         expected = plain if times >= case.after else on_spot
         assert scheduling(pod_after(case.text, Before(interruptions=times), case.site)) == expected
-    (*later,) = demand_of(pipeline_of(case.text), Site.load(case.site)).later
+    (*later,) = demand_of(meaning_of(pipeline_of(case.text)), meaning_of(Site.load(case.site))).later
     assert bool(later) is (case.interruptions >= case.after)
     if later:
         (pods,) = later[0].pod_sets["a"]
