@@ -30,7 +30,21 @@ def merged_pod(pod: Pod, patch: Mapping[str, Any], spelling: Spelling, runtime_m
     for word, instead in _broken(pod, after, runtime_mount):
         message, hint = taken_words(word, instead)
         raise fail("GF372", message, hint=hint)
+    if lost := _unknown_volume(after):
+        hint = "add it to volumes of the patch, or mount it with volumes: {PATH: {…}} of the step"
+        raise fail("GF376", f'kubernetes.merge mounts the volume "{lost}", which the pod does not have', hint=hint)
     return after
+
+
+def _unknown_volume(pod: Pod) -> str | None:
+    """A volume that is mounted and not there: the API server refuses such a pod."""
+    spec = pod.get("spec", {})
+    there = {volume.get("name") for volume in spec.get("volumes") or ()}
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        for mount in container.get("volumeMounts") or ():
+            if mount.get("name") not in there:
+                return str(mount.get("name"))
+    return None
 
 
 def _spelled(patch: Mapping[str, Any], spelling: Spelling) -> dict[str, Any]:

@@ -219,3 +219,11 @@ def test_a_patch_that_only_adds_is_not_noted() -> None:
 def test_a_patch_in_the_defaults_counts_for_every_step() -> None:
     text = HEAD.replace("cpu: 1", "kubernetes: {merge: {spec: {hostPID: true}}}") + "steps: {a: {command: [x]}}"
     assert pod_for(loads(text), "a", SITE)["spec"]["hostPID"] is True
+
+
+def test_a_patch_that_mounts_a_volume_that_is_not_there_is_refused() -> None:
+    with pytest.raises(GpuflowError, match='mounts the volume "n", which the pod does not have') as refusal:
+        merge("{spec: {containers: [{name: main, volumeMounts: [{name: n, mountPath: /n}]}]}}")
+    assert refusal.value.findings[0].code == "GF376"
+    mounts = "containers: [{name: main, volumeMounts: [{name: n, mountPath: /n}]}]"
+    merge(f"{{spec: {{{mounts}, volumes: [{{name: n, emptyDir: {{}}}}]}}}}")

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Self
+
+from pydantic import model_validator
 
 from gpuflow.spec.engine_words.words import EngineWords
-from gpuflow.spec.model import DurationField, Str
+from gpuflow.spec.model import DurationField, Str, problem
 
 _PARALLELISM = "KFP 2.17 has no limit for a whole run: set parallel on the fan-outs, or use a Kueue queue"
 
 
-class KubeflowPipeline(EngineWords):
+class KubeflowWords(EngineWords):
+    """Words that KFP hands to Argo as they are."""
+
+    @model_validator(mode="after")
+    def _without_tags(self) -> Self:
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            if isinstance(value, str) and "{{" in value:
+                raise problem(
+                    "GF306", f"Argo would replace a tag in {name}: {value[:60]!r}", "write it without {{", at=(name,)
+                )
+        return self
+
+
+class KubeflowPipeline(KubeflowWords):
     """What Kubeflow takes for the pipeline."""
 
     TITLE: ClassVar[str] = "Kubeflow"
@@ -38,7 +54,7 @@ class KubeflowPipeline(EngineWords):
     """How long the workflow object of a finished run is kept; default: what the installation says."""
 
 
-class KubeflowTask(EngineWords):
+class KubeflowTask(KubeflowWords):
     """What Kubeflow takes for the task of a step."""
 
     TITLE: ClassVar[str] = "Kubeflow"

@@ -53,3 +53,10 @@ def test_what_is_said_elsewhere_is_refused_with_the_way_out(words: str, code: st
     (finding,) = refused.value.findings
     assert finding.code == code
     assert way_out in f"{finding.message} {finding.hint}"
+
+
+@pytest.mark.parametrize("word", ["display_name", "pipeline_root"])
+def test_a_tag_that_argo_would_replace_is_refused(word: str) -> None:
+    with pytest.raises(GpuflowError) as refused:
+        loads(HEAD + TEXT.format(words=f'engines: {{kubeflow: {{{word}: "s3://lake/{{{{workflow.name}}}}"}}}}'))
+    assert [finding.code for finding in refused.value.findings] == ["GF306"]
