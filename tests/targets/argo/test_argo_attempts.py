@@ -14,6 +14,7 @@ from gpuflow.pod import pod_for
 from gpuflow.pod.later_attempts import Before
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.spec.meaning import meaning_of
 from tests.differential.oracle import Oracle
 from tests.targets.argo.manifests import HEAD, compiled, substituted, template
 from tests.targets.attempts import GROWING as GROWING_CASES
@@ -53,8 +54,8 @@ def attempt(oracle: Oracle, text: str, site: str, retries: int, last: dict[str, 
 
 def scheduling(text: str, site: str) -> dict[str, Any]:
     """Where gpuflow's own pod of such a step may run."""
-    spec = pod_for(loads(f"{HEAD}steps: {{a: {{command: [x], {text}}}}}", "p.yaml"), "a", Site.load(site))["spec"]
-    return where(spec)
+    pipeline = meaning_of(loads(f"{HEAD}steps: {{a: {{command: [x], {text}}}}}", "p.yaml"))
+    return where(pod_for(pipeline, "a", meaning_of(Site.load(site)))["spec"])
 
 
 def where(spec: dict[str, Any]) -> dict[str, Any]:

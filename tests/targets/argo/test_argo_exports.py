@@ -76,7 +76,7 @@ exit:
 """
     manifest = compiled(text)
     names = [parameter.get("globalName") for parameter in template(manifest, "a")["outputs"]["parameters"]]
-    assert names == ["a-n", None]
+    assert names == [None, "a-n"]  # m before n
     assert "globalName" not in template(manifest, "each")["outputs"]["parameters"][0]
     assert template(manifest, "each-loop")["outputs"]["parameters"][0]["globalName"] == "each-score"
     values = [parameter["value"] for parameter in task(manifest, "tell", "exit")["arguments"]["parameters"]]
