@@ -132,6 +132,7 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 	@.venvs/core/bin/python -m tests.differential --kind kueue --cases 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential.dra_proof --count 5000 --seed 2026
 	@.venvs/core/bin/python -m tests.differential --kind dra-pod --cases 1000 --seed 2026
+	@.venvs/core/bin/python -m tests.differential --kind merge --cases 3000 --seed 2026
 	@.venvs/argo/bin/python -m tests.differential --kind argo --cases 2000 --seed 2026
 	@echo "== whole runs in every order"
 	@.venvs/core/bin/python -m tests.simulator --count 3000 --seed 2026 --workers $(WORKERS)
