@@ -36,7 +36,7 @@ def test_the_api_server_takes_the_pods(control_plane: AnyCluster, namespace: Kub
     assert refused == []
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
     words = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-f", "-")
-    stored = json.loads(namespace(*words, given=listed, timeout=240))["items"]
+    stored = _documents(namespace(*words, given=listed, timeout=240))
     lost = [
         (construct, key)
         for construct, pod, kept in zip(constructs, pods, stored, strict=True)
@@ -44,6 +44,16 @@ def test_the_api_server_takes_the_pods(control_plane: AnyCluster, namespace: Kub
         if not _holds(kept["spec"].get(key), value)
     ]
     assert lost == []
+
+
+def _documents(text: str) -> list[dict[str, Any]]:
+    """What kubectl prints of a list: one JSON document behind the other."""
+    found, rest = [], text.strip()
+    while rest:
+        document, end = json.JSONDecoder().raw_decode(rest)
+        found.append(document)
+        rest = rest[end:].lstrip()
+    return found
 
 
 def _pod(construct: str, site: Site, namespace: str) -> dict[str, Any]:
