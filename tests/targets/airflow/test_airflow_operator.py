@@ -12,6 +12,7 @@ from airflow.providers.common.compat.sdk import AirflowException, TaskDeferred
 from gpuflow.airflow import GpuPodOperator, Pod, at_most, deadline, output, param, run_began
 from gpuflow.pod.later_attempts import Before
 from gpuflow.site import Site
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.targets.airflow.operators import budgets
 from gpuflow.targets.airflow.pods import on_demand
 from gpuflow.targets.airflow.references import Scope
@@ -208,8 +209,8 @@ def test_every_try_has_the_memory_that_the_one_maker_gives(server: StandIn, make
 
 @pytest.mark.parametrize("case", INTERRUPTED[::3], ids=str)
 def test_every_pod_stands_where_the_one_maker_puts_it(server: StandIn, maker: Any, case: Interrupted) -> None:
-    pipeline = pipeline_of(case.text)
-    plain = on_demand(Scope(pipeline), "a", Site.load(case.site))
+    pipeline = meaning_of(pipeline_of(case.text))
+    plain = on_demand(Scope(pipeline), "a", meaning_of(Site.load(case.site)))
     first = pod_after(case.text, Before(), case.site)
     server.tell(*[PREEMPTED] * case.interruptions, GOOD)
     named = {"interruptions": case.interruptions, "fallback_after": case.after, "on_demand": plain}
