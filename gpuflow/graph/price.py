@@ -74,7 +74,8 @@ class Single(Part):
         self.best = Best(step.weight, step.pods, ((step, 1),))
 
     def at(self, price: Number) -> Best:
-        return self.best if self.best.worth(price) > 0 else NOTHING
+        # Whether it is worth something, in whole numbers: fractions take ten times as long.
+        return self.best if self.step.weight * price.denominator > self.step.pods * price.numerator else NOTHING
 
     def table(self, knapsack: Knapsack) -> Table:
         return knapsack.single(self.best.live, self.step.weight, self.step.pods)
@@ -115,9 +116,12 @@ class Together(Part):
 
     def at(self, price: Number) -> Best:
         bests = [part.at(price) for part in self.parts]
-        worths = [best.worth(price) for best in bests]
-        scale = lcm(*{worth.denominator for worth in worths})
-        scaled = [int(worth * scale) for worth in worths]
+        # Worths times the price's denominator: whole numbers, unless a cap inside has a bound that is none.
+        over, under = price.numerator, price.denominator
+        worths = [best.weight * under - best.pods * over for best in bests]
+        more = lcm(*{worth.denominator for worth in worths})
+        scale = under * more
+        scaled = [int(worth * more) for worth in worths]
         found = heaviest(self.shape, scaled)
         self.work.spent += found.work
         chosen = [bests[node] for node in found.nodes]
