@@ -39,7 +39,7 @@ steps:
     needs: [prepare]
     env: {Z: {output: prepare.n}, C: "3", A: "0"}
     outputs: {score: float, other: int}
-    volumes: {/work/b: {empty_dir: 1Gi}, /work/a: {empty_dir: 2Gi}}
+    volumes: {/scratch/b: {empty_dir: 1Gi}, /scratch/a: {empty_dir: 2Gi}}
     kubernetes: {node_selector: {z: "1", a: "2"}}
   prepare: {command: [p], outputs: {n: int}}
   tune: {command: [s, {item: seed}, {item: rate}], for_each: {seed: [1, 2], rate: [{b: 1, a: 2}, {b: 3, a: 4}]}}
