@@ -88,7 +88,8 @@ with DAG(
             description="Accuracy a model needs to be published",
         ),
     },
-    tags=["gpuflow", "cost-centre=4711"],
+    default_args={"owner": "nlp"},
+    tags=["gpuflow", "team=nlp", "cost-centre=4711"],
 ) as dag:
     claim_corpus = MakeClaim(
         task_id="claim-corpus",

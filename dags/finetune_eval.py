@@ -36,7 +36,8 @@ with DAG(
         "seeds": Param(3, type="integer", minimum=1),
         "suite": Param("mmlu", type="string"),
     },
-    tags=["gpuflow"],
+    default_args={"owner": "nlp"},
+    tags=["gpuflow", "team=nlp"],
 ) as dag:
     generate = GpuPodOperator.partial(
         task_id="generate",

@@ -46,7 +46,8 @@ with DAG(
         "lr": Param(2e-05, type="number", minimum=0),
         "suites": Param(["mmlu", "gsm8k", "humaneval"], type="array"),
     },
-    tags=["gpuflow"],
+    default_args={"owner": "nlp"},
+    tags=["gpuflow", "team=nlp"],
 ) as dag:
     fetch = GpuPodOperator(
         task_id="fetch",

@@ -18,7 +18,8 @@ from gpuflow.spec.names import DataKey, ObjectName
 from gpuflow.spec.problems import nested
 from gpuflow.spec.step import as_list
 
-CHANNELS = ("slack", "webhook", "pagerduty", "mail")
+Channel = Literal["slack", "webhook", "pagerduty", "mail"]
+CHANNELS: tuple[Channel, ...] = ("slack", "webhook", "pagerduty", "mail")
 """The ways an alert can go."""
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?#@!$&'()*+,;=%\[\]-]+")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -220,9 +221,9 @@ class Alert(Model):
         return self
 
     @property
-    def channel(self) -> Literal["slack", "webhook", "pagerduty", "mail"]:
+    def channel(self) -> Channel:
         """Which way it goes."""
         for name in CHANNELS:
             if getattr(self, name) is not None:
-                return name  # type: ignore[return-value]
+                return name
         raise AssertionError  # exactly one is set

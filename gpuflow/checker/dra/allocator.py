@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from gpuflow.checker.dra.allocated import AllocatedState
@@ -238,7 +239,8 @@ class _Search:
                     if undo is None:
                         continue
                     following = (pool_index, slice_index, device_index + 1)
-                    if self._go_on(undo, lambda at=following: self._devices(claim, request, wanted, number + 1, at)):  # type: ignore[misc]
+                    onward = partial(self._devices, claim, request, wanted, number + 1, following)
+                    if self._go_on(undo, onward):
                         return True
         return False
 

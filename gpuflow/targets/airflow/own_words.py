@@ -52,9 +52,14 @@ def with_own_words(settings: dict[str, Any], pipeline: Pipeline) -> dict[str, An
     return {**settings, "tags": tags(pipeline)}
 
 
+def common_labels(pipeline: Pipeline) -> dict[str, str]:
+    """Labels of every step, wherever the pipeline says them: most say them in `defaults`."""
+    return {**pipeline.defaults.labels, **pipeline.labels}
+
+
 def default_args(pipeline: Pipeline) -> dict[str, Any]:
     """Arguments of every task; the owner comes from a label where nothing is said."""
-    words, labels = dag_words(pipeline), pipeline.labels
+    words, labels = dag_words(pipeline), common_labels(pipeline)
     given = arguments(words.default_args or AirflowTask())
     owner = words.owner or given.pop("owner", None) or next((labels[key] for key in OWNERS if labels.get(key)), None)
     return {"owner": owner, **given} if owner else given
@@ -62,7 +67,7 @@ def default_args(pipeline: Pipeline) -> dict[str, Any]:
 
 def tags(pipeline: Pipeline) -> list[str]:
     """One for gpuflow, one for each label, and the pipeline's own."""
-    by_label = (f"{key}={value}" for key, value in pipeline.labels.items())
+    by_label = (f"{key}={value}" for key, value in common_labels(pipeline).items())
     cut = (tag if len(tag) <= TAG_LENGTH else f"{tag[: TAG_LENGTH - 1]}…" for tag in by_label)
     return list(dict.fromkeys(["gpuflow", *cut, *dag_words(pipeline).tags]))
 

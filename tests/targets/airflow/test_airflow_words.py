@@ -166,6 +166,9 @@ def test_owner_and_tags_come_from_labels_when_nothing_is_said(tmp_path: Path) ->
     assert (said.owner, said.tags) == ("me", {"gpuflow", "team=nlp", "a"})
     bare = run(compiled(loads(HEAD.replace("labels: {team: nlp}\n", "") + STEP)), tmp_path)
     assert bare.owner == "airflow", "Airflow's own default"
+    defaults = "defaults: {labels: {team: nlp}}\n"
+    usual = run(compiled(loads(HEAD.replace("labels: {team: nlp}\n", defaults) + STEP)), tmp_path)
+    assert (usual.owner, usual.tags) == ("nlp", {"gpuflow", "team=nlp"})
 
 
 def test_a_label_that_is_too_long_for_a_tag_does_not_keep_airflow_from_loading_the_dag(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from gpuflow.checker.report import Verdict, worst
 from gpuflow.checker.wording import listed, where_of
 from gpuflow.cluster import Cluster
 from gpuflow.demands import Demand
-from gpuflow.errors import Finding, Where
+from gpuflow.errors import Finding, Severity, Where
 from gpuflow.graph import Dag, Leaf
 from gpuflow.resources import read_map, read_maps
 
@@ -336,12 +336,12 @@ class _Judge:
         return outcome_of([self._finding("GF558", message, SETTLE, "warning")], "unknown")
 
     def _finding(
-        self, code: str, message: str, hint: str | None, severity: str, kubernetes: str | None = None
+        self, code: str, message: str, hint: str | None, severity: Severity, kubernetes: str | None = None
     ) -> Finding:
         if severity == "note":
             message = f"{self.mounted.words}: {message}"
         where = _where(self.demand, self.claims, self.mounted)
-        return Finding(code, message, where, hint, severity=severity, kubernetes=kubernetes)  # type: ignore[arg-type]
+        return Finding(code, message, where, hint, severity=severity, kubernetes=kubernetes)
 
     @property
     def _who(self) -> str:
