@@ -166,8 +166,8 @@ def test_owner_and_tags_come_from_labels_when_nothing_is_said(tmp_path: Path) ->
     assert (said.owner, said.tags) == ("me", {"gpuflow", "team=nlp", "a"})
     bare = run(compiled(loads(HEAD.replace("labels: {team: nlp}\n", "") + STEP)), tmp_path)
     assert bare.owner == "airflow", "Airflow's own default"
-    defaults = "defaults: {labels: {team: nlp}}\n"
-    usual = run(compiled(loads(HEAD.replace("labels: {team: nlp}\n", defaults) + STEP)), tmp_path)
+    inside = HEAD.replace("labels: {team: nlp}\n", "").replace("{image: i}", "{image: i, labels: {team: nlp}}")
+    usual = run(compiled(loads(inside + STEP)), tmp_path)
     assert (usual.owner, usual.tags) == ("nlp", {"gpuflow", "team=nlp"})
 
 
