@@ -8,6 +8,7 @@
 | GF400s | manifests of a cluster                            |
 | GF500s | what the cluster will say to a pipeline           |
 | GF600s | what documents and artifacts give away            |
+| GF700s | documents of other tools                          |
 | GF900s | the command line and its environment              |
 
 A code never changes its meaning, and a retired code is never reused.
@@ -268,6 +269,11 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     # What documents and artifacts give away.
     ("GF601", "A secret in plain text", "A variable or parameter whose name says that it is a secret (DB_PASSWORD, HF_TOKEN, …) has its value in the document, or takes it from a parameter. Everybody sees it who may read the repository, the artifact, the pod or the run in the engine's UI.", "Keep the value in a Secret of the namespace and write {secret: NAME, key: KEY}; change the value that was shown."),
     ("GF602", "A password in an address", "An address holds user and password, as in s3://KEY:SECRET@bucket. It becomes part of the artifact, the pod's command line and logs.", "Write the address without them; give the program its credentials with {secret: NAME, key: KEY}, or with the identity of the ServiceAccount."),
+    # Documents of other tools.
+    ("GF701", "A part of the run is not known", "Which pods a part of the run has, or how much it asks for, depends on a value that only the run knows, or on a file that was not given.", "Give the file or the value that the message names, or read the verdict as unknown."),
+    ("GF702", "Not a document that gpuflow reads", "The file is neither a pipeline of gpuflow nor a document whose pods gpuflow can work out.", "gpuflow reads Argo, Kubeflow and Kubernetes documents, and DAG files that are named one by one with --allow-python."),
+    ("GF703", "Nothing runs by itself", "The document only serves others: templates without an entrypoint, a runtime that a TrainJob names, a ConfigMap.", "Name the file that runs it as well."),
+    ("GF704", "The document belongs to another engine", "--engine names an engine that does not run this kind of document.", "Leave --engine out, or name the document's own engine."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("pod",),
     ("demands",),
     ("cluster",),
+    ("readers",),
     ("checker.report", "checker.wording"),
     ("checker.outcome",),
     ("checker.contention", "checker.kueue", "checker.nodes"),

@@ -29,6 +29,7 @@ from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
 from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
+from gpuflow.checker.rules.unseen import unseen_parts
 from gpuflow.checker.snapshot.changing_quotas import changing_quotas, with_changes
 from gpuflow.checker.snapshot.hidden_labels import hidden_labels
 from gpuflow.checker.snapshot.namespace_rules import (
@@ -77,8 +78,8 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
     whole = _judged(demand, ready, runs, trials)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
-    if demand.pipeline is not None:
-        findings = demand.pipeline.heard(findings)
+    if demand.source is not None:
+        findings = demand.source.heard(findings)
     return Report(
         demand.name,
         namespace,
@@ -170,7 +171,8 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
             _quotas(demand, admissions, quota_lines),
             outcome_of(unknown_usage(demand, policy, admissions, lines), "unknown"),
             placed,
-            outcome_of(() if demand.pipeline is None else demand.pipeline.warnings()),
+            outcome_of(() if demand.source is None else demand.source.warnings()),
+            outcome_of(unseen_parts(demand), "unknown"),
             outcome_of((finding for finding in broken_rules if finding.severity == "error"), "never"),
             outcome_of(finding for finding in broken_rules if finding.severity != "error"),
             outcome_of((*_assumed(policy), *assumptions(cluster))),

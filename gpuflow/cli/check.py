@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from gpuflow.checker.report import Report
@@ -15,7 +14,6 @@ from gpuflow.cli.inputs import (
     add_engine,
     namespace_of,
     python_is_allowed,
-    read_pipelines,
     read_site,
     with_params,
 )
@@ -23,18 +21,16 @@ from gpuflow.cli.output import write_files
 from gpuflow.cli.progress import progress
 from gpuflow.cli.revisions import earlier
 from gpuflow.cli.snapshot import add_live
+from gpuflow.cli.sources import own_demand, read_sources
 from gpuflow.cli.terminal import paint, put, say, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
-from gpuflow.demands import Demand, demand_of
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.printable import json_text, lines
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
 from gpuflow.report.text import Paint, plain, render
 from gpuflow.site import Site
-from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.frame import engine_findings
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
@@ -101,14 +97,14 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", f"--compare has no {args.format} form", where=COMMAND, hint=hint)
     site = read_site(args)
     namespace = namespace_of(args, site)
-    pipelines = read_pipelines(args, site, args.engine)
+    sources = read_sources(args, site, args.engine)
     cluster = PreparedCluster(_cluster(args, namespace), namespace)
     before = _earlier(args, site, cluster, namespace) if args.compare else None
     demands, reports = [], []
-    for pipeline in pipelines:
-        with progress(f"checking {pipeline.name}"):
-            demands.append(_demand(args, pipeline, site))
-            reports.append(check(demands[-1], cluster, namespace, runs=args.runs))
+    for demand in sources.demands(site, args.engine, args.param, allow_lossy=args.allow_lossy):
+        with progress(f"checking {demand.name}"):
+            demands.append(demand)
+            reports.append(check(demand, cluster, namespace, runs=args.runs))
     whole = None
     if args.together and len(demands) > 1:
         with progress("checking them together"):
@@ -142,13 +138,6 @@ def _report_files(args: argparse.Namespace) -> dict[Path, str]:
     return files
 
 
-def _demand(args: argparse.Namespace, pipeline: Pipeline, site: Site) -> Demand:
-    demand = demand_of(pipeline, site, args.engine)
-    if args.allow_lossy:
-        return replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
-    return demand
-
-
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     if args.cluster != "live":
         with progress(f"reading {args.cluster}"):
@@ -166,7 +155,7 @@ def _earlier(args: argparse.Namespace, site: Site, cluster: PreparedCluster, nam
             reports.append(None)
             continue
         with progress(f"checking {other.name} as it was"):
-            demand = _demand(args, with_params(other, args.param), site)
+            demand = own_demand(with_params(other, args.param), site, args.engine, allow_lossy=args.allow_lossy)
             reports.append(check(demand, cluster, namespace, runs=args.runs))
     return reports
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, add_engine, read_pipelines, read_site, show_remarks
+from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.progress import progress
+from gpuflow.cli.sources import read_sources
 from gpuflow.cli.terminal import paint, say, show_json, table
-from gpuflow.demands import Bound, Demand, demand_of
+from gpuflow.demands import Bound, Demand
 from gpuflow.printable import line
 
 EXAMPLE = """gpuflow demand pipeline.yaml
@@ -21,13 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    pipelines = read_pipelines(args, site, args.engine)
-    show_remarks(pipelines, site)
+    sources = read_sources(args, site, args.engine)
+    show_remarks(sources.pipelines, site)
     as_json = args.format == "json"
     documents, texts = [], []
-    for pipeline in pipelines:
-        with progress(f"working out the demand of {pipeline.name}"):
-            demand = demand_of(pipeline, site, args.engine)
+    for demand in sources.demands(site, args.engine, args.param):
+        with progress(f"working out the demand of {demand.name}"):
             if as_json:
                 documents.append(demand.document())
             else:

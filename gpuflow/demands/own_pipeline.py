@@ -92,7 +92,7 @@ class PlannedPipeline:
             if serves and (whole is None or whole in profiles):
                 yield Offer(owner, None if whole is None else profiles[whole])
 
-    def pod_with(self, step: str, offer: Offer | None, count: int) -> dict[str, Any] | None:
+    def pod_with(self, step: str, offer: Offer | None, count: int) -> Mapping[str, Any] | None:
         """The step's pod if it asked for so many of these, or of what it asks for now; None: the site has no such."""
         planned = self.plan.by_name[step]
         asked = planned.step.gpu or planned.step.mig if offer is None else _wish(offer)
@@ -110,7 +110,7 @@ class PlannedPipeline:
             )
         except GpuflowError:
             return None
-        return with_engine(pod, planned.step, self.parts)
+        return with_engine(pod, self.parts, has_outputs=bool(planned.step.outputs))
 
     def capped(self, demand: Demand, parallel: int) -> Demand:
         """The demand if the pipeline said `parallel`."""

@@ -47,6 +47,8 @@ def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
         refusals=tuple(finding for demand, _ in demands for finding in demand.refusals),
         engine_settings=first.engine_settings,
         places=_Places({part.name: part.demand for part in parts}),
+        unseen=tuple(replace(each, step=part.called(each.step)) for part in parts for each in part.demand.unseen),
+        only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
         pipeline=_Pipelines({part.name: part.demand.pipeline for part in parts}),
     )
 
