@@ -14,6 +14,7 @@ from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
 from gpuflow.readers.argo.items import BadLoop, Items, items_of
+from gpuflow.readers.argo.locks import locks_of
 from gpuflow.readers.argo.parameters import Open, Scope, Value, opened
 from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker
 from gpuflow.readers.argo.spec import (
@@ -49,6 +50,15 @@ FIRST: Final[Mapping[str, str]] = {
     "lastRetry.message": "",
 }
 """What an attempt is told of those before it, when it is the first."""
+
+
+class Readers(NamedTuple):
+    """Who reads what: templates that call others, what a step creates, and what runs around a step."""
+
+    steps: Callable[..., Child]
+    dag: Callable[..., Child]
+    created: Callable[..., Child]
+    hooks: Callable[..., Child]
 
 
 class TooLarge(Exception):
@@ -143,10 +153,11 @@ class Found:
 class Walk:
     """One workflow."""
 
-    def __init__(self, spec: Spec, library: Library, scope: Scope, pods: PodMaker, options: Options) -> None:
-        from gpuflow.readers.argo.flow import read_dag, read_steps
-
+    def __init__(
+        self, spec: Spec, library: Library, scope: Scope, pods: PodMaker, options: Options, readers: Readers
+    ) -> None:
         self.spec, self.library, self.globals, self.pods = spec, library, scope, pods
+        self.readers = readers
         self.site, self.engine = options.site, options.engine
         self.with_engine = options.engine != NO_ENGINE
         self.found = Found()
@@ -157,7 +168,6 @@ class Walk:
         self._trees: dict[int, Mapping[str, Any]] = {}
         self._sets: dict[int, tuple[PodSet, PodSet, Mapping[str, Quantity]]] = {}
         self._kept: list[Any] = []
-        self._flows: dict[str, Callable[..., Child]] = {"steps": read_steps, "dag": read_dag}
 
     # What is said
 
@@ -303,8 +313,6 @@ class Walk:
 
     def _once(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
         """One copy of a call, with its hooks and its exit handler."""
-        from gpuflow.readers.argo.hooks import with_hooks
-
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooLarge
@@ -312,7 +320,7 @@ class Walk:
         if template is None:
             return self.nothing(name)
         child = self.template(template, arguments_of(call, at.scope, self.library), at, name, place)
-        return with_hooks(self, call, child, at, name, place)
+        return self.readers.hooks(self, call, child, at, name, place)
 
     def resolved(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Template | None:
         """The template that is called; None, with the reason noted, when there is none."""
@@ -386,11 +394,10 @@ class Walk:
         tries = min(at.tries * self._tries(retry, scope), ENDLESS)
         sure = at.sure and not mapping(tree.get("memoize"))
         inside = replace(at, home=template.home, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
-        from gpuflow.readers.argo.locks import locks_of
-
         locks = tuple(locks_of(tree, scope, self.library))
-        if kind in self._flows:
-            body = self._flows[kind](self, template, tree, replace(inside, boundary=tree), name)
+        if kind in ("steps", "dag"):
+            flow = self.readers.steps if kind == "steps" else self.readers.dag
+            body = flow(self, template, tree, replace(inside, boundary=tree), name)
             return replace(body, locks=locks)
         child = self._leaf(template, tree, kind, inside, name)
         return replace(child, locks=locks, is_daemon=tree.get("daemon") is True)
@@ -421,8 +428,6 @@ class Walk:
     # Pods
 
     def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> Child:
-        from gpuflow.readers.argo.created import created_by
-
         if kind in ("http", "plugin"):
             self.found.agent.append(True)
             return self.nothing(name)
@@ -436,7 +441,7 @@ class Walk:
             own = Leaf(name, {}, 1)
         if kind != "resource":
             return Child(own)
-        return created_by(self, template, tree, at, name, own)
+        return self.readers.created(self, template, tree, at, name, own)
 
     def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> StepDemand | None:
         where = template.where("name", key=True)
