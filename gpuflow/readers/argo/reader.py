@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.demands.model import ClaimDemand, Deadline, Demand, KeptPods, LaterAttempts, Overlap, StepDemand, Unseen
+from gpuflow.demands.model import (
+    ClaimDemand,
+    Deadline,
+    Demand,
+    KeptPods,
+    LaterAttempts,
+    Overlap,
+    PodSet,
+    StepDemand,
+    Unseen,
+)
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Tree
@@ -120,12 +130,14 @@ def _assembled(
     conditional = dict(found.conditional)
     if len(conditional) > 1:
         conditional |= {name: False for name in found.inherited if name not in conditional}
-    later = LaterAttempts("at its last attempt", {name: (each,) for name, each in found.later.items()})
+    later: dict[str, dict[str, tuple[PodSet, ...]]] = {}
+    for when, name, pods in found.later.values():
+        later.setdefault(when, {})[name] = (pods,)
     return _demand(
         document, spec, options, steps, tree,
         claims=(*claims, *found.claims),
         conditional=conditional,
-        later=(later,) if found.later else (),
+        later=tuple(LaterAttempts(when, pod_sets) for when, pod_sets in later.items()),
         refusals=tuple(dict.fromkeys(refusals)),
         unseen=tuple(dict.fromkeys(found.unseen)),
         only_at_most=at_most[0] if at_most else None,
