@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
-from zoneinfo import ZoneInfo
 
 from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
@@ -24,7 +23,7 @@ from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step, as_list, effective
 from gpuflow.spec.text import ParamRef, TextField
-from gpuflow.spec.zones import check_zone
+from gpuflow.spec.zones import YEARS, check_zone, zone_of
 
 _CRON_MACROS = {
     "@hourly": "0 * * * *",
@@ -61,15 +60,21 @@ def check_cron(text: str) -> str:
 def _start(value: Any) -> str:
     """A day, or a moment with or without an offset, in one spelling each."""
     text = value.isoformat() if isinstance(value, date) else spelled(value)
+    found: date | None = None
     try:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-            return date.fromisoformat(text).isoformat()
-        if re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[-+]\d\d:\d\d)?", text):
-            return datetime.fromisoformat(text).isoformat()
+            found = date.fromisoformat(text)
+        elif re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[-+]\d\d:\d\d)?", text):
+            found = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         pass
-    shown = f'"{text}"' if isinstance(text, str) else "this"
-    raise problem("GF332", f"{shown} is not a date or a time", "write 2026-01-31, or 2026-01-31T06:00")
+    if found is None:
+        shown = f'"{text}"' if isinstance(text, str) else "this"
+        raise problem("GF332", f"{shown} is not a date or a time", "write 2026-01-31, or 2026-01-31T06:00")
+    if found.year not in YEARS:
+        span = f"{YEARS.start} to {YEARS.stop - 1}"
+        raise problem("GF332", f'"{text}" is not in a year that every engine has', f"write a year from {span}")
+    return found.isoformat()
 
 
 Start = Annotated[
@@ -114,7 +119,7 @@ class Schedule(Model):
         """The moment of `start`, in the schedule's time zone."""
         if self.start is None:
             return None
-        moment, zone = datetime.fromisoformat(self.start), ZoneInfo(self.timezone)
+        moment, zone = datetime.fromisoformat(self.start), zone_of(self.timezone)
         return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
 
 

@@ -12,6 +12,7 @@ from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
+from gpuflow.spec.zones import has_rules, no_rules
 from gpuflow.targets.airflow.alerts import alert_refusals
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
@@ -79,6 +80,9 @@ def _intervals(pipeline: Pipeline) -> Iterator[Finding]:
             where,
             "add a schedule, or use {run: date}",
         )
+    elif not has_rules(schedule.timezone):
+        code, text, hint = no_rules(schedule.timezone, f'{{run: interval_start}} (step "{use.step}") cannot be judged')
+        yield Finding(code, text, where, hint)
     elif (clock := clock_change(schedule.cron, schedule.timezone)) is not None:
         yield Finding(
             "GF336",
