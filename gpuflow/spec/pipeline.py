@@ -153,7 +153,7 @@ class Pipeline(Model, metaclass=Open):
     """Labels on every pod and on the engine's own object."""
     silence: Annotated[tuple[SilencedCode, ...], BeforeValidator(as_list)] = ()
     """Codes of notes and warnings that are not printed, only counted: [GF307]. Of a pipeline and all its sub-pipelines,
-    the outermost file decides. Errors cannot be silenced."""
+    the outermost file decides; `check --together` leaves out what every file silences. Errors cannot be silenced."""
     params: dict[ParamName, Param] = {}
     """Values set when a run starts."""
     schedule: Schedule | None = None

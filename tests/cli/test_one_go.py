@@ -180,6 +180,24 @@ def test_check_and_python_hear_the_same(gpuflow: Gpuflow, tmp_path: Path) -> Non
     assert json.loads(gpuflow("validate", file, "--format", "json").out)[0]["findings"][-1]["code"] == "GF343"
 
 
+def test_together_only_what_every_file_silences_is_silenced(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    def found(*silenced: str) -> list[str]:
+        files = []
+        for name, line in zip("ab", silenced, strict=True):
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(HEAD.replace("name: p", f"name: {name}\n{line}") + "steps: {s: {command: [x], cpu: 1}}\n")
+            files.append(file)
+        words = ("--cluster", DEMO / "cluster", "--namespace", "nowhere", "--together", "--format", "json")
+        return [each["code"] for each in gpuflow("check", *files, *words).data[-1]["together"]["findings"]]
+
+    loud = found("", "")
+    code = next(each for each in loud if not is_always_error(each))
+    assert found(f"silence: {code}", "") == loud
+    assert found(f"silence: {code}", f"silence: [{code}]") == [*(each for each in loud if each != code), "GF343"]
+    both = f"silence: [{code}, GF343]"
+    assert found(both, both) == [each for each in loud if each != code]
+
+
 @pytest.mark.parametrize(
     ("code", "words"),
     [
