@@ -14,6 +14,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
 from gpuflow.spec.zones import has_rules, no_rules
 from gpuflow.targets.airflow.alerts import alert_refusals
+from gpuflow.targets.airflow.assets import refused_assets
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.options import AirflowOptions
@@ -31,6 +32,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
     yield from map(refused, _intervals(request.pipeline))
     yield from (left_out(finding) for finding in alert_refusals(request))
     yield from map(refused, refused_words(request.pipeline))
+    yield from map(refused, refused_assets(request.pipeline))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
