@@ -45,16 +45,21 @@ def check_cron(text: str) -> str:
             f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday',
             'for example "0 0 * * *" for midnight',
         )
+    names = {"month": clock.MONTHS, "day of week": clock.WEEKDAYS}
     for word, (name, low, high) in zip(fields, clock.FIELDS, strict=True):
         for part in word.split(","):
-            match = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
+            match = re.fullmatch(r"(\*|\w{1,3}(?:-\w{1,3})?)(?:/(\d{1,3}))?", part, re.ASCII)
             bounds = re.split("-", match[1]) if match and match[1] != "*" else []
-            numbers = [clock.NAMES.get(b.lower(), int(b) if b.isdecimal() and len(b) < 4 else -1) for b in bounds]
+            known = {each: clock.NAMES[each] for each in names.get(name, ())}
+            numbers = [known.get(b.lower(), int(b) if b.isdecimal() else -1) for b in bounds]
             wrong = not match or any(not low <= n <= high for n in numbers) or numbers != sorted(numbers)
             if wrong or (match and match[2] is not None and int(match[2]) == 0):
                 what = f"{'an' if name == 'hour' else 'a'} {name} ({low} to {high})"
                 raise problem("GF167", f'"{part}" is not {what}', 'for example "0 0 * * *" for midnight')
-    return " ".join(fields)
+    text = " ".join(fields)
+    if not clock.parse(text).ever:
+        raise problem("GF346", f'"{text}" names a date that never comes', "name a day that the month has")
+    return text
 
 
 def _start(value: Any) -> str:

@@ -120,6 +120,25 @@ def test_a_start_that_is_no_time_is_refused(start: str) -> None:
     assert only.startswith("5:") and "GF332" in only
 
 
+@pytest.mark.parametrize(
+    ("cron", "message"),
+    [
+        ("mon 3 * * *", 'GF167 "mon" is not a minute (0 to 59)'),
+        ("0 3 * mon *", 'GF167 "mon" is not a month (1 to 12)'),
+        ("0 3 * * jan", 'GF167 "jan" is not a day of week (0 to 7)'),
+        ("\u0663 3 * * *", 'GF167 "\u0663" is not a minute (0 to 59)'),
+        ("*/99999 * * * *", 'GF167 "*/99999" is not a minute (0 to 59)'),
+        ("0 3 31 2 *", 'GF346 "0 3 31 2 *" names a date that never comes'),
+        ("0 3 30 2 1", 'GF346 "0 3 30 2 1" names a date that never comes'),
+        ("0 3 31 4,6 *", 'GF346 "0 3 31 4,6 *" names a date that never comes'),
+    ],
+)
+def test_a_schedule_that_an_engine_would_refuse_or_never_run_is_refused(cron: str, message: str) -> None:
+    (only,) = found(f"schedule: {{cron: '{cron}'}}\nsteps: {{a: {{command: [x]}}}}")
+    assert only.split(" ", 1)[1] == message
+    loads(HEAD + "schedule: {cron: '0 3 29 2 *'}\nsteps: {a: {command: [x]}}")
+
+
 @pytest.mark.parametrize("start", ["0001-01-01", "0001-01-01T00:00+14:00", "1969-12-31", "9999-12-31T23:59-12:00"])
 def test_a_start_that_no_clock_shows_is_refused(start: str) -> None:
     (only,) = found(f'schedule: {{cron: "0 3 * * *", start: "{start}"}}\nsteps: {{a: {{command: [x]}}}}')
