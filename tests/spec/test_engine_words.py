@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import jsonschema
@@ -139,6 +140,8 @@ def test_the_words_of_every_engine_have_a_place_in_pipeline_and_step() -> None:
         (dag("on_failure_callback: a.class"), "GF352"),
         (dag("on_failure_callback: {path: a.b, arguments: {not a name: 1}}"), "GF352"),
         (dag("end_date: tomorrow"), "GF356"),
+        (dag('end_date: "0001-01-01T00:00+14:00"'), "GF356"),
+        (dag('end_date: "2027-01-31T18:00:00.5"'), "GF356"),
         (dag(f"tags: [{'x' * 101}]"), "GF355"),
         (dag("owner_links: {me: here}"), "GF355"),
         (dag("access_control: {Viewer: can_read}"), "GF355"),
@@ -184,3 +187,9 @@ def test_words_for_one_engine_are_no_loss_on_the_others() -> None:
         lost = [loss.construct for loss in construct_losses(every, table, name)]
         assert not [construct for construct in lost if construct and construct.startswith("engines")], name
         assert not [each for each in weaknesses(every, table) if "engines" in each.message], name
+
+
+def test_the_end_of_a_dag_is_a_date_of_python_too() -> None:
+    with Pipeline("p", defaults={"image": "i:1"}, engines={"airflow": {"end_date": date(2027, 1, 31)}}) as pipeline:
+        pipeline.step("a", ["x"])
+    assert pipeline == loads(dag("end_date: 2027-01-31"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
@@ -12,6 +12,7 @@ from gpuflow.spec.engine_words.airflow_ours import DAG_ELSEWHERE, DAG_OURS, TASK
 from gpuflow.spec.engine_words.imported import Imported, Imports, Json
 from gpuflow.spec.engine_words.words import EngineWords
 from gpuflow.spec.model import Bool, Count, Natural, Str, Whole, problem, receivable
+from gpuflow.spec.zones import YEARS
 
 TAG_LENGTH = 100
 """Airflow loads no DAG with a longer tag."""
@@ -19,12 +20,17 @@ TAG_LENGTH = 100
 
 def _date(value: Any) -> str:
     hint = "write 2027-01-31, 2027-01-31T18:00 or 2027-01-31T18:00+01:00"
-    if not isinstance(value, str):
-        raise problem("GF356", f"{value!r} is not a date", hint)
+    text = value.isoformat() if isinstance(value, date) else value
+    if not isinstance(text, str):
+        raise problem("GF356", f"{text!r} is not a date", hint)
     try:
-        return datetime.fromisoformat(value).isoformat()
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        raise problem("GF356", f'"{value}" is not a date', hint) from None
+        raise problem("GF356", f'"{text}" is not a date', hint) from None
+    if moment.year not in YEARS or moment.microsecond:
+        span = f"a year from {YEARS.start} to {YEARS.stop - 1}, and no parts of a second"
+        raise problem("GF356", f'"{text}" is not a date that a DAG can end at', f"write {span}")
+    return moment.isoformat()
 
 
 def _logs(value: Any) -> bool | tuple[str, ...]:

@@ -10,7 +10,10 @@ _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
 _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
 _CLAIM = "create a PersistentVolume and a claim for it, and mount that: volumes: {…: {claim: …}}"
-_FROM_TIME = "pass {run: logical_date}, and let the program take the date from it"
+_FROM_TIME = (
+    "pass {run: logical_date}, and let the program take the date from it; in a pipeline with a schedule, start the "
+    "runs from a program of yours that passes the time as a parameter"
+)
 _NO_TIME = "its recurring runs do not know their scheduled time"
 _MADE = (
     "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their scheduled "
