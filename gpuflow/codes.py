@@ -205,7 +205,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     # Verdicts.
     ("GF501", "Never: quota", "The API server refuses the step's pod even when nothing else runs in the namespace.", "Ask for less in this step, or ask for a larger quota."),
     ("GF502", "Never: LimitRange", "The step's pod breaks the namespace's LimitRange, whatever else runs.", "Stay within its bounds, or ask for other bounds."),
-    ("GF503", "Never: invalid pod", "After defaulting, the pod is invalid (422). Usually a LimitRange default conflicts with what the step asks for.", "Set the value in the step, or ask for another LimitRange."),
+    ("GF503", "Never: invalid pod", "The API server refuses the pod as invalid (422): a field of the step, of its kubernetes.merge or of the site has a value that Kubernetes does not take, or a LimitRange default conflicts with what the step asks for.", "Correct the field that the message names; for a LimitRange, set the value in the step."),
     ("GF504", "Never: Pod Security", "The namespace's Pod Security Standard forbids the pod.", "Remove what it forbids, or use another namespace."),
     ("GF505", "Never: unknown class", "The PriorityClass or RuntimeClass does not exist, or the overhead differs from it.", "Use one that exists."),
     ("GF506", "Never: no node", "No node of the snapshot can hold the step, even when nothing else runs. The scheduler's own message says why.", "Ask for less, for another GPU or a smaller MIG slice, or add such nodes."),

@@ -94,10 +94,11 @@ def _template(template: dict[str, Any]) -> dict[str, Any]:
     """The claim of an ephemeral volume; without a class, the cluster's default one."""
     spec, metadata = template.get("spec", {}), template.get("metadata", {})
     storage_class = spec.get("storageClassName")
+    said = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
     fields: dict[str, Any] = {
         "access_modes": spec.get("accessModes", []),
         "size": spec.get("resources", {}).get("requests", {}).get("storage", ""),
-        "metadata": platform.PodMetadata(**{key: metadata[key] for key in ("labels", "annotations") if key in metadata}),
+        "metadata": platform.PodMetadata(**said),
     }
     named = {"default_storage_class": True} if storage_class is None else {"storage_class_name": storage_class}
     return fields | named
