@@ -180,6 +180,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF354", "Two answers to when a run starts", "A timetable in engines.airflow replaces the schedule, and the pipeline also has a schedule or on_data.", "Keep one of them."),
     ("GF355", "A word that Airflow refuses", "Airflow would not load a DAG with this value, or the task would fail with it.", "Write it as the hint says."),
     ("GF356", "Not a date", "A date is written as in ISO 8601, with a time where one is meant.", "Write 2027-01-31, 2027-01-31T18:00 or 2027-01-31T18:00+01:00."),
+    ("GF357", "A word that the engine could not use", "Argo or Kubeflow would take the pipeline with this value, and then fail on it, ignore the run, or leave the metric out.", "Write it as the hint says."),
+    ("GF358", "A word without effect", "An engine's own word is there, and something else in the pipeline leaves it nothing to do.", "Add what it needs, or remove it."),
     ("GF371", "Not a field of a pod", "kubernetes.merge holds a patch in Kubernetes' own words. This one is not a field there, or has a value of another type.", "Write it as in a Kubernetes manifest; the hint names the field or its place."),
     ("GF372", "The patch would change what the spec decides", "kubernetes.merge cannot change what the step says in the spec's own words, nor what retries and the supervisor rely on.", "Use the word of the spec that the message names, or take the field out of the patch."),
     ("GF373", "The patch overrides fields of gpuflow's pod", "kubernetes.merge changes or removes fields that gpuflow wrote. Every target and the checker see the merged pod.", "Read the list; take out of the patch what is not meant."),
@@ -206,7 +208,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     # Verdicts.
     ("GF501", "Never: quota", "The API server refuses the step's pod even when nothing else runs in the namespace.", "Ask for less in this step, or ask for a larger quota."),
     ("GF502", "Never: LimitRange", "The step's pod breaks the namespace's LimitRange, whatever else runs.", "Stay within its bounds, or ask for other bounds."),
-    ("GF503", "Never: invalid pod", "After defaulting, the pod is invalid (422). Usually a LimitRange default conflicts with what the step asks for.", "Set the value in the step, or ask for another LimitRange."),
+    ("GF503", "Never: invalid pod", "The API server refuses the pod as invalid (422): a field of the step, of its kubernetes.merge or of the site has a value that Kubernetes does not take, or a LimitRange default conflicts with what the step asks for.", "Correct the field that the message names; for a LimitRange, set the value in the step."),
     ("GF504", "Never: Pod Security", "The namespace's Pod Security Standard forbids the pod.", "Remove what it forbids, or use another namespace."),
     ("GF505", "Never: unknown class", "The PriorityClass or RuntimeClass does not exist, or the overhead differs from it.", "Use one that exists."),
     ("GF506", "Never: no node", "No node of the snapshot can hold the step, even when nothing else runs. The scheduler's own message says why.", "Ask for less, for another GPU or a smaller MIG slice, or add such nodes."),

@@ -137,9 +137,6 @@ _CANNOT = {
     "volumes.default_mode": Cannot(
         "upstream", "it mounts every file with the default mode", "let the program copy the file and change its mode"
     ),
-    "volumes.ephemeral": Cannot(
-        "not yet", "volumes of one pod are not written yet", "claims: and volumes: {…: {new_claim: …}}, for one run"
-    ),
     "volumes.host_path": Cannot("upstream", "it mounts no folders of nodes", _CLAIM),
     "volumes.items": Cannot("upstream", "it mounts all keys, each under its own name", "use the keys as file names"),
     "volumes.nfs": Cannot("upstream", "it has no NFS volumes", _CLAIM),
@@ -190,8 +187,8 @@ _CARRIED = (
     "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up", "schedule.suspended",
     "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
-    "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
-    "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
+    "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.ephemeral", "volumes.memory",
+    "volumes.new_claim", "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
 CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
