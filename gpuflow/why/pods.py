@@ -9,7 +9,7 @@ from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.why.answer import Answer, Cause, answer_of
 from gpuflow.why.nodes import node_causes
-from gpuflow.why.queues import GATE, workload_causes, workload_of
+from gpuflow.why.queues import GATE, TOPOLOGY_GATE, workload_causes, workload_of
 
 CONTAINERS = {
     "ErrImagePull": "the image can be pulled: check its name, its tag and the pull secret",
@@ -75,11 +75,8 @@ def _on_its_node(node: str, status: Mapping[str, Any]) -> Iterator[Cause]:
 
 def _gates(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
     names = [str(each.get("name")) for each in pod["spec"]["schedulingGates"] if isinstance(each, Mapping)]
-    for name in names:
-        if name != GATE:
-            text = f"the scheduling gate {name} holds it"
-            yield Cause("gate", text, "waits", (f"whoever set the gate {name} takes it away",))
     if GATE not in names:
+        yield from _other_gates(names)
         return
     workload = workload_of(pod, ready)
     if workload is None:
@@ -87,6 +84,15 @@ def _gates(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
         yield Cause("queue", "Kueue holds it, and there is no Workload for it here", "unknown", (hint,))
         return
     yield from workload_causes(workload, ready)
+    yield from _other_gates([name for name in names if name not in (GATE, TOPOLOGY_GATE)])
+
+
+def _other_gates(names: list[str]) -> Iterator[Cause]:
+    for name in names:
+        text = f"the scheduling gate {name} holds it"
+        if name == TOPOLOGY_GATE:
+            text = "Kueue has admitted its workload and has not chosen its node yet (topology-aware scheduling)"
+        yield Cause("gate", text, "waits", (f"whoever set the gate {name} takes it away",))
 
 
 def missing_causes(pod: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:

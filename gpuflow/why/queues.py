@@ -15,6 +15,8 @@ from gpuflow.errors import shortened
 from gpuflow.why.answer import Cause
 
 GATE = "kueue.x-k8s.io/admission"
+TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+"""Kueue takes this one away when it has chosen the nodes of an admitted workload."""
 GROUP = "kueue.x-k8s.io/pod-group-name"
 MOST_HOLDERS = 5
 
@@ -57,14 +59,14 @@ def _pending(workload: Mapping[str, Any], ready: PreparedCluster, conditions: Ma
             "snapshot", f"which queues there are is not known: {ready.cluster.source} shows none", "unknown", (hint,)
         )
         return
+    answer = setup.kueue.assign(workload)
+    said = (conditions.get("QuotaReserved") or {}).get("message")
+    yield _cause(answer, workload, setup, said)
     requeue = (workload.get("status") or {}).get("requeueState") or {}
     if requeue.get("requeueAt"):
         yield Cause(
             "queue", f"Kueue tries it again at {requeue['requeueAt']}, after {requeue.get('count', 1)} evictions"
         )
-    answer = setup.kueue.assign(workload)
-    said = (conditions.get("QuotaReserved") or {}).get("message")
-    yield _cause(answer, workload, setup, said)
     ahead = blocker_ahead(setup.kueue, workload, setup.pending)
     if ahead is not None:
         text = f"{ahead.namespace}/{ahead.name} stands before it, and the queue is StrictFIFO"

@@ -85,7 +85,19 @@ def with_live(cluster: Cluster, reader: Reader, kind: Kind, name: str, namespace
     if selector := SELECTORS.get(kind.kind):
         answer = reader.get(POD.path("v1", namespace), {"labelSelector": f"{selector}={name}"})
         items += answer.body.get("items") or [] if answer.status == 200 else []
+    if kind is not WORKLOAD:
+        items += _workloads(reader, namespace)
     return with_objects(cluster, items)
+
+
+def _workloads(reader: Reader, namespace: str) -> list[Mapping[str, Any]]:
+    """The workloads of the namespace with their owners, by which the pods that Kueue holds are found."""
+    for version in WORKLOAD.versions:
+        answer = reader.get(WORKLOAD.path(version, namespace), {})
+        if answer.status == 200:
+            head = {"apiVersion": f"{WORKLOAD.group}/{version}", "kind": WORKLOAD.kind}
+            return [{**head, **item} for item in answer.body.get("items") or ()]
+    return []
 
 
 SELECTORS = {"Workflow": "workflows.argoproj.io/workflow", "Job": "batch.kubernetes.io/job-name"}

@@ -171,7 +171,7 @@ def test_a_pod_that_has_its_node(ask: Any, status: Any, state: str, words: str) 
 
 
 def test_a_gate_of_kueue_is_answered_by_its_workload(ask: Any) -> None:
-    gated = pod("train", 4, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    gated = pod("train", 4, schedulingGates=[{"name": f"kueue.x-k8s.io/{gate}"} for gate in ("admission", "topology")])
     holder = workload("holder", 2, admitted=True)
     _, answer = ask("pod/train", node("g1"), gated, *kueue("team"), holder, workload("pod-train", 4, owner="train"))
     assert answer["state"] == "waits" and answer["causes"][0]["by"] == "queue"
