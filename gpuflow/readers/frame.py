@@ -18,6 +18,7 @@ from gpuflow.errors import Where, fail
 from gpuflow.pod.injected import engine_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import Document
+from gpuflow.readers.findings import foreign_source
 from gpuflow.readers.kinds import READERS
 from gpuflow.site.model import Site
 
@@ -93,7 +94,10 @@ class Foreign:
         read = importlib.import_module(reader.module).demand_of
         if reader.engine == NO_ENGINE:
             options = replace(options, engine=NO_ENGINE)  # its pods are all there are
-        return read(self.document, self.library, options)
+        found = read(self.document, self.library, options)
+        if isinstance(found, Passive) or found.source is not None:
+            return found
+        return replace(found, source=foreign_source(self.document, found, options.site, self.library.documents))
 
 
 def foreign_in(documents: Iterable[Document]) -> tuple[list[Foreign], list[Passive]]:
