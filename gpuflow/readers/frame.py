@@ -18,7 +18,6 @@ from gpuflow.errors import Where, fail
 from gpuflow.pod.injected import engine_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import Document
-from gpuflow.readers.findings import foreign_source
 from gpuflow.readers.kinds import READERS
 from gpuflow.site.model import Site
 
@@ -97,6 +96,8 @@ class Foreign:
         found = read(self.document, self.library, options)
         if isinstance(found, Passive) or found.source is not None:
             return found
+        from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
+
         return replace(found, source=foreign_source(self.document, found, options.site, self.library.documents))
 
 

@@ -23,8 +23,7 @@ def gpus_without_limit(subject: Subject) -> Iterator[Finding]:
             given = "no limit" if key not in limits else f"a limit of {limits[key]}"
             yield Finding(
                 "GF761",
-                f'step "{asked.step.name}": container "{asked.name}" requests {amount} {key} and has {given}; '
-                "Kubernetes refuses that",
+                f"{asked.title} requests {amount} {key} and has {given}; Kubernetes refuses that",
                 subject.where_of(asked, "resources", "requests", key),
                 f"resources: {{limits: {{{key}: {amount}}}}} says both",
                 severity="warning",

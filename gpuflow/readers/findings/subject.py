@@ -27,6 +27,11 @@ class Asked(NamedTuple):
     def name(self) -> str:
         return str(self.container.get("name") or "main")
 
+    @property
+    def title(self) -> str:
+        """The container as sentences name it."""
+        return f'step "{self.step.name}": container "{self.name}"'
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -40,6 +45,11 @@ class Subject:
     @property
     def kind(self) -> str:
         return self.document.kind
+
+    @property
+    def title(self) -> str:
+        """The object as sentences name it."""
+        return f"{self.document.kind} {self.document.name}"
 
     def containers(self) -> Iterator[Asked]:
         """Every container of every pod, each pod once."""

@@ -47,10 +47,10 @@ def surge_of(spec: Part, count: int) -> int:
     if strategy is not None and strategy.text("type", "RollingUpdate", ("RollingUpdate", "Recreate")) == "Recreate":
         return 0
     rolling = None if strategy is None else strategy.at("rollingUpdate")
-    return _share(None if rolling is None else rolling.at("maxSurge"), count, "25%")
+    return share(None if rolling is None else rolling.at("maxSurge"), count, "25%")
 
 
-def _share(part: Part | None, count: int, default: str) -> int:
+def share(part: Part | None, count: int, default: str) -> int:
     """A number, or a percentage of `count` rounded up."""
     value: Any = default if part is None else part.value
     if isinstance(value, str) and value.endswith("%") and value[:-1].isascii() and value[:-1].isdigit():
