@@ -80,7 +80,7 @@ class Subject:
 
     @cached_property
     def _maps(self) -> dict[tuple[str | None, int | None, int | None], Any]:
-        """What begins at each place of the documents; the outermost, where several begin at one."""
+        """What begins at each place of the documents, or at its key; the outermost, where several begin at one."""
         found: dict[tuple[str | None, int | None, int | None], Any] = {}
         for document in {id(each): each for each in (self.document, *self.documents)}.values():
             left: list[Any] = [document.tree]
@@ -89,6 +89,9 @@ class Subject:
                 spot = getattr(tree, "spot", None)
                 if spot is not None:
                     found.setdefault((document.file, spot.line, spot.column), tree)
+                if isinstance(tree, yaml_tree.Map):
+                    for key, place in tree.key_at.items():
+                        found.setdefault((document.file, place.line, place.column), tree.get(key))
                 left += [
                     each
                     for each in (tree.values() if isinstance(tree, Mapping) else tree)

@@ -86,14 +86,15 @@ def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap |
 def cron_job(thing: Object) -> Demand | Passive:
     """A Job by the clock."""
     spec = thing.spec
+    at = spec.need("schedule")
     schedule = spec.text("schedule")
     if not schedule:
-        spec.need("schedule")
+        raise at.fault("is empty")
     policy = spec.text("concurrencyPolicy", "Allow", ("Allow", "Forbid", "Replace"))
     template = spec.need("jobTemplate")
     overlap = None
     if policy == "Allow" and not spec.flag("suspend"):
-        at = spec.at("concurrencyPolicy") or spec.need("schedule")
+        at = spec.at("concurrencyPolicy") or at
         said = "concurrencyPolicy: Allow" + ("" if spec.at("concurrencyPolicy") else ", the default")
         overlap = Overlap(f'schedule "{schedule}", {said}', at.where)
     found = _demand(thing, template.need("spec"), template.at("metadata"), overlap)

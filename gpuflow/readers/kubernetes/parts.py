@@ -127,9 +127,12 @@ class Part:
     def quantity(self) -> Quantity:
         """This value as an amount."""
         try:
-            return read_quantity(getattr(self.value, "text", self.value))
+            found = read_quantity(getattr(self.value, "text", self.value))
         except ValueError as refusal:
             raise self.fault(f"is {shown(self.value)}: {refusal}") from None
+        if found < Quantity.zero:
+            raise self.fault(f"is {shown(self.value)}; an amount cannot be negative")
+        return found
 
 
 def _owner(document: Document) -> str:
