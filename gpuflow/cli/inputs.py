@@ -14,6 +14,7 @@ from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.site import Site, presets
 from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
@@ -95,9 +96,8 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
 
 def show_remarks(pipelines: list[Pipeline], site: Site) -> None:
     """Secrets in plain text and text like a template, for commands whose output has no place for findings."""
-    show_findings(
-        [*(finding for each in pipelines for finding in heard(each, remarks_on(each))), *exposed_in_site(site)]
-    )
+    own = [finding for each in pipelines for finding in heard(each, remarks_on(each))]
+    show_findings(heard_at(site, [*own, *exposed_in_site(site)]))
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:

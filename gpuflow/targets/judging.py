@@ -9,6 +9,7 @@ from gpuflow.errors import Finding, GpuflowError, Unsound
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.spec.rules import broken_rules
@@ -30,7 +31,7 @@ def judged(pipeline: Pipeline, site: Site, engine: str = NO_ENGINE, namespace: s
         findings += [*(_not_everywhere(request) if findings else ()), *remarks_on(pipeline), *exposed_in_site(site)]
     else:
         findings += remarks_of(load_engine(engine), request, Compiled(()))
-    return heard(pipeline, dict.fromkeys(findings))
+    return heard_at(site, heard(pipeline, dict.fromkeys(findings)))
 
 
 def further_faults(refusal: GpuflowError, site: Site, engine: str = NO_ENGINE) -> list[Finding]:
@@ -58,7 +59,7 @@ def further_faults(refusal: GpuflowError, site: Site, engine: str = NO_ENGINE) -
                 pod_for(pipeline, name, site)
             except GpuflowError as unmade:
                 found += unmade.findings
-    remarks = heard(pipeline, remarks_on(pipeline))
+    remarks = heard_at(site, heard(pipeline, remarks_on(pipeline)))
     return [*found, *(each for each in remarks if not taken or each.where.step not in broken)]
 
 
