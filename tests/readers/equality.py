@@ -8,8 +8,8 @@ so that it runs where the engine's SDK is:
         pipeline = example(name)
         assert_same(pipeline.demand(), read_back(pipeline.compiled("argo"), pipeline.site), ALLOWED.get(name, {}))
 
-`ALLOWED` is the engine's: by pipeline, the quota keys that differ, each with the reason. A reason that nothing needs any
-more is an error. A few pipelines a target refuses whatever is allowed: `compiled` raises `GpuflowError`.
+`ALLOWED` is the engine's: by pipeline, the quota keys that differ, each with the reason. A reason that nothing needs
+any more is an error. A few pipelines a target refuses whatever is allowed: `compiled` raises `GpuflowError`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,6 @@ from gpuflow.errors import Finding
 def unseen_parts(demand: Demand) -> Iterator[Finding]:
     """GF701: one for each part that is not known."""
     for part in demand.unseen:
-        what = "what runs" if part.resource is None else f"how much {part.resource} it asks for"
+        what = part.aspect or "what runs" if part.resource is None else f"how much {part.resource} it asks for"
         text = f"{part.step}: {what} is not known: {part.because}"
         yield Finding("GF701", text, part.where, part.hint, severity="warning")
