@@ -201,12 +201,12 @@ class Unseen:
     """The resource whose amount is not known, such as `memory`; None: which pods there are is not known."""
     hint: str | None = None
     """What would settle it."""
-    aspect: str | None = None
-    """What is not known where all amounts are, such as `which nodes it may run on`: it leaves no quota key open."""
+    is_placement: bool = False
+    """What it asks for is known; on which nodes, or in which queue, is not."""
 
     def hides(self, key: str) -> bool:
         """Whether it leaves a quota key open."""
-        if self.aspect is not None:
+        if self.is_placement:
             return False
         return self.resource is None or key.removeprefix("requests.").removeprefix("limits.") == self.resource
 
@@ -337,7 +337,7 @@ class Demand:
         """The peaks, and the keys of which nothing is known."""
         nothing = Bound("exact", Quantity.zero)
         for part in self.unseen:
-            if part.aspect is not None:
+            if part.is_placement:
                 continue
             counted = part.resource in ("pods", "persistentvolumeclaims")
             keys = HIDDEN if part.resource is None else (f"{'' if counted else 'requests.'}{part.resource}",)

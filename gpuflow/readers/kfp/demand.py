@@ -15,7 +15,7 @@ from gpuflow.readers.kfp.ir import Ir, ir_of
 from gpuflow.readers.kfp.message import Message
 from gpuflow.readers.kfp.pods import WORKSPACE_VOLUME, quantity
 from gpuflow.readers.kfp.settings import MODES
-from gpuflow.readers.kfp.tasks import Around, Drivers, Part, Tasks
+from gpuflow.readers.kfp.tasks import Around, Call, Drivers, Part, Tasks
 from gpuflow.readers.kfp.values import Scope, run_parameters
 
 ROOT = "root"
@@ -60,7 +60,7 @@ def _whole(ir: Ir, tasks: Tasks, options: Options) -> Part:
     # A component that was compiled alone: its one task is the pipeline.
     name = ir.executor(root, ROOT)[0].removeprefix("exec-") or ROOT
     task = Message(root.document, root.path, {"componentRef": {"name": ROOT}}, root.shown_from)
-    part = tasks.body(name, task, root, inputs, {}, Scope(inputs), Around())
+    part = tasks.body(Call(name, task, root, inputs, {}, Scope(inputs)), Around())
     part.tree = Dag({name: part.tree})
     return part
 

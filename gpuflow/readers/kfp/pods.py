@@ -36,7 +36,8 @@ class Hidden:
     because: str
     where: Where
     resource: str | None = None
-    aspect: str | None = None
+    is_placement: bool = False
+    """Its amounts are known; where it may run is not."""
 
 
 @dataclass

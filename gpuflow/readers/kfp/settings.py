@@ -24,7 +24,6 @@ REQUIRED, PREFERRED = (
     "preferredDuringSchedulingIgnoredDuringExecution",
 )
 MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
-WHERE, MOUNTED = "which nodes it may run on", "which claim it mounts"
 
 
 def apply_settings(task: Task, made: Made) -> None:
@@ -68,7 +67,7 @@ def _claims(task: Task, settings: Message, made: Made) -> None:
         name = _claim_name(task, mount)
         if isinstance(name, Open):
             because = f"pvcMount: the claim's name is not known: {name.because}"
-            made.hidden.append(Hidden(because, mount.where(), aspect=MOUNTED))
+            made.hidden.append(Hidden(because, mount.where(), is_placement=True))
         elif not isinstance(name.value, str) or not name.value:
             raise _refused(task, "pvcMount names no claim", mount)
         elif made.on_pod["KUBERNETES_VOLUMES"]:
@@ -100,7 +99,7 @@ def _structure(task: Task, around: Message, name: str, made: Made) -> Mapping[st
     """A setting that a parameter gives as a structure; None where it gives none."""
     value = task.scope.parameter(around.message(name))
     if isinstance(value, Open):
-        made.hidden.append(Hidden(f"{name}: {value.because}", around.where(name), aspect=WHERE))
+        made.hidden.append(Hidden(f"{name}: {value.because}", around.where(name), is_placement=True))
         return None
     return value.value if isinstance(value.value, Mapping) else None
 
@@ -113,7 +112,9 @@ def _tolerations(task: Task, settings: Message, made: Made) -> None:
             continue
         value = task.scope.parameter(each.message("tolerationJson"))
         if isinstance(value, Open):
-            made.hidden.append(Hidden(f"tolerationJson: {value.because}", each.where("tolerationJson"), aspect=WHERE))
+            made.hidden.append(
+                Hidden(f"tolerationJson: {value.because}", each.where("tolerationJson"), is_placement=True)
+            )
         elif value.value:
             listed = value.value if isinstance(value.value, list) else [value.value]
             if not all(isinstance(one, Mapping) for one in listed):

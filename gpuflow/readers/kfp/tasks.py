@@ -72,6 +72,18 @@ class Part:
     uris: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Call:
+    """A task, with the component that it refers to and what it hands to it."""
+
+    name: str
+    task: Message
+    component: Message
+    inputs: Values
+    uris: Mapping[str, str]
+    scope: Scope
+
+
 @dataclass
 class Tasks:
     """Reads the tasks, and collects what they ask for."""
@@ -175,22 +187,17 @@ class Tasks:
         if text:
             condition = condition_of(text, inputs)
             if condition.holds is False:
-                return self._driver_only(path, where)
+                return Part(self._engine_pod(path, where, around))
             if condition.holds is None:
                 self.conditional[path] = condition.by_item
                 around = replace(around, is_sure=False)
-        uris = _artifacts(task, scope)
+        call = Call(name, task, component, inputs, _artifacts(task, scope), scope)
         if "artifactIterator" in task:
-            self._refuse(
-                f'task "{path}": Kubeflow does not implement loops over artifacts', task.where("artifactIterator")
-            )
-            items: list[Any] | Unknown = Unknown(
-                f"{path} runs over artifacts ({_place(task.where('artifactIterator'))})"
-            )
-            return self._loop(path, task, items, self.body(name, task, component, inputs, uris, scope, _many(around)))
-        if "parameterIterator" in task:
-            return self._parameter_loop(name, task, component, inputs, uris, scope, around)
-        return self.body(name, task, component, inputs, uris, scope, around)
+            place = task.where("artifactIterator")
+            self._refuse(f'task "{path}": Kubeflow does not implement loops over artifacts', place)
+            items = Unknown(f"{path} runs over artifacts ({_place(place)})")
+            return self._loop(call, items, replace(around, copies=None, is_sure=False))
+        return self._parameter_loop(call, around) if "parameterIterator" in task else self.body(call, around)
 
     def _too_much(self, path: str, component: str, around: Around, where: Where) -> Part:
         if component in around.components:
@@ -203,15 +210,14 @@ class Tasks:
             self.unseen.append(Unseen(path, because, where))
         return Part(NOTHING, Drivers(None, 0))
 
-    def _parameter_loop(
-        self, name: str, task: Message, component: Message, inputs: dict[str, Value], uris: dict[str, str],
-        scope: Scope, around: Around,
-    ) -> Part:  # fmt: skip
-        path = around.name(name)
-        iterator = task.message("parameterIterator")
+    def _parameter_loop(self, call: Call, around: Around) -> Part:
+        path = around.name(call.name)
+        iterator = call.task.message("parameterIterator")
         spec = iterator.message("items")
         source = spec.text("inputParameter")
-        value: Value = inputs.get(source, Open(f'it has no input "{source}"')) if source else Known(spec.text("raw"))
+        value: Value = Known(spec.text("raw"))
+        if source:
+            value = call.inputs.get(source, Open(f'it has no input "{source}"'))
         items: list[Any] | Unknown
         if isinstance(value, Known):
             found = items_of(value.value)
@@ -225,45 +231,45 @@ class Tasks:
             among = [items_of(each) for each in value.among]
             most = max((len(each or ()) for each in among), default=None)
             items = Unknown(f"{path} runs over {source}: {value.because} ({_place(spec.where())})", most)
-        item = iterator.text("itemInput")
-        inner = {**inputs, item: _item(items, value, path)}
-        copies = None if isinstance(items, Unknown) else len(items)
-        many = replace(around, copies=None if copies is None or around.copies is None else around.copies * copies)
-        many = replace(many, is_sure=around.is_sure and bool(copies))
-        return self._loop(path, task, items, self.body(name, task, component, inner, uris, scope, many))
+        inner = {**call.inputs, iterator.text("itemInput"): _item(items, value, path)}
+        return self._loop(replace(call, inputs=inner), items, around)
 
-    def _loop(self, path: str, task: Message, items: list[Any] | Unknown, body: Part) -> Part:
-        limit = task.message("iteratorPolicy").whole("parallelismLimit")
+    def _loop(self, call: Call, items: list[Any] | Unknown, around: Around) -> Part:
+        path = around.name(call.name)
         copies = items if isinstance(items, Unknown) else len(items)
+        number = None if isinstance(copies, Unknown) else copies
+        many = None if number is None or around.copies is None else around.copies * number
+        body = self.body(call, replace(around, copies=many, is_sure=around.is_sure and bool(number)))
+        limit = call.task.message("iteratorPolicy").whole("parallelismLimit")
         tree = Loop(path, body.tree, copies, limit if limit > 0 else None)
-        drivers = body.drivers.times(None if isinstance(copies, Unknown) else copies) + Drivers(1, 1)
-        return Part(tree, drivers)
+        if copies == 0:  # its driver finds that out
+            return Part(Dag({"driver": self._engine_pod(path, call.task.where(), around), "items": tree}))
+        return Part(tree, body.drivers.times(number) + Drivers(1, 1))
 
-    def body(
-        self, name: str, task: Message, component: Message, inputs: Values, uris: dict[str, str], scope: Scope,
-        around: Around,
-    ) -> Part:  # fmt: skip
+    def body(self, call: Call, around: Around) -> Part:
         """What one copy of a task runs."""
-        path, component_name = around.name(name), task.message("componentRef").text("name")
-        if "dag" in component:
+        path, component_name = around.name(call.name), call.task.message("componentRef").text("name")
+        if "dag" in call.component:
             inner = replace(around, path=path, components=(*around.components, component_name))
-            part = self.dag(component, inputs, uris, inner)
+            part = self.dag(call.component, call.inputs, call.uris, inner)
             part.drivers += Drivers(1, 1)
             return part
-        label, executor = self.ir.executor(component, component_name)
+        label, executor = self.ir.executor(call.component, component_name)
         if "importer" in executor:
-            return self._importer(path, task, component, executor, inputs, around)
+            return self._importer(path, call, executor, around)
         if "container" not in executor:
             kind = next((each for each in ("resolver", "customJob") if each in executor), "nothing")
             self._refuse(f'task "{path}": its executor is {kind}, which Kubeflow does not run', executor.where())
-            self.unseen.append(
-                Unseen(path, f"{label}: what runs is {kind}, which Kubeflow does not run", executor.where())
-            )
+            because = f"{label}: what runs is {kind}, which Kubeflow does not run"
+            self.unseen.append(Unseen(path, because, executor.where()))
             return Part(NOTHING)
-        made = Task(path, executor, component, self.ir.settings(label), inputs, scope, uris)
-        if is_claim_task(executor):
-            return self._claim(path, task, made, around)
-        return self._container(path, task, made, around)
+        spec = Task(path, executor, call.component, self.ir.settings(label), call.inputs, call.scope, call.uris)
+        made_by_driver = is_claim_task(executor)
+        return (
+            self._claim(path, call.task, spec, around)
+            if made_by_driver
+            else self._container(path, call.task, spec, around)
+        )
 
     def _container(self, path: str, task: Message, spec: Task, around: Around) -> Part:
         made = pod_of(spec)
@@ -288,7 +294,7 @@ class Tasks:
     def _note(self, path: str, made: Made) -> None:
         for each in made.hidden:
             hint = "give the value with --param, or a default in the pipeline" if "parameter" in each.because else None
-            self.unseen.append(Unseen(path, each.because, each.where, each.resource, hint, each.aspect))
+            self.unseen.append(Unseen(path, each.because, each.where, each.resource, hint, each.is_placement))
         self.findings += [self._judged(each) for each in made.findings]
         self.only_at_most = self.only_at_most or made.only_at_most
 
@@ -297,22 +303,16 @@ class Tasks:
         return pod if account is None else {**pod, "spec": {"serviceAccountName": account, **pod["spec"]}}
 
     def _claim(self, path: str, task: Message, spec: Task, around: Around) -> Part:
-        """A claim that Kubeflow's driver creates or deletes by itself; its pod is the driver's."""
+        """A claim that Kubeflow's driver creates or deletes by itself: the task has no other pod."""
         found = claims_of(path, task, spec, around.copies)
         self.claims += found.claims
         self.unseen += found.unseen
         if not around.is_sure and found.claims:
             self.only_at_most = self.only_at_most or f"{path} makes its claim only in some runs"
-        part = self._driver_only(path, task.where(), around)
-        part.outputs = {"name": found.name}
-        return part
-
-    def _driver_only(self, path: str, where: Where, around: Around | None = None) -> Part:
-        """A task of which only the driver has a pod."""
-        around = around or Around()
-        return Part(self._engine_pod(path, where, around))
+        return Part(self._engine_pod(path, task.where(), around), outputs={"name": found.name})
 
     def _engine_pod(self, path: str, where: Where, around: Around) -> Tree:
+        """A pod of Kubeflow's own; without the engine, none."""
         pod = driver_pod(engine_of(self.options.site, self.options.engine))
         if pod is None:
             return Leaf(path, {}, 0)
@@ -321,19 +321,17 @@ class Tasks:
         self.steps.append(replace(step, overhead=step.usage))
         return Leaf(step.name, {}, 1)
 
-    def _importer(
-        self, path: str, task: Message, component: Message, executor: Message, inputs: Values, around: Around
-    ) -> Part:
+    def _importer(self, path: str, call: Call, executor: Message, around: Around) -> Part:
         """An importer has one pod, of Kubeflow's own, that asks for as much as a driver does."""
-        if task.message("triggerPolicy").text("condition"):
-            self._refuse(f'task "{path}": Kubeflow takes no condition on an importer', task.where("triggerPolicy"))
+        if call.task.message("triggerPolicy").text("condition"):
+            text = f'task "{path}": Kubeflow takes no condition on an importer'
+            self._refuse(text, call.task.where("triggerPolicy"))
         source = executor.message("importer").message("artifactUri")
-        value = Scope(inputs).parameter(_as_parameter(source))
-        outputs = component.message("outputDefinitions").message("artifacts").value
+        value = Scope(call.inputs).parameter(_as_parameter(source))
         uris = {}
         if isinstance(value, Known) and isinstance(value.value, str):
-            uris = dict.fromkeys(outputs, value.value)
-        return Part(self._engine_pod(path, task.where(), around), uris=uris)
+            uris = dict.fromkeys(call.component.message("outputDefinitions").message("artifacts").value, value.value)
+        return Part(self._engine_pod(path, call.task.where(), around), uris=uris)
 
     def _refuse(self, text: str, where: Where) -> None:
         hint = "it runs on other backends that read this format"
@@ -352,10 +350,6 @@ class Tasks:
             name = f"{path}-{number}"
         self._names.add(name)
         return name
-
-
-def _many(around: Around) -> Around:
-    return replace(around, copies=None, is_sure=False)
 
 
 def _item(items: list[Any] | Unknown, value: Value, path: str) -> Value:
