@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, PodSet
+from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, PodSet, Unseen
 from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.errors import Finding, fail
 from gpuflow.graph import Dag
@@ -15,6 +15,7 @@ from gpuflow.readers.kfp.ir import Ir, ir_of
 from gpuflow.readers.kfp.message import Message
 from gpuflow.readers.kfp.pods import WORKSPACE_VOLUME, quantity
 from gpuflow.readers.kfp.settings import MODES
+from gpuflow.readers.kfp.size import MOST_TASKS, task_count
 from gpuflow.readers.kfp.tasks import Around, Call, Drivers, Part, Tasks
 from gpuflow.readers.kfp.values import Scope, run_parameters
 
@@ -28,7 +29,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     if not ir.root.value:
         return Passive(document, "it has components and no root, so nothing runs them")
     tasks = Tasks(ir, options)
-    whole = _whole(ir, tasks, options)
+    whole = _whole(ir, tasks, options) if task_count(ir) <= MOST_TASKS else _unread(document, tasks)
     parts, facts = engine_of(options.site, options.engine), facts_of(options.engine)
     before = driver_pod(parts)
     drivers = whole.drivers + Drivers(1, 1)  # the run's own
@@ -63,6 +64,12 @@ def _whole(ir: Ir, tasks: Tasks, options: Options) -> Part:
     part = tasks.body(Call(name, task, root, inputs, {}, Scope(inputs)), Around())
     part.tree = Dag({name: part.tree})
     return part
+
+
+def _unread(document: Document, tasks: Tasks) -> Part:
+    because = f"root: the pipeline has more than {MOST_TASKS:,} tasks, and none of them is read"
+    tasks.unseen.append(Unseen(document.name, because, document.where("root")))
+    return Part(Dag({}), Drivers(None, 0))
 
 
 def _driver_pods(drivers: Drivers, tasks: Tasks) -> DriverPods:

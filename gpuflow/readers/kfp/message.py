@@ -36,15 +36,15 @@ class Message:
 
     def get(self, name: str) -> Any:
         """The value of a field as it is written; None where there is none."""
-        found = self._key(name)
-        return None if found is None else self.value[found]
+        value = self.value.get(name)
+        return self.value.get(snake(name)) if value is None and self.value else value
 
     def message(self, name: str) -> Message:
         """A field that is a message."""
         value = self.get(name)
         if value is None:
-            value = {}
-        elif not isinstance(value, Mapping):
+            return Message(self.document, (*self.path, name), {}, self.shown_from)
+        if not isinstance(value, Mapping):
             raise self._wrong(name, value, "a mapping")
         return Message(self.document, (*self.path, self._key(name) or name), value, self.shown_from)
 
@@ -62,8 +62,9 @@ class Message:
 
     def messages(self, name: str) -> Iterator[Message]:
         """A field that is a list of messages."""
-        path = (*self.path, self._key(name) or name)
-        for index, value in enumerate(self._list(name)):
+        listed = self._list(name)
+        path = (*self.path, self._key(name) or name) if listed else ()
+        for index, value in enumerate(listed):
             if not isinstance(value, Mapping):
                 raise wrong(self.document, (*path, index), value, "a mapping", self.shown_from)
             yield Message(self.document, (*path, index), value, self.shown_from)
@@ -131,7 +132,11 @@ class Message:
         return value or []
 
     def _key(self, name: str) -> str | None:
-        return next((each for each in (name, _snake(name)) if self.value.get(each) is not None), None)
+        value = self.value
+        if not value or value.get(name) is not None:
+            return name if value else None
+        other = snake(name)
+        return other if value.get(other) is not None else None
 
     def _wrong(self, name: str, value: object, wanted: str) -> GpuflowError:
         return wrong(self.document, (*self.path, self._key(name) or name), value, wanted, self.shown_from)
@@ -162,5 +167,6 @@ def _is_whole(value: float) -> bool:
 
 
 @cache
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
+    """The name of a field as protobuf itself writes it."""
     return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.errors import Finding, fail
-from gpuflow.readers.kfp.message import Message
+from gpuflow.readers.kfp.message import Message, snake
 from gpuflow.readers.kfp.pods import CONFINED, Hidden, Made, Task, quantity
 from gpuflow.readers.kfp.values import Known, Open, Value
 
@@ -17,6 +17,7 @@ FIELDS = (
     "securityContext", "initContainers",
 )  # fmt: skip
 """All that a KubernetesExecutorConfig has; the backend refuses any other field."""
+KNOWN = frozenset({*FIELDS, *(snake(name) for name in FIELDS)})
 IGNORED = ("podAffinity", "enabledSharedMemory")
 """What the message has and the driver never reads."""
 REQUIRED, PREFERRED = (
@@ -29,6 +30,8 @@ MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
 def apply_settings(task: Task, made: Made) -> None:
     """The pod with what the platform document says of it."""
     settings = task.settings
+    if not settings.value:
+        return
     _judge_fields(task, made)
     for add in (_metadata, _claims, _selector, _tolerations, _mounts, _environment, _rest, _ephemeral, _affinity):
         add(task, settings, made)
@@ -38,9 +41,8 @@ def apply_settings(task: Task, made: Made) -> None:
 
 
 def _judge_fields(task: Task, made: Made) -> None:
-    known = {*FIELDS, *(_snake(name) for name in FIELDS)}
     for name in task.settings.value:
-        if name not in known:
+        if name not in KNOWN:
             text = (
                 f'task "{task.name}": Kubeflow has no Kubernetes setting "{name[:60]}", and refuses the whole pipeline'
             )
@@ -50,10 +52,6 @@ def _judge_fields(task: Task, made: Made) -> None:
             text = f'task "{task.name}": Kubeflow\'s driver does not read {name}, and the pod is made without it'
             hint = "use an emptyDirMount with medium Memory" if name == "enabledSharedMemory" else "use nodeAffinity"
             made.findings.append(Finding("GF732", text, task.settings.where(name, key=True), hint, severity="warning"))
-
-
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def _metadata(task: Task, settings: Message, made: Made) -> None:

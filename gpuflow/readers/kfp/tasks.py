@@ -1,13 +1,14 @@
 """The tasks of a pipeline: which run, what waits for what, what repeats, and how often Kubeflow runs a driver for it.
 
 A component is read anew for each task that refers to it, with that task's inputs. Documents can name components that
-contain themselves, or that multiply without end: reading stops at `MOST_TASKS` and `MOST_DEPTH`, and says so.
+contain themselves, that nest without end (`MOST_DEPTH`) or that multiply (`size.py`): what is not read is said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, Unseen
@@ -22,8 +23,8 @@ from gpuflow.readers.kfp.message import Message
 from gpuflow.readers.kfp.pods import Made, Task, pod_of
 from gpuflow.readers.kfp.settings import apply_settings
 from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, task_inputs
+from gpuflow.site.model import Engine
 
-MOST_TASKS = 50_000
 MOST_DEPTH = 50
 AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
 NOTHING = Leaf("", {}, 0)
@@ -98,7 +99,6 @@ class Tasks:
     only_at_most: str | None = None
     cached: list[str] = field(default_factory=list)
     """The tasks that may take their results from the cache."""
-    count: int = 0
     _names: set[str] = field(default_factory=set)
 
     def dag(self, component: Message, inputs: Values, uris: Mapping[str, str], around: Around) -> Part:
@@ -142,6 +142,10 @@ class Tasks:
         part.outputs, part.uris = _outputs(component, scope)
         return part
 
+    @cached_property
+    def _engine(self) -> Engine:
+        return engine_of(self.options.site, self.options.engine)
+
     def _is_conditional(self, path: str) -> bool:
         return path in self.conditional
 
@@ -178,9 +182,8 @@ class Tasks:
         component_name = task.message("componentRef").text("name")
         component = self.ir.component(component_name, name, task)
         where = task.where()
-        self.count += 1
-        if component_name in around.components or len(around.components) >= MOST_DEPTH or self.count > MOST_TASKS:
-            return self._too_much(path, component_name, around, where)
+        if component_name in around.components or len(around.components) >= MOST_DEPTH:
+            return self._too_deep(path, component_name, around, where)
         around = replace(around, retries=_retries(task, around.retries))
         inputs = task_inputs(task, component, scope)
         text = task.message("triggerPolicy").text("condition")
@@ -199,15 +202,12 @@ class Tasks:
             return self._loop(call, items, replace(around, copies=None, is_sure=False))
         return self._parameter_loop(call, around) if "parameterIterator" in task else self.body(call, around)
 
-    def _too_much(self, path: str, component: str, around: Around, where: Where) -> Part:
+    def _too_deep(self, path: str, component: str, around: Around, where: Where) -> Part:
         if component in around.components:
             because = f'componentRef: the component "{component}" contains itself, and nothing here ends that'
-        elif len(around.components) >= MOST_DEPTH:
-            because = f"componentRef: groups are nested deeper than {MOST_DEPTH} levels, and are not read any further"
         else:
-            because = f"componentRef: the pipeline has more than {MOST_TASKS:,} tasks, and the others are not read"
-        if self.count <= MOST_TASKS + 1 and len(self.unseen) < 1000:
-            self.unseen.append(Unseen(path, because, where))
+            because = f"componentRef: groups are nested deeper than {MOST_DEPTH} levels, and are not read any further"
+        self.unseen.append(Unseen(path, because, where))
         return Part(NOTHING, Drivers(None, 0))
 
     def _parameter_loop(self, call: Call, around: Around) -> Part:
@@ -283,7 +283,7 @@ class Tasks:
             self._unique(path),
             (PodSet("main", 1, pod),),
             around.copies,
-            where=replace(task.where(key=False), step=path),
+            where=replace(task.where(key=True), step=path),
             tries=1 + around.retries,
             is_exit=around.is_exit,
             is_sure=around.is_sure and not is_cached,
@@ -299,7 +299,7 @@ class Tasks:
         self.only_at_most = self.only_at_most or made.only_at_most
 
     def _with_account(self, pod: dict[str, Any]) -> dict[str, Any]:
-        account = engine_of(self.options.site, self.options.engine).service_account
+        account = self._engine.service_account
         return pod if account is None else {**pod, "spec": {"serviceAccountName": account, **pod["spec"]}}
 
     def _claim(self, path: str, task: Message, spec: Task, around: Around) -> Part:
@@ -309,11 +309,15 @@ class Tasks:
         self.unseen += found.unseen
         if not around.is_sure and found.claims:
             self.only_at_most = self.only_at_most or f"{path} makes its claim only in some runs"
+        elif len(self.claims) > 1 and (around.path or task.texts("dependentTasks")):
+            self.only_at_most = (
+                self.only_at_most or f"{path} makes its claim while the run goes on; all are counted at once"
+            )
         return Part(self._engine_pod(path, task.where(), around), outputs={"name": found.name})
 
     def _engine_pod(self, path: str, where: Where, around: Around) -> Tree:
         """A pod of Kubeflow's own; without the engine, none."""
-        pod = driver_pod(engine_of(self.options.site, self.options.engine))
+        pod = driver_pod(self._engine)
         if pod is None:
             return Leaf(path, {}, 0)
         step = StepDemand(self._unique(path), (PodSet("main", 1, self._with_account(pod)),), around.copies, where=where)
