@@ -339,7 +339,8 @@ class Demand:
         for part in self.unseen:
             if part.is_placement:
                 continue
-            keys = HIDDEN if part.resource is None else (f"requests.{part.resource}",)
+            counted = part.resource in ("pods", "persistentvolumeclaims")
+            keys = HIDDEN if part.resource is None else (f"{'' if counted else 'requests.'}{part.resource}",)
             peaks = {**dict.fromkeys(keys, nothing), **peaks}
         yield from peaks.items()
 

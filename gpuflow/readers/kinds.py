@@ -24,6 +24,7 @@ READERS: dict[tuple[str, str], Reader] = {
     },
     ("PipelineSpec", KFP): KUBEFLOW,
     ("PipelineJob", KFP): KUBEFLOW,
+    ("PipelineVersion", "pipelines.kubeflow.org"): KUBEFLOW,
     **{(kind, ""): KUBERNETES for kind in ("Pod", "ReplicationController", "PodTemplate")},
     **{(kind, "batch"): KUBERNETES for kind in ("Job", "CronJob")},
     **{(kind, "apps"): KUBERNETES for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")},
