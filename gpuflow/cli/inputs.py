@@ -48,8 +48,18 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, for
     parser.add_argument(
         "--allow-python",
         action=argparse.BooleanOptionalAction,
-        help="run pipelines that are Python files, as is the default; --no-allow-python refuses them",
+        help="run files that are Python: pipelines, as is the default, and with this flag Airflow DAGs and Hera "
+        "workflows too; --no-allow-python refuses all"
+        if foreign
+        else "run pipelines that are Python files, as is the default; --no-allow-python refuses them",
     )
+    if foreign:
+        parser.add_argument(
+            "--airflow-python",
+            metavar="EXE",
+            help="the Python with Airflow that DAG files are read by; default: the one gpuflow runs in",
+        )
+        parser.add_argument("--hera-python", metavar="EXE", help="the same for Hera; default: the one gpuflow runs in")
     parser.add_argument("--format", choices=formats, default=formats[0], help=f"default: {formats[0]}")
 
 

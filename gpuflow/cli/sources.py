@@ -6,10 +6,12 @@ import argparse
 import sys
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
+from gpuflow.cli.progress import progress
 from gpuflow.cli.terminal import say
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE
@@ -18,6 +20,7 @@ from gpuflow.printable import line
 from gpuflow.readers import Foreign, Library, Options, Passive, foreign_in
 from gpuflow.readers.contents import Contents
 from gpuflow.readers.parameters import parameters_of
+from gpuflow.readers.python import Pythons, program_of, read_program
 from gpuflow.site import Site
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -85,6 +88,7 @@ class Sources:
 def read_sources(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) -> Sources:
     """Every file, as what it says it is; all errors of all files in one go. `args.files` then has every file."""
     given = given_files(args.files)
+    given.files = [_run_if_python(each, args) for each in given.files]
     args.files = [each.file for each in given.files]
     documents = [document for each in given.files for document in each.documents]
     active, passive = foreign_in([*documents, *given.beside])
@@ -129,6 +133,19 @@ def foreign_demand(foreign: Foreign, site: Site, engine: str, params: Iterable[s
     if isinstance(demand, Passive):
         return demand
     return replace(demand, file=foreign.file, kind=foreign.document.kind)
+
+
+def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:
+    """A DAG or a Hera workflow is read by running it, which somebody must have allowed; a pipeline of ours is not."""
+    if not contents.file.endswith(".py") or not Path(contents.file).is_file():
+        return contents
+    if not python_is_allowed(args) and program_of(contents.file) == "other":
+        return contents  # refused as any Python file is
+    if program_of(contents.file) == "pipeline":
+        return contents
+    with progress(f"reading {contents.file}"):
+        pythons = Pythons(args.airflow_python, args.hera_python)
+        return Contents(contents.file, read_program(contents.file, pythons, allowed=args.allow_python is True))
 
 
 def _own(contents: Contents, args: argparse.Namespace) -> Pipeline:
