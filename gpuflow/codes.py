@@ -274,6 +274,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF702", "Not a document that gpuflow reads", "The file is neither a pipeline of gpuflow nor a document whose pods gpuflow can work out.", "gpuflow reads Argo, Kubeflow and Kubernetes documents, and DAG files that are named one by one with --allow-python."),
     ("GF703", "Nothing runs by itself", "The document only serves others: templates without an entrypoint, a runtime that a TrainJob names, a ConfigMap.", "Name the file that runs it as well."),
     ("GF704", "The document belongs to another engine", "--engine names an engine that does not run this kind of document.", "Leave --engine out, or name the document's own engine."),
+    ("GF785", "Too large to write out", "Anchors and aliases let a small file stand for a very large one; written out, it would be larger than any tool reads.", "Write the values out where they are needed, or leave the anchor out."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

@@ -12,6 +12,7 @@ from gpuflow import yaml_tree
 from gpuflow.cluster.files import documents as documents_in
 from gpuflow.cluster.places import with_entry
 from gpuflow.errors import Where, fail
+from gpuflow.spec.loading import read_bytes
 
 STDIN = "-"
 KFP = "kfp"
@@ -58,6 +59,13 @@ def read_documents(file: str) -> list[Document]:
     shown = "<stdin>" if file == STDIN else file
     trees = yaml_tree.parse_all(_stdin(), shown) if file == STDIN else documents_in(Path(file), piped=True)
     return documents_of(trees, shown)
+
+
+def read_text(file: str) -> tuple[str, str]:
+    """The text of a file, `-` for standard input, and how messages call it."""
+    if file == STDIN:
+        return _stdin(), "<stdin>"
+    return yaml_tree.decode(read_bytes(Path(file), named=True), file), file
 
 
 def documents_of(trees: Iterable[Any], file: str) -> list[Document]:
