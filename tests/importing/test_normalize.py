@@ -87,8 +87,43 @@ def test_all_documents_of_a_stream_are_written_empty_ones_too() -> None:
 
 
 words = st.sampled_from(
-    "on No y ~ null TRUE 1e3 1_000 0o7 017 0b11 .5 +.inf .NaN 12:30 << = 2024-01-02 1. - ... --- #a ? %x @x".split()
-) | st.sampled_from(["2001-12-14 21:59:43.10 -5", "a: b", "a #b", "- a", ""])
+    [
+        "on",
+        "No",
+        "y",
+        "~",
+        "null",
+        "TRUE",
+        "1e3",
+        "1_000",
+        "0o7",
+        "017",
+        "0b11",
+        ".5",
+        "+.inf",
+        ".NaN",
+        "12:30",
+        "<<",
+        "=",
+    ]
+) | st.sampled_from(
+    [
+        "2024-01-02",
+        "1.",
+        "-",
+        "...",
+        "---",
+        "#a",
+        "?",
+        "%x",
+        "@x",
+        "2001-12-14 21:59:43.10 -5",
+        "a: b",
+        "a #b",
+        "- a",
+        "",
+    ]
+)
 texts = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=12)
 lines = st.lists(st.text("ab \t:#-'\"{}é\u200b", max_size=6), max_size=4).map("\n".join)
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | words | texts | lines
