@@ -324,6 +324,13 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF773", "An update asks for more than the first start", "A rolling update starts new pods before it stops the old ones: the peak of an update is higher than that of the first roll-out, which is what is counted.", "Leave room for the surge, or set maxSurge: 0 (with GPUs often the only way: old pods hold them)."),
     ("GF774", "A queue named on pods instead of their object", "The queue label stands on the pod template, and the object that makes the pods has none. Kueue then queues every pod on its own, and the gang is not admitted as a whole.", "Put the label kueue.x-k8s.io/queue-name on the object itself."),
     ("GF783", "A silence that has no effect", "A comment or an annotation silences a code that does not exist, or one that is always an error.", "Correct the code: gpuflow explain lists them. Errors cannot be silenced."),
+    ("GF785", "Too large to write out", "Anchors and aliases let a small file stand for a very large one; written out, it would be larger than any tool reads.", "Write the values out where they are needed, or leave the anchor out."),
+    ("GF786", "A pipeline cannot say it", "The file has a field that no word of a pipeline says, and leaving it out would change what runs. So there is no pipeline, and nothing is dropped.", "Do what the line below the message says, or keep the file and check it as it is."),
+    ("GF787", "A tag without a reference", "A pipeline has references to parameters, outputs, items and facts of the run, in texts, variables and conditions. This tag stands for something else, or stands elsewhere.", "Let the program work it out, write the value itself, or pass it as a parameter or an output."),
+    ("GF788", "A template that cannot be followed", "The template is in none of the files given, calls itself, or becomes too many steps.", "Name the file that holds it as well; use a loop instead of recursion."),
+    ("GF789", "Not a kind that is imported", "gpuflow imports what runs steps to an end: workflows, pipelines, Jobs, CronJobs and Pods.", "Write its program as a step of a pipeline."),
+    ("GF790", "Said otherwise", "The pipeline says the same in another way, or in another place.", "Read it once; nothing is lost."),
+    ("GF791", "The rules of a pipeline refuse it", "What the file says can be written as a pipeline, and a rule of pipelines refuses the result.", "Change the file, or the pipeline after importing what is left."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

@@ -40,6 +40,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checker.pipeline",),
     ("checker",),
     ("fit", "report", "why"),
+    ("importing",),
     ("targets",),
     ("api", "airflow", "argo", "kubeflow", "run"),
     ("cli",),

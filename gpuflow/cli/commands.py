@@ -23,6 +23,8 @@ COMMANDS: dict[str, Entry] = {
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
     "argo": Entry("Print the ConfigMap of GPU semaphores that pipelines need in Argo", "gpuflow.cli.argo"),
     "airflow": Entry("Print the GPU pools that pipelines need in Airflow", "gpuflow.cli.airflow"),
+    "import": Entry("Make a pipeline of an Argo, Kubeflow or Kubernetes file", "gpuflow.cli.importing"),
+    "normalize": Entry("Write a file of another tool back, equal in content", "gpuflow.cli.normalize"),
     "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
     "site": Entry("Show a site: what a cluster calls its GPUs, queues and labels", "gpuflow.cli.site"),
     "schema": Entry("Print the JSON Schema of a document, for editors", "gpuflow.cli.schema"),
