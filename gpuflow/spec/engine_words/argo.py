@@ -150,6 +150,7 @@ class Metric(Model):
             raise problem("GF357", f'the metric "{self.name}" has no value', 'for example "1"', at=place)
         if not self.help:
             raise problem("GF357", f'Argo emits no metric without help, and "{self.name}" has none', at=("help",))
+        gauge = self.gauge
         if gauge is not None and gauge.realtime and not _REALTIME.fullmatch(gauge.value):
             text = f'"{gauge.value[:60]}" is not known while a run goes on, and realtime asks for that'
             hint = 'write "{{workflow.duration}}", "{{duration}}" in a step, or leave realtime out'
