@@ -142,15 +142,13 @@ class Metric(Model):
 
     def _says_something(self) -> None:
         """What Argo demands of a value. It finds out while the workflow runs, and leaves the metric out."""
-        holder = self.gauge or self.histogram
-        kind = "gauge" if self.gauge else "histogram" if self.histogram else "counter"
-        place = (kind,) if holder is None else (kind, "value")
-        value = self.counter if holder is None else holder.value
+        gauge, measured = self.gauge, self.gauge or self.histogram
+        value = measured.value if measured else self.counter
+        place = ("gauge" if gauge else "histogram", "value") if measured else ("counter",)
         if not value:
             raise problem("GF357", f'the metric "{self.name}" has no value', 'for example "1"', at=place)
         if not self.help:
             raise problem("GF357", f'Argo emits no metric without help, and "{self.name}" has none', at=("help",))
-        gauge = self.gauge
         if gauge is not None and gauge.realtime and not _REALTIME.fullmatch(gauge.value):
             text = f'"{gauge.value[:60]}" is not known while a run goes on, and realtime asks for that'
             hint = 'write "{{workflow.duration}}", "{{duration}}" in a step, or leave realtime out'
