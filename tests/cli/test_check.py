@@ -194,8 +194,9 @@ def test_a_manifest_of_kubernetes_is_checked_and_not_compiled(
 ) -> None:
     file = tmp_path / "manifest.yaml"
     file.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n")
-    answer = gpuflow("check", str(file), "--cluster", CLUSTER, "--namespace", "nlp", "--format", "json").data
-    assert (answer["pipeline"], answer["verdict"]) == ("x", "always")
+    answer = gpuflow("check", str(file), "--cluster", CLUSTER, "--namespace", "team-a", "--format", "json").data
+    assert (answer["pipeline"], answer["verdict"]) == ("x", "never")
+    assert "violates PodSecurity" in next(each["kubernetes"] for each in answer["findings"] if each["kubernetes"])
     refused = gpuflow("compile", str(file), "--target", "argo")
     assert refused.code == 2 and "GF706" in refused.err and "gpuflow import" in refused.err
     with pytest.raises(GpuflowError, match="name the pipeline that this one was compiled from"):
