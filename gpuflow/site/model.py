@@ -11,7 +11,7 @@ from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.engine_words.argo import PodGC, Ttl
-from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
+from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, OneOrMore, QuantityField, Str, problem
 from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.policies import Toleration
@@ -19,7 +19,7 @@ from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import as_list
 
-Labels = dict[LabelKey, tuple[LabelValue, ...]]
+Labels = dict[LabelKey, Annotated[tuple[LabelValue, ...], OneOrMore()]]
 
 
 def _as_lists(labels: Any) -> Any:
