@@ -170,11 +170,11 @@ class Pipeline(Model, metaclass=Open):
     deadline: TimeLimit | None = None
     """Longest time a run may take."""
     notify: tuple[Alert, ...] | None = None
-    """Who is told how a run ended, besides whom the site tells; an empty list: nobody, whatever the site says."""
+    """Who is told how a run ended, in addition to those that the site names. An empty list: nobody, not even those."""
     defaults: Settings = Settings()
     """Settings for every step that does not set them itself."""
     engines: PipelineEngines | None = None
-    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
+    """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
     claims: dict[ClaimName, RunClaim] = {}
     """Volume claims created for each run."""
     steps: dict[StepName, Step] = {}

@@ -179,7 +179,7 @@ class Step(Settings, metaclass=Alone):
     description: Str | None = None
     """What the step is for."""
     engines: StepEngines | None = None
-    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
+    """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
 
     _name: str | None = PrivateAttr(default=None)
     _unsaid: frozenset[tuple[str, ...]] = PrivateAttr(default=frozenset())

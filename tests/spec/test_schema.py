@@ -92,6 +92,12 @@ def test_every_field_is_described(schema: dict[str, Any]) -> None:
     assert [(owner, field) for owner, field, content in found if not content.get("description")] == []
 
 
+@pytest.mark.parametrize("schema", [PIPELINE, SITE])
+def test_no_definition_shows_the_path_of_a_module(schema: dict[str, Any]) -> None:
+    """Two models of one name would be told apart so, in the reference and in editors."""
+    assert [name for name in schema["$defs"] if "__" in name] == []
+
+
 def test_only_the_settings_of_a_step_may_be_null_which_takes_a_default_away() -> None:
     rest = copy.deepcopy(PIPELINE)
     settings = {name: rest["$defs"]["Step"]["properties"].pop(name) for name in Settings.model_fields}

@@ -197,7 +197,7 @@ class AirflowDag(EngineWords):
     dag_display_name: Said | None = None
     """The DAG's name in the user interface."""
     default_args: AirflowTask | None = None
-    """Words for every task that does not set them itself."""
+    """Settings for every task that does not set them itself."""
     end_date: Date | None = None
     """No run for a later time; in the time zone of the schedule."""
     timetable: Imported | None = None
