@@ -285,7 +285,8 @@ _STAGES = {
 _HINTS = {
     "quota": "ask for less in this step, or have the quota raised",
     "limitrange": "stay within the namespace's LimitRange, or have it changed",
-    "validation": "the LimitRange's defaults contradict what the step asks for",
+    "validation": "write that field as Kubernetes wants it; if the step has none of it, a LimitRange's default or the "
+    "site adds it",
     "podsecurity": "drop what the namespace's Pod Security Standard forbids, or run in another namespace",
     "priority": "use a PriorityClass that exists",
     "runtimeclass": "use a RuntimeClass that exists",
