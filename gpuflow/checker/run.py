@@ -91,6 +91,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         tuple(findings),
         demand.file,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
+        demand.kind,
     )
 
 

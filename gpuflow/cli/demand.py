@@ -17,7 +17,7 @@ gpuflow demand pipeline.yaml --engine argo --format json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, ("text", "json"))
+    add_common(parser, ("text", "json"), foreign=True)
     add_engine(parser)
 
 

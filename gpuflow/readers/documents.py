@@ -85,6 +85,13 @@ def silenced_in(text: str) -> tuple[Silenced, ...]:
     )
 
 
+def read_text(file: str) -> tuple[str, str]:
+    """The text of a file, `-` for standard input, and how messages call it."""
+    if file == STDIN:
+        return _stdin(), "<stdin>"
+    return yaml_tree.decode(read_bytes(Path(file), piped=True), file), file
+
+
 def documents_of(trees: Iterable[Any], file: str, silenced: tuple[Silenced, ...] = ()) -> list[Document]:
     """The same, of documents that somebody has parsed."""
     found: list[Document] = []

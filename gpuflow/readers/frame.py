@@ -14,7 +14,7 @@ from functools import cached_property
 
 from gpuflow.demands.model import Demand, StepDemand
 from gpuflow.engines import NO_ENGINE
-from gpuflow.errors import Where, fail
+from gpuflow.errors import Finding, Where, fail
 from gpuflow.pod.injected import engine_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import Document
@@ -65,6 +65,12 @@ class Passive:
     @property
     def where(self) -> Where:
         return self.document.where()
+
+    def finding(self) -> Finding:
+        """GF703, where nothing else was given."""
+        document = self.document
+        what = f"{document.kind} {document.name}" if document.kind else f"document {document.index + 1}"
+        return Finding("GF703", f"{what}: {self.because}", self.where)
 
 
 @dataclass(frozen=True)

@@ -142,10 +142,10 @@ class Metric(Model):
 
     def _says_something(self) -> None:
         """What Argo demands of a value. It finds out while the workflow runs, and leaves the metric out."""
-        gauge, histogram = self.gauge, self.histogram
-        kind = "gauge" if gauge else "histogram" if histogram else "counter"
-        place = (kind, "value") if gauge or histogram else (kind,)
-        value = (gauge or histogram).value if (gauge or histogram) else self.counter
+        holder = self.gauge or self.histogram
+        kind = "gauge" if self.gauge else "histogram" if self.histogram else "counter"
+        place = (kind,) if holder is None else (kind, "value")
+        value = self.counter if holder is None else holder.value
         if not value:
             raise problem("GF357", f'the metric "{self.name}" has no value', 'for example "1"', at=place)
         if not self.help:

@@ -158,12 +158,12 @@ _WEAKER = {
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
     "retry.any": Weaker(
-        "KFP names no retryPolicy, so Argo retries a pod that failed and never one that was deleted: preemption and "
-        "drain end the step. As KFP 2.17.0 is shipped, its Argo retries deleted pods and no failed ones. For both, an "
-        f"administrator sets {_ALWAYS}"
+        "KFP names no retryPolicy, so the installation decides what is retried. As KFP 2.17.0 is shipped, its Argo "
+        "retries deleted pods and no failed ones. An Argo without those settings retries failed pods and no deleted "
+        f"ones: preemption and drain end the step. For both, an administrator sets {_ALWAYS}"
     ),
     "retry.failures": Weaker(
-        "KFP names no retryPolicy, so what is retried is the installation's choice. As KFP 2.17.0 is shipped, its Argo "
+        "KFP names no retryPolicy, so the installation decides what is retried. As KFP 2.17.0 is shipped, its Argo "
         "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
         f"both, an administrator sets {_ALWAYS}"
     ),

@@ -53,6 +53,7 @@ def test_who_retries_is_told_that_a_shipped_installation_retries_no_failed_pod(r
     pipeline = loads(HEAD + step(f"retry: {retry}"))
     (note,) = weaknesses(pipeline, CAPABILITIES)
     assert note.code == "GF305"
+    assert "the installation decides what is retried" in note.message
     assert "retries deleted pods and no failed ones" in note.message
     assert "retryPolicy: Always" in note.message
 
