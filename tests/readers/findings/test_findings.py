@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pytest
 
 from gpuflow import yaml_tree
 from gpuflow.codes import CODES
-from gpuflow.demands import Demand, Overlap, PodSet, StepDemand, graph_of
+from gpuflow.demands import Demand, PodSet, StepDemand, graph_of
 from gpuflow.errors import Finding, Where
 from gpuflow.readers import documents_of
 from gpuflow.readers.documents import silenced_in
@@ -169,13 +170,10 @@ spec:
 """
 
 
-def source_of(
-    text: str, pod: dict[str, object] | None = None, tries: int = 1, overlap: Overlap | None = None
-) -> ForeignSource:
+def source_of(text: str, pod: Mapping[str, Any], tries: int) -> ForeignSource:
     (document,) = documents_of(yaml_tree.parse_all(text, "theirs.yaml"), "theirs.yaml")
-    spec = pod or {"containers": [{"name": "main", "image": "x"}]}
-    step = StepDemand("train", (PodSet("main", 1, {"metadata": {}, "spec": spec}),), tries=tries)
-    return foreign_source(document, Demand("w", (step,), graph_of((step,)), overlap=overlap), Site.load("nvidia"))
+    step = StepDemand("train", (PodSet("main", 1, {"metadata": {}, "spec": pod}),), tries=tries)
+    return foreign_source(document, Demand("w", (step,), graph_of((step,))), Site.load("nvidia"))
 
 
 @pytest.mark.parametrize(
@@ -192,12 +190,15 @@ def source_of(
 def test_retries_of_argo_on_spot_nodes(retry: str, said: list[str]) -> None:
     own = WORKFLOW.format(spec=SPOT, template=f"retryStrategy: {retry}")
     default = WORKFLOW.format(spec=f"templateDefaults: {{retryStrategy: {retry}}}", template=SPOT)
-    for text, line in ((own, 9), (default, 6)):
-        found = list(source_of(text).warnings())
+    patched = WORKFLOW.format(
+        spec='podSpecPatch: \'{"nodeSelector": {"cloud.google.com/gke-spot": "true"}}\'',
+        template=f"retryStrategy: {retry}",
+    )
+    for text, line in ((own, 9), (default, 6), (patched, 9)):
+        found = findings(text)
         assert [each.code for each in found] == said
         assert [each.where.line for each in found] == [line] * len(said)
-    elsewhere = WORKFLOW.format(spec="nodeSelector: {pool: a}", template=f"retryStrategy: {retry}")
-    assert not list(source_of(elsewhere).warnings())
+    assert not findings(WORKFLOW.format(spec="nodeSelector: {pool: a}", template=f"retryStrategy: {retry}"))
 
 
 def test_an_affinity_asks_for_spot_nodes_too() -> None:
@@ -205,7 +206,7 @@ def test_an_affinity_asks_for_spot_nodes_too() -> None:
     term = f"nodeSelectorTerms: [{{matchExpressions: [{wanted}]}}]"
     affinity = f"affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{{term}}}}}}}"
     text = WORKFLOW.format(spec=affinity, template="retryStrategy: {limit: 1}")
-    assert [each.code for each in source_of(text).warnings()] == ["GF765"]
+    assert [each.code for each in findings(text)] == ["GF765"]
 
 
 def test_retries_of_kubeflow_on_spot_nodes() -> None:
@@ -216,11 +217,18 @@ def test_retries_of_kubeflow_on_spot_nodes() -> None:
 
 
 def test_a_cron_workflow_that_overlaps_itself() -> None:
-    text = "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\nmetadata: {name: w}\nspec: {schedule: '0 * * * *'}\n"
-    overlap = Overlap("schedule", Where("theirs.yaml", 4, 8))
-    (finding,) = source_of(text, overlap=overlap).warnings()
-    assert (finding.code, finding.where.line) == ("GF772", 4)
-    assert not list(source_of(text).warnings())
+    text = """apiVersion: argoproj.io/v1alpha1
+kind: CronWorkflow
+metadata: {name: w}
+spec:
+  schedules: ["0 * * * *"]
+  workflowSpec:
+    entrypoint: train
+    templates: [{name: train, container: {image: x, command: [train]}}]
+"""
+    (finding,) = findings(text)
+    assert (finding.code, finding.where.line) == ("GF772", 5)
+    assert not findings(text.replace("  workflowSpec", "  concurrencyPolicy: Forbid\n  workflowSpec"))
 
 
 def test_every_code_of_these_can_be_silenced_and_those_of_errors_cannot() -> None:
