@@ -383,6 +383,7 @@ class Demand:
         return {
             "file": self.file,
             "pipeline": self.name,
+            **({} if self.kind == "Pipeline" else {"kind": self.kind}),
             "engine": self.engine,
             "peak": {key: bound.document() for key, bound in sorted(self.peak.items())},
             "overhead": {key: bound.document() for key, bound in sorted(self.overhead.items())},
