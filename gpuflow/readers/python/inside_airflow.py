@@ -103,10 +103,18 @@ def _dag(dag: Any) -> Any:
         "schedule": _schedule(dag),
         "catchup": bool(getattr(dag, "catchup", False)),
         "timeout": _seconds(getattr(dag, "dagrun_timeout", None)),
-        "params": {str(key): _plain(dag.params.get(key)) for key in dag.params},
+        "params": {str(key): _plain(_param(dag, key)) for key in dag.params},
         "groups": {} if group is None else dict(_groups(group)),
         "tasks": [_task(task, dag) for task in dag.task_dict.values()],
     }
+
+
+def _param(dag: Any, name: Any) -> Any:
+    """The default of a parameter; None when a run must give it."""
+    try:
+        return dag.params.get(name)
+    except Exception:
+        return None
 
 
 def _own(number: Any) -> Any:
@@ -191,6 +199,9 @@ def _override(task: Any) -> Any:
 def _pods(task: Any, lineage: Any, dag: Any) -> Any:
     if "SparkKubernetesOperator" in lineage:
         return {"makes": "unseen", "because": "it creates a SparkApplication, whose driver and executors Spark makes"}
+    if "MakeClaim" in lineage and hasattr(task, "size"):
+        claim = {"name": str(getattr(task.name, "name", task.name)), "size": str(task.size), "access": task.access}
+        return {"claim": {**claim, "storage_class": task.storage_class}}
     if "TriggerDagRunOperator" in lineage:
         return {"starts": str(getattr(task, "trigger_dag_id", "?"))}
     if not {"KubernetesPodOperator", "KubernetesCreateResourceOperator"} & set(lineage):
@@ -281,7 +292,7 @@ def _rows(given: Any) -> Any:
 
 def _count(given: Any, name: Any, dag: Any = None) -> Any:
     """How many copies a mapped task or group has: a number, or why only the run knows."""
-    value = getattr(given, "value", None)
+    value: Any = getattr(given, "value", None)
     if isinstance(value, (list, tuple)):
         return {"number": len(value)}
     number, conditional = 1, None
@@ -292,7 +303,7 @@ def _count(given: Any, name: Any, dag: Any = None) -> Any:
         listed = _listed(each, dag)
         if listed is None:
             return {"number": None, "because": f"{name} is mapped over {key}, {_origin(each)}"}
-        if listed.get("number") is None:
+        if listed.get("number") is None or len(value) == 1:
             return listed
         number, conditional = number * listed["number"], conditional or listed["conditional"]
     if not isinstance(value, dict):
@@ -306,25 +317,32 @@ def _origin(value: Any) -> Any:
 
 
 def _listed(value: Any, dag: Any) -> Any:
-    """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list."""
+    """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list.
+
+    `levels`: the lists around it and its own, each with its number of items for one item of the list around it.
+    """
     lister: Any = getattr(value, "operator", None)
     if dag is None or type(lister).__name__ != "ListItems":
         return None
-    number, conditional = 1, None
-    if lister.when is not None:
-        conditional = "item" if "item(" in repr(lister.when) else "run"
+    said: Any = {"number": 1, "conditional": None, "because": None, "levels": []}
     for outer in lister.within[:1]:
-        around = _listed(type("Output", (), {"operator": dag.task_dict.get(outer)}), dag)
-        if around is None or around.get("number") is None:
-            return around or {"number": None, "because": f"the items of {outer} are only known in the run"}
-        number, conditional = around["number"], conditional or around["conditional"]
+        found = dag.task_dict.get(outer)
+        said = _listed(type("Output", (), {"operator": found}), dag) or said
+    own: Any = 1
+    because = None
     for name, source in lister.for_each.items():
         if type(source).__name__ == "param":
-            source = dag.params.get(source.name)
-        if not isinstance(source, (list, tuple, range)):
-            return {"number": None, "because": f"the items of {name} are only known in the run: {source!r}"}
-        number *= len(source)
-    return {"number": number, "conditional": conditional}
+            source = _param(dag, source.name)
+        if isinstance(source, (list, tuple, range)):
+            own = None if own is None else own * len(source)
+        else:
+            own, because = None, f"the items of {name} are only known in the run"
+    if lister.when is not None:
+        said["conditional"] = "item" if "item(" in repr(lister.when) else said["conditional"] or "run"
+    said["levels"] = [*said["levels"], {"list": lister.task_id, "number": own, "because": because}]
+    said["number"] = None if own is None or said["number"] is None else said["number"] * own
+    said["because"] = said["because"] or because
+    return said
 
 
 class _NoHook:
