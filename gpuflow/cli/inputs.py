@@ -16,6 +16,7 @@ from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.readers.contents import contents_of
 from gpuflow.site import Site, presets
 from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
@@ -120,9 +121,8 @@ def own_pipeline(file: str, args: argparse.Namespace) -> Pipeline:
 
 def show_remarks(pipelines: list[Pipeline], site: Site) -> None:
     """Secrets in plain text and text like a template, for commands whose output has no place for findings."""
-    show_findings(
-        [*(finding for each in pipelines for finding in heard(each, remarks_on(each))), *exposed_in_site(site)]
-    )
+    own = [finding for each in pipelines for finding in heard(each, remarks_on(each))]
+    show_findings(heard_at(site, [*own, *exposed_in_site(site)]))
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:

@@ -47,8 +47,9 @@ def run(args: argparse.Namespace) -> int:
         show_findings(findings)
         for file, (pipeline, found) in results.items():
             if pipeline is not None and not any(finding.severity == "error" for finding in found):
-                steps = len(pipeline.steps) + len(pipeline.exit)
-                say(f"{line(file)}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps} steps\n")
+                count = len(pipeline.steps) + len(pipeline.exit)
+                steps = "1 step" if count == 1 else f"{count} steps"
+                say(f"{line(file)}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps}\n")
     return 2 if any(finding.severity == "error" for finding in findings) else 0
 
 

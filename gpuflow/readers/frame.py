@@ -99,7 +99,12 @@ class Foreign:
         read = importlib.import_module(reader.module).demand_of
         if reader.engine == NO_ENGINE:
             options = replace(options, engine=NO_ENGINE)  # its pods are all there are
-        return read(self.document, self.library, options)
+        found = read(self.document, self.library, options)
+        if isinstance(found, Passive) or found.source is not None:
+            return found
+        from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
+
+        return replace(found, source=foreign_source(self.document, found, options.site, self.library.documents))
 
 
 def foreign_in(documents: Iterable[Document]) -> tuple[list[Foreign], list[Passive]]:

@@ -25,6 +25,7 @@ READERS: dict[tuple[str, str], Reader] = {
     },
     ("PipelineSpec", KFP): KUBEFLOW,
     ("PipelineJob", KFP): KUBEFLOW,
+    ("PipelineVersion", "pipelines.kubeflow.org"): KUBEFLOW,
     ("DAG", "airflow"): AIRFLOW,
     **{(kind, ""): KUBERNETES for kind in ("Pod", "ReplicationController", "PodTemplate")},
     **{(kind, "batch"): KUBERNETES for kind in ("Job", "CronJob")},
