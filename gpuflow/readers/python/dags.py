@@ -12,6 +12,7 @@ from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import Document, kind_of
+from gpuflow.readers.findings import ForeignSource, foreign_source
 from gpuflow.readers.frame import Foreign, Library, Options, Passive, with_parts
 from gpuflow.readers.kinds import READERS
 from gpuflow.readers.python.task_groups import Node, graph_of_tasks
@@ -29,12 +30,15 @@ class DagSource:
     """What is to be said of a DAG beside its numbers."""
 
     found: tuple[Finding, ...]
+    common: ForeignSource
+    """What is said of any document, and what the file silences."""
 
     def warnings(self) -> Iterator[Finding]:
         yield from self.found
+        yield from self.common.warnings()
 
     def heard(self, findings: Iterable[Finding]) -> list[Finding]:
-        return list(findings)
+        return self.common.heard(findings)
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,7 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
     if not complete:
         loose.append("limits of task groups may let fewer run at once")
     reasons = [*loose, *order.loose, *_pools(pod_tasks)]
-    return Demand(
+    demand = Demand(
         name=str(dag["dag_id"]),
         steps=steps,
         graph=graph,
@@ -83,8 +87,9 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         kind="DAG",
         unseen=tuple(part for each in made.values() for part in each.unseen),
         only_at_most=reasons[0] if reasons else None,
-        source=DagSource(tuple(_remarks(document, tasks))),
     )
+    common = foreign_source(document, demand, options.site, library.documents)
+    return replace(demand, source=DagSource(tuple(_remarks(document, tasks)), common))
 
 
 def _node(made: _Task, task: Mapping[str, Any]) -> Node:
@@ -296,7 +301,7 @@ def _where(document: Document, task: Mapping[str, Any] | None) -> Where:
 def _remarks(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     for code, message, line, column, hint in document.tree.get("old") or ():
         yield Finding(code, message, Where(document.file, line, column), hint, "warning")
-    bare = [name for name, task in tasks.items() if task.get("makes") is None]
+    bare = [name for name, task in tasks.items() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
     if bare:
         text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
         hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"

@@ -27,6 +27,10 @@ POD_FIELDS |= {"op_args", "op_kwargs", "item"}
 """Arguments of a mapped task that do not change what its pods ask for."""
 
 
+class _OnlyInTheRun(Exception):
+    """What a task makes depends on values that the file does not hold."""
+
+
 def main() -> Any:
     file, answer = sys.argv[1:3]
     sys.argv = [file]
@@ -167,8 +171,11 @@ def _task(task: Any, dag: Any) -> Any:
     }
     try:
         said.update(_pods(task, lineage, dag))
+    except _OnlyInTheRun as fault:
+        said.update(makes="unseen", because=str(fault))
     except Exception as fault:
-        said.update(makes="unseen", because=f"{lineage[0]} cannot make its pod here: {_fault(fault, '')['message']}")
+        name = getattr(_class(task), "custom_operator_name", lineage[0])
+        said.update(makes="unseen", because=f"{name} cannot make its pod here: {_fault(fault, '')['message']}")
     return said
 
 
@@ -232,34 +239,36 @@ def _copies(task: Any, dag: Any) -> Any:
     if not hasattr(task, "partial_kwargs"):
         return [task]
     given = _expansion(task)
+    if given is getattr(task, "op_kwargs_expand_input", None):
+        return [_first(task, dag)]  # the arguments of a decorated function change no pod
     rows = _rows(given)
+    changing = sorted({name for row in rows or [dict.fromkeys(_names(given))] for name in row} - POD_FIELDS)
+    if not changing:
+        return [_first(task, dag)]
     if rows is None:
-        changing = sorted(set(_names(given)) - POD_FIELDS)
-        if changing:
-            raise ValueError(f"{', '.join(changing)} of each copy is only known in the run")
-        return [_first(task, dag)]
-    if not set().union(*rows) - POD_FIELDS if rows else True:
-        return [_first(task, dag)]
+        raise _OnlyInTheRun(f"{', '.join(changing)} of each copy is only known in the run")
     if len(rows) > MOST_BUILT:
-        raise ValueError(f"its {len(rows):,} copies are more than are built one by one")
-    return [task.unmap(row) for row in rows] or [_first(task, dag)]
+        raise _OnlyInTheRun(f"it has {len(rows):,} copies with different {', '.join(changing)}; too many to build each")
+    return [task.unmap(row) for row in rows]
 
 
 def _first(task: Any, dag: Any) -> Any:
     """One copy of a mapped task, with made-up values for arguments that do not change what its pod asks for."""
     if not hasattr(task, "partial_kwargs"):
         return task
-    rows = _rows(_expansion(task))
+    given = _expansion(task)
+    if given is getattr(task, "op_kwargs_expand_input", None):
+        return task.unmap({"op_kwargs": dict.fromkeys(_names(given))})
+    rows = _rows(given)
     if rows:
         return task.unmap(rows[0])
     blank: Any = {"env_vars": {}, "labels": {}, "annotations": {}, "params": {}, "op_kwargs": {}, "item": {}}
-    return task.unmap({name: blank.get(name, "x" if name == "name" else []) for name in _names(_expansion(task))})
+    return task.unmap({name: blank.get(name, "x" if name == "name" else []) for name in _names(given)})
 
 
 def _expansion(task: Any) -> Any:
-    found = getattr(task, "expand_input", None)
     inner = getattr(task, "op_kwargs_expand_input", None)
-    return inner if inner is not None and not _names(found) else found
+    return getattr(task, "expand_input", None) if inner is None else inner
 
 
 def _names(given: Any) -> Any:
