@@ -142,10 +142,9 @@ class Metric(Model):
 
     def _says_something(self) -> None:
         """What Argo demands of a value. It finds out while the workflow runs, and leaves the metric out."""
-        gauge, histogram = self.gauge, self.histogram
-        kind = "gauge" if gauge else "histogram" if histogram else "counter"
-        place = (kind, "value") if gauge or histogram else (kind,)
-        value = (gauge or histogram).value if (gauge or histogram) else self.counter
+        gauge, measured = self.gauge, self.gauge or self.histogram
+        value = measured.value if measured else self.counter
+        place = ("gauge" if gauge else "histogram", "value") if measured else ("counter",)
         if not value:
             raise problem("GF357", f'the metric "{self.name}" has no value', 'for example "1"', at=place)
         if not self.help:

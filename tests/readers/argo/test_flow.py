@@ -160,7 +160,8 @@ spec:
         withItems: [{gpus: 1}, {gpus: 2}, {gpus: 4}, {gpus: 4}]
   - name: train
     inputs: {parameters: [{name: gpus}]}
-    podSpecPatch: '{"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "{{inputs.parameters.gpus}}"}}}]}'
+    podSpecPatch: |
+      containers: [{name: main, resources: {limits: {nvidia.com/gpu: "{{inputs.parameters.gpus}}"}}}]
     container: {image: i, command: [run]}
 """
     demand = read(text)
