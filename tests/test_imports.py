@@ -39,7 +39,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("checker.rules", "checker.snapshot"),
     ("checker.pipeline",),
     ("checker",),
-    ("fit", "report"),
+    ("fit", "report", "why"),
     ("importing",),
     ("targets",),
     ("api", "airflow", "argo", "kubeflow", "run"),

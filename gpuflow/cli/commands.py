@@ -18,6 +18,7 @@ COMMANDS: dict[str, Entry] = {
     "check": Entry(
         "Check whether the cluster will admit a pipeline: always, after queueing, or never", "gpuflow.cli.check"
     ),
+    "why": Entry("Say why a pod, workload, workflow or job waits now, and what would let it start", "gpuflow.cli.why"),
     "snapshot": Entry("Save what the checker needs from a live cluster to files; read-only", "gpuflow.cli.snapshot"),
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
     "argo": Entry("Print the ConfigMap of GPU semaphores that pipelines need in Argo", "gpuflow.cli.argo"),

@@ -201,9 +201,13 @@ class Unseen:
     """The resource whose amount is not known, such as `memory`; None: which pods there are is not known."""
     hint: str | None = None
     """What would settle it."""
+    is_placement: bool = False
+    """What it asks for is known; on which nodes, or in which queue, is not."""
 
     def hides(self, key: str) -> bool:
         """Whether it leaves a quota key open."""
+        if self.is_placement:
+            return False
         return self.resource is None or key.removeprefix("requests.").removeprefix("limits.") == self.resource
 
 
@@ -333,7 +337,10 @@ class Demand:
         """The peaks, and the keys of which nothing is known."""
         nothing = Bound("exact", Quantity.zero)
         for part in self.unseen:
-            keys = HIDDEN if part.resource is None else (f"requests.{part.resource}",)
+            if part.is_placement:
+                continue
+            counted = part.resource in ("pods", "persistentvolumeclaims")
+            keys = HIDDEN if part.resource is None else (f"{'' if counted else 'requests.'}{part.resource}",)
             peaks = {**dict.fromkeys(keys, nothing), **peaks}
         yield from peaks.items()
 
@@ -377,6 +384,7 @@ class Demand:
         return {
             "file": self.file,
             "pipeline": self.name,
+            **({} if self.kind == "Pipeline" else {"kind": self.kind}),
             "engine": self.engine,
             "peak": {key: bound.document() for key, bound in sorted(self.peak.items())},
             "overhead": {key: bound.document() for key, bound in sorted(self.overhead.items())},

@@ -20,6 +20,7 @@ from gpuflow.demands.model import (
 from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.quantity import Quantity
+from gpuflow.spec.remarks import SILENCED, without
 
 
 def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
@@ -141,7 +142,14 @@ class _Pipelines:
         return None  # which GPU a step fits is said where its pipeline is checked alone
 
     def heard(self, findings: Iterable[Finding]) -> list[Finding]:
-        return list(findings)  # one file does not silence what concerns the others
+        """One file does not silence what concerns the others; what every file silences is counted."""
+        everything = list(findings)
+        quiet = [code for code in {SILENCED, *(each.code for each in everything)} if self._all_silence(code)]
+        return without(quiet, everything, Where(" + ".join(self.pipelines)))
+
+    def _all_silence(self, code: str) -> bool:
+        note = Finding(code, "", severity="note")
+        return all(each is not None and note not in each.heard([note]) for each in self.pipelines.values())
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         known = [each for each in self.pipelines.values() if each is not None]

@@ -167,6 +167,11 @@ Natural = Annotated[
     PlainValidator(lambda value: _bounded(value, 0)),
     WithJsonSchema({"type": "integer", "minimum": 0}),
 ]
+Int32 = Annotated[
+    int,
+    PlainValidator(lambda value: _bounded(value, -(2**31))),
+    WithJsonSchema({"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}),
+]
 Port = Annotated[
     int,
     PlainValidator(lambda value: _bounded(value, 1, 65535)),

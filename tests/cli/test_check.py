@@ -178,3 +178,15 @@ def test_a_new_pipeline_is_checked_alone_where_others_are_compared(
     assert (annotated.code, Path("compared.md").read_text()) == (0, answer.out)
     answer = gpuflow(*words[:-1], "git:nowhere")
     assert (answer.code, "GF908" in answer.err) == (2, True)
+
+
+@pytest.mark.parametrize(("version", "kind"), [("v1", "Pod"), ("argoproj.io/v1alpha1", "Workflow")])
+def test_a_manifest_of_kubernetes_is_answered_with_what_to_name_instead(
+    gpuflow: Gpuflow, tmp_path: Path, version: str, kind: str
+) -> None:
+    file = tmp_path / "manifest.yaml"
+    file.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n")
+    answer = gpuflow("check", str(file), "--cluster", str(tmp_path), "--namespace", "nlp")
+    assert answer.code == 2
+    assert f'{file}:1:13: GF120 apiVersion "{version}" is not "gpuflow/v1"' in answer.err
+    assert "name the pipeline that this one was compiled from" in answer.err
