@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 
 from gpuflow.checker.report import Report
@@ -15,31 +14,33 @@ from gpuflow.cli.inputs import (
     add_engine,
     namespace_of,
     python_is_allowed,
-    read_pipelines,
     read_site,
     with_params,
 )
 from gpuflow.cli.output import write_files
 from gpuflow.cli.progress import progress
-from gpuflow.cli.revisions import earlier
+from gpuflow.cli.revisions import EarlierDocuments, earlier
 from gpuflow.cli.snapshot import add_live
+from gpuflow.cli.sources import Answer, Sources, foreign_demand, own_demand, read_sources
 from gpuflow.cli.terminal import paint, put, say, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
-from gpuflow.demands import Demand, demand_of
+from gpuflow.demands import Demand
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.printable import json_text, lines
+from gpuflow.readers import Passive
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
 from gpuflow.report.text import Paint, plain, render
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
-from gpuflow.targets.frame import engine_findings
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
 gpuflow check a.yaml b.yaml --cluster cluster/ --namespace team-a --together   # at the same time
-gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # for the pull request"""
+gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # for the pull request
+gpuflow check workflow.yaml job.yaml --cluster cluster/ --namespace team-a   # what other tools run
+helm template CHART | gpuflow check - --cluster cluster/ --namespace team-a"""
 COMMAND = Where("gpuflow check")
 FORMATS = ("text", "json", "sarif", "junit", "markdown", "github")
 COMPARED = ("text", "markdown", "json")
@@ -48,7 +49,7 @@ FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"nev
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, FORMATS)
+    add_common(parser, FORMATS, foreign=True)
     parser.add_argument(
         "--report",
         action="append",
@@ -101,14 +102,15 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", f"--compare has no {args.format} form", where=COMMAND, hint=hint)
     site = read_site(args)
     namespace = namespace_of(args, site)
-    pipelines = read_pipelines(args, site, args.engine)
+    sources = read_sources(args, site, args.engine)
     cluster = PreparedCluster(_cluster(args, namespace), namespace)
-    before = _earlier(args, site, cluster, namespace) if args.compare else None
+    answers = sources.answers(site, args.engine, args.param, allow_lossy=args.allow_lossy)
+    before = _earlier(args, site, cluster, namespace, sources, answers) if args.compare else None
     demands, reports = [], []
-    for pipeline in pipelines:
-        with progress(f"checking {pipeline.name}"):
-            demands.append(_demand(args, pipeline, site))
-            reports.append(check(demands[-1], cluster, namespace, runs=args.runs))
+    for demand, _ in answers:
+        with progress(f"checking {demand.name}"):
+            demands.append(demand)
+            reports.append(check(demand, cluster, namespace, runs=args.runs))
     whole = None
     if args.together and len(demands) > 1:
         with progress("checking them together"):
@@ -142,13 +144,6 @@ def _report_files(args: argparse.Namespace) -> dict[Path, str]:
     return files
 
 
-def _demand(args: argparse.Namespace, pipeline: Pipeline, site: Site) -> Demand:
-    demand = demand_of(pipeline, site, args.engine)
-    if args.allow_lossy:
-        return replace(demand, refusals=engine_findings(args.engine, pipeline, site, allow_lossy=True))
-    return demand
-
-
 def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     if args.cluster != "live":
         with progress(f"reading {args.cluster}"):
@@ -156,18 +151,38 @@ def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
 
 
-def _earlier(args: argparse.Namespace, site: Site, cluster: PreparedCluster, namespace: str) -> list[Report | None]:
-    """The report on each pipeline as it was; None where there is nothing to compare with, which is said."""
+def _earlier(
+    args: argparse.Namespace,
+    site: Site,
+    cluster: PreparedCluster,
+    namespace: str,
+    sources: Sources,
+    answers: list[Answer],
+) -> list[Report | None]:
+    """The report on each answer as it was; None where there is nothing to compare with, which is said."""
+    others = EarlierDocuments(args.compare, sources.library)
     reports: list[Report | None] = []
-    for file in args.files:
-        other = earlier(file, args.compare, allow_python=python_is_allowed(args))
+    for demand, source in answers:
+        other: Demand | Passive | Finding
+        if isinstance(source, Pipeline):
+            found = earlier(source.source.file or "", args.compare, allow_python=python_is_allowed(args))
+            if isinstance(found, Finding):
+                other = found
+            else:
+                params = [word for word in args.param if not sources.foreign or word.split("=")[0] in found.params]
+                other = own_demand(with_params(found, params), site, args.engine, allow_lossy=args.allow_lossy)
+        else:
+            past = others.of(source)
+            other = past if isinstance(past, Finding) else foreign_demand(past, site, args.engine, args.param)
+        if isinstance(other, Passive):
+            text = f"{demand.kind} {demand.name} is not compared: {other.because}"
+            other = Finding("GF912", text, other.where, None, "note")
         if isinstance(other, Finding):
             show_findings([other])
             reports.append(None)
             continue
         with progress(f"checking {other.name} as it was"):
-            demand = _demand(args, with_params(other, args.param), site)
-            reports.append(check(demand, cluster, namespace, runs=args.runs))
+            reports.append(check(other, cluster, namespace, runs=args.runs))
     return reports
 
 

@@ -12,6 +12,7 @@ from gpuflow.demands.model import (
     Overlap,
     PodSet,
     StepDemand,
+    Unseen,
     graph_of,
 )
 from gpuflow.demands.peaks import ALIASES, Bound, peaks_of
@@ -29,6 +30,7 @@ __all__ = [
     "Overlap",
     "PodSet",
     "StepDemand",
+    "Unseen",
     "demand_of",
     "graph_of",
     "peaks_of",

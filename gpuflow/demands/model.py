@@ -189,14 +189,44 @@ class DeviceWish:
     """Equal for steps that would get the same answer."""
 
 
-class OwnPipeline(Protocol):
-    """The document behind a demand, for hints that only a document of ours allows. The checker knows no more of it."""
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """A part of what runs that nobody can know before it runs, or that stands in a file that was not given."""
+
+    step: str
+    because: str
+    """One sentence without a full stop; it names the field."""
+    where: Where = field(default_factory=Where)
+    resource: str | None = None
+    """The resource whose amount is not known, such as `memory`; None: which pods there are is not known."""
+    hint: str | None = None
+    """What would settle it."""
+    is_placement: bool = False
+    """What it asks for is known; on which nodes, or in which queue, is not."""
+
+    def hides(self, key: str) -> bool:
+        """Whether it leaves a quota key open."""
+        if self.is_placement:
+            return False
+        return self.resource is None or key.removeprefix("requests.").removeprefix("limits.") == self.resource
+
+
+HIDDEN = ("pods", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory", "requests.nvidia.com/gpu")
+"""What pods that nobody knows may ask for; so that no key that is not there is read as nothing."""
+
+
+class Source(Protocol):
+    """The document behind a demand, ours or somebody else's."""
 
     def warnings(self) -> Iterator[Finding]:
         """What is certain from the document and the site alone: policies that cannot work as written."""
 
     def heard(self, findings: Iterable[Finding]) -> list[Finding]:
         """The findings that the document does not silence, and one that counts the others."""
+
+
+class OwnPipeline(Source, Protocol):
+    """A pipeline of ours, for hints that only such a document allows. The checker knows no more of it."""
 
     def devices(self, step: str) -> DeviceWish | None:
         """What a step asks for; None when it asks for no GPU."""
@@ -246,6 +276,13 @@ class Demand:
     """Whether the engine deletes the pods of steps that succeeded while the run goes on. Failed ones may stay."""
     places: Callable[[str], Where] | None = field(default=None, compare=False)
     """Where a step is written; asked only for what is said of it."""
+    kind: str = "Pipeline"
+    """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
+    unseen: tuple[Unseen, ...] = ()
+    """What of it is not known. Peaks that it can change are unknown, and so is the verdict, unless it is never."""
+    only_at_most: str | None = None
+    """Why peaks may never be reached though no step says so: locks, or a limit that is only bounded here."""
+    source: Source | None = field(default=None, compare=False)
     pipeline: OwnPipeline | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -294,7 +331,27 @@ class Demand:
         for key, amount in self._claimed.items():
             known = peaks.get(key, Bound("exact", Quantity.zero))
             peaks[key] = known if known.value is None else replace(known, value=known.value + amount)
-        return peaks
+        return {key: self._as_seen(key, bound) for key, bound in self._with_hidden(peaks)}
+
+    def _with_hidden(self, peaks: Mapping[str, Bound]) -> Iterator[tuple[str, Bound]]:
+        """The peaks, and the keys of which nothing is known."""
+        nothing = Bound("exact", Quantity.zero)
+        for part in self.unseen:
+            if part.is_placement:
+                continue
+            counted = part.resource in ("pods", "persistentvolumeclaims")
+            keys = HIDDEN if part.resource is None else (f"{'' if counted else 'requests.'}{part.resource}",)
+            peaks = {**dict.fromkeys(keys, nothing), **peaks}
+        yield from peaks.items()
+
+    def _as_seen(self, key: str, bound: Bound) -> Bound:
+        """A peak without what is not known of it."""
+        hidden = next((part for part in self.unseen if part.hides(key)), None)
+        if hidden is not None:
+            return Bound("unknown", None, hidden.because, bound.witness)
+        if self.only_at_most is not None and bound.bound == "exact" and bound.value:
+            return replace(bound, bound="at-most", because=self.only_at_most)
+        return bound
 
     @cached_property
     def overhead(self) -> Mapping[str, Bound]:
@@ -327,6 +384,7 @@ class Demand:
         return {
             "file": self.file,
             "pipeline": self.name,
+            **({} if self.kind == "Pipeline" else {"kind": self.kind}),
             "engine": self.engine,
             "peak": {key: bound.document() for key, bound in sorted(self.peak.items())},
             "overhead": {key: bound.document() for key, bound in sorted(self.overhead.items())},

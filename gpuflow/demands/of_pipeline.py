@@ -49,6 +49,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     if unmade:
         raise GpuflowError(dict.fromkeys((*unmade, *_refusals(plan, engine))))
     alert = _alert(plan, engine)
+    own_pipeline = PlannedPipeline(plan, parts, _remade)
     return Demand(
         name=pipeline.name,
         steps=(*steps, *alert),
@@ -67,7 +68,8 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
         engine_settings=_settings(parts, engine),
         pods_collected=own.pods_collected(pipeline, parts, engine),
         places=plan.where if not alert else partial(_place, plan),
-        pipeline=PlannedPipeline(plan, parts, _remade),
+        source=own_pipeline,
+        pipeline=own_pipeline,
     )
 
 
@@ -89,7 +91,7 @@ def _remade(demand: Demand, before: Plan, after: Plan) -> Demand:
 def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts) -> StepDemand:
     gang, retry = planned.step.gang, planned.step.retry
     bare = pod_for(planned.pipeline, planned.own_name, site)
-    pod = with_engine(bare, planned.step, parts)
+    pod = with_engine(bare, parts, has_outputs=bool(planned.step.outputs))
     if parts.service_account is not None:
         # A run has one account, for the steps that name none.
         pod = {**pod, "spec": {"serviceAccountName": parts.service_account, **pod["spec"]}}

@@ -20,6 +20,7 @@ from gpuflow.pod.injected import with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.model import Engine, Site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
@@ -63,8 +64,8 @@ class PlannedPipeline:
         yield from exposed_in_site(self.plan.site)
 
     def heard(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings that the file does not silence."""
-        return heard(self.plan.pipeline, findings)
+        """The findings that neither the file nor the site silences."""
+        return heard_at(self.plan.site, heard(self.plan.pipeline, findings))
 
     def devices(self, step: str) -> DeviceWish | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""
@@ -92,7 +93,7 @@ class PlannedPipeline:
             if serves and (whole is None or whole in profiles):
                 yield Offer(owner, None if whole is None else profiles[whole])
 
-    def pod_with(self, step: str, offer: Offer | None, count: int) -> dict[str, Any] | None:
+    def pod_with(self, step: str, offer: Offer | None, count: int) -> Mapping[str, Any] | None:
         """The step's pod if it asked for so many of these, or of what it asks for now; None: the site has no such."""
         planned = self.plan.by_name[step]
         asked = planned.step.gpu or planned.step.mig if offer is None else _wish(offer)
@@ -110,7 +111,7 @@ class PlannedPipeline:
             )
         except GpuflowError:
             return None
-        return with_engine(pod, planned.step, self.parts)
+        return with_engine(pod, self.parts, has_outputs=bool(planned.step.outputs))
 
     def capped(self, demand: Demand, parallel: int) -> Demand:
         """The demand if the pipeline said `parallel`."""

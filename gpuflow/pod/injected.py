@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gpuflow.engines import facts_of
 from gpuflow.site.model import Engine, Injected, Site
-from gpuflow.spec.step import Step
 
 RESTRICTED: dict[str, Any] = {
     "securityContext": {
@@ -23,9 +23,9 @@ def engine_of(site: Site, name: str) -> Engine:
     return site.engine(facts_of(name).name)
 
 
-def with_engine(pod: dict[str, Any], step: Step, engine: Engine) -> dict[str, Any]:
-    """The pod as the engine will create it."""
-    beside = {**engine.containers, **(engine.output_containers if step.outputs else {})}
+def with_engine(pod: Mapping[str, Any], engine: Engine, *, has_outputs: bool) -> Mapping[str, Any]:
+    """The pod as the engine will create it. `has_outputs`: whether the step hands values to others."""
+    beside = {**engine.containers, **(engine.output_containers if has_outputs else {})}
     if not engine.init and not beside:
         return pod
     spec = pod["spec"]

@@ -71,6 +71,7 @@ def alone(demand: Demand, name: str, pod: Pod) -> Demand:
         overlap=None,
         driver_pods=None,
         refusals=(),
+        source=None,
         pipeline=None,
     )
 

@@ -1,0 +1,20 @@
+"""Documents that gpuflow did not write, read as demands: Argo, Kubeflow, Kubernetes, and DAGs in Python.
+
+for each in foreign_in(read_documents("workflow.yaml"))[0]:
+    each.demand(Options(Site.load("nvidia")))
+"""
+
+from gpuflow.readers.documents import Document, documents_of, read_documents
+from gpuflow.readers.frame import Foreign, Library, Options, Passive, foreign_in, with_parts
+
+__all__ = [
+    "Document",
+    "Foreign",
+    "Library",
+    "Options",
+    "Passive",
+    "documents_of",
+    "foreign_in",
+    "read_documents",
+    "with_parts",
+]

@@ -1,0 +1,202 @@
+"""Workflow, WorkflowTemplate, ClusterWorkflowTemplate and CronWorkflow as demands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuflow.demands.model import ClaimDemand, Deadline, Demand, KeptPods, LaterAttempts, Overlap, StepDemand, Unseen
+from gpuflow.engines import NO_ENGINE
+from gpuflow.errors import Finding
+from gpuflow.graph import Dag, Leaf, Tree
+from gpuflow.pod.injected import engine_of
+from gpuflow.readers.argo.agent import agent_step
+from gpuflow.readers.argo.flow import own_name
+from gpuflow.readers.argo.hooks import EXIT, hooks_of, run_hook
+from gpuflow.readers.argo.locks import bound_by, locks_of
+from gpuflow.readers.argo.pods import PodMaker
+from gpuflow.readers.argo.spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
+from gpuflow.readers.argo.values import listing, mapping, maps_in, number_of, plain, text_of
+from gpuflow.readers.argo.walk import MOST_STEPS, At, Place, TooLarge, Walk, in_turn
+from gpuflow.readers.documents import Document
+from gpuflow.readers.frame import Library, Options, Passive
+
+COLLECTING = ("OnPodCompletion", "OnPodSuccess")
+
+
+def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+    """What a workflow asks of a cluster."""
+    home, not_given = home_of(document, library)
+    spec = spec_of(home)
+    entry = spec.text("entrypoint")
+    if not_given is not None:
+        where = home.where("workflowTemplateRef")
+        because = f"workflowTemplateRef names {not_given}, which was not given"
+        unseen = Unseen(document.name, because, where, hint=f"name the file of {not_given} as well")
+        return _demand(document, spec, options, (), Dag({}), unseen=(unseen,))
+    if entry is None and document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate"):
+        return Passive(document, "it has no entrypoint, so that its templates run only where others call them")
+    return _walked(document, spec, library, options, entry)
+
+
+def _walked(document: Document, spec: Spec, library: Library, options: Options, entry: str | None) -> Demand:
+    home = spec.home
+    template = home.templates.get(entry or "")
+    if template is None:
+        text = f"entrypoint {entry!r} is no template of the workflow" if entry else "the workflow has no entrypoint"
+        hint = f"its templates: {names_of(home.templates) or 'none'}"
+        refusal = Finding("GF711", f"{document.kind} {document.name}: {text}", home.where("entrypoint"), hint)
+        return _demand(document, spec, options, (), Dag({}), refusals=(refusal,))
+    claims = {claim.volume: claim for claim in _claims(spec)}
+    scope = global_scope(spec, library, options.params)
+    parts = engine_of(options.site, options.engine)
+    walk = Walk(spec, library, scope, PodMaker(spec, parts, document.name, claims), options)
+    at = At(home, scope)
+    try:
+        place = Place(template.home, template.path)
+        name = walk.named(own_name(template.name, 0))
+        arguments = arguments_of(spec.tree, scope, library)
+        tree = walk.template(template, arguments, at, name, place).tree
+        tree = _with_hooks(walk, at, tree)
+    except TooLarge:
+        because = f"it has more than {MOST_STEPS:,} steps, or templates that call each other as often"
+        return _demand(document, spec, options, (), Dag({}), unseen=(Unseen(document.name, because, document.where()),))
+    return _assembled(document, spec, options, walk, tree, tuple(claims.values()))
+
+
+def _with_hooks(walk: Walk, at: At, main: Tree) -> Tree:
+    """The whole run: exit handlers after everything else, hooks beside it."""
+    home = walk.spec.home
+    beside: dict[str, Tree] = {}
+    after: dict[str, Tree] = {}
+    for key, hook, spot, ends in hooks_of(walk, walk.spec.tree, Place(home, home.path)):
+        inside = replace(at, sure=at.sure and key == EXIT, is_exit=key == EXIT, on_exit=key == EXIT)
+        name = "onExit" if key == EXIT else f"hook-{key}"
+        if key != EXIT or text_of(hook.get("expression")):
+            walk.found.conditional[name] = False
+            inside = replace(inside, sure=False)
+        (after if ends else beside)[name] = run_hook(walk, hook, inside, name, spot).tree
+    tree = Dag({"main": main, **beside}) if beside else main
+    return in_turn(tree, Dag(after)) if after else tree
+
+
+def _assembled(
+    document: Document, spec: Spec, options: Options, walk: Walk, tree: Tree, claims: tuple[ClaimDemand, ...]
+) -> Demand:
+    found = walk.found
+    refusals = list(found.findings)
+    parallel = number_of(spec.tree.get("parallelism"))
+    if parallel is not None and parallel < 1 and found.steps:
+        text = f"{document.kind} {document.name}: parallelism is {parallel}, so that no pod ever starts"
+        refusals.append(Finding("GF718", text, spec.home.where("parallelism"), "give 1 or more, or leave it out"))
+        parallel = None
+    at_most = [*found.at_most, *bound_by(found.locks)]
+    if parallel is not None and found.created:
+        # Argo counts the pods of its own steps, and none of what they create.
+        at_most.append("parallelism of the workflow does not count the pods of what a step creates")
+        parallel = None
+    if parallel is not None:
+        tree = (
+            replace(tree, parallel=parallel)
+            if isinstance(tree, Dag) and tree.parallel is None
+            else Dag({"main": tree}, {}, parallel)
+        )
+    if found.escaped:
+        at_most.append("objects that a step creates may live until the end of the run, and beyond")
+        tree = Dag({"run": tree, **{f"created-{index}": each for index, each in enumerate(found.escaped)}})
+    steps: tuple[StepDemand, ...] = tuple(found.steps)
+    if found.agent and options.engine != NO_ENGINE:
+        agent = agent_step(spec, document.name)
+        steps = (*steps, agent)
+        tree = Dag({"run": tree, agent.name: Leaf(agent.name, {}, 1)})
+    if not isinstance(tree, Dag):
+        tree = Dag({"main": tree})
+    conditional = dict(found.conditional)
+    if len(conditional) > 1:
+        conditional |= {name: False for name in found.inherited if name not in conditional}
+    later = LaterAttempts("at its last attempt", {name: (each,) for name, each in found.later.items()})
+    return _demand(
+        document, spec, options, steps, tree,
+        claims=(*claims, *found.claims),
+        conditional=conditional,
+        later=(later,) if found.later else (),
+        refusals=tuple(dict.fromkeys(refusals)),
+        unseen=tuple(dict.fromkeys(found.unseen)),
+        only_at_most=at_most[0] if at_most else None,
+    )  # fmt: skip
+
+
+def _demand(
+    document: Document, spec: Spec, options: Options, steps: tuple[StepDemand, ...], tree: Tree, **more: Any
+) -> Demand:
+    keeps, collected = _kept(spec)
+    parts = engine_of(options.site, options.engine)
+    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
+    return Demand(
+        document.name,
+        steps,
+        tree,
+        engine=options.engine,
+        file=document.file,
+        deadline=_deadline(spec),
+        overlap=_overlap(document, spec),
+        keeps_pods=keeps,
+        pods_collected=collected,
+        engine_settings={
+            name: f"engines.{options.engine}.{group}.{name}" for group, names in groups.items() for name in names
+        },
+        kind=document.kind,
+        **more,
+    )
+
+
+def _claims(spec: Spec) -> Iterator[ClaimDemand]:
+    for index, claim in maps_in(spec.tree.get("volumeClaimTemplates")):
+        name = text_of(mapping(claim.get("metadata")).get("name"))
+        body = claim.get("spec")
+        if not name or not isinstance(body, Mapping):
+            continue
+        manifest = {"metadata": {"name": name}, "spec": plain(body)}
+        where = ("volumeClaimTemplates", index)
+        yield ClaimDemand(
+            name,
+            manifest,
+            name,
+            spec.home.where(*where),
+            spec.home.where(*where, "spec", "resources"),
+            spec.home.where(*where, "spec", "storageClassName"),
+        )
+
+
+def _deadline(spec: Spec) -> Deadline | None:
+    seconds = number_of(spec.tree.get("activeDeadlineSeconds"))
+    if seconds is None or seconds <= 0:
+        return None
+    return Deadline(f"{seconds}s", seconds, spec.home.where("activeDeadlineSeconds"))
+
+
+def _kept(spec: Spec) -> tuple[KeptPods, bool]:
+    """Which finished pods stay, and whether the others go while the run goes on."""
+    policy = mapping(spec.tree.get("podGC"))
+    collected = text_of(policy.get("strategy")) in COLLECTING
+    if mapping(policy.get("labelSelector")):
+        return "unknown", False
+    return "all", collected
+
+
+def _overlap(document: Document, spec: Spec) -> Overlap | None:
+    """Runs of a schedule that may be active at the same time."""
+    if document.kind != "CronWorkflow":
+        return None
+    cron = mapping(document.tree.get("spec"))
+    policy = text_of(cron.get("concurrencyPolicy")) or "Allow"
+    if policy != "Allow" or cron.get("suspend") is True:
+        return None
+    limits = [limit for _, limit in locks_of(spec.tree, global_scope(spec, Library(), {}), Library())]
+    if 1 in limits:
+        return None
+    written = [text_of(each) or "" for each in (*listing(cron.get("schedules")), cron.get("schedule")) if each]
+    because = f'schedule "{", ".join(written)}", concurrencyPolicy: Allow'
+    place = "concurrencyPolicy" if "concurrencyPolicy" in cron else "schedules" if "schedules" in cron else "schedule"
+    return Overlap(because, document.where("spec", place))

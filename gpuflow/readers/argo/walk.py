@@ -1,0 +1,515 @@
+"""A workflow followed from its entrypoint, template by template, into a graph of steps with their pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, Unseen
+from gpuflow.engines import NO_ENGINE
+from gpuflow.errors import Finding, Where
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.kubernetes.strategic_merge import BadPatch
+from gpuflow.quantity import Quantity
+from gpuflow.readers.argo.expressions import NotConstant, when_holds
+from gpuflow.readers.argo.items import BadLoop, Items, items_of
+from gpuflow.readers.argo.parameters import Open, Scope, Value, opened
+from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker
+from gpuflow.readers.argo.spec import (
+    GROUP,
+    TYPES,
+    Home,
+    Path,
+    Spec,
+    Template,
+    arguments_of,
+    inputs_of,
+    kind_of_reference,
+    names_of,
+    type_of,
+)
+from gpuflow.readers.argo.values import mapping, number_of, text_of
+from gpuflow.readers.frame import Library, Options
+
+DEEPEST: Final = 40
+"""Templates inside templates. Argo itself gives up at 100."""
+MOST_STEPS: Final = 50_000
+"""Steps that are read of one workflow; templates that call others twice could make any number."""
+MOST_CALLS: Final = 200_000
+WRITTEN_OUT: Final = 1_000
+"""Items of a loop that are read one by one, where what they ask for depends on the item."""
+ENDLESS: Final = 1_000_000
+"""Tries of a step that Argo would start again without end."""
+FIRST: Final[Mapping[str, str]] = {
+    "retries": "0",
+    "lastRetry.exitCode": "0",
+    "lastRetry.status": "",
+    "lastRetry.duration": "0",
+    "lastRetry.message": "",
+}
+"""What an attempt is told of those before it, when it is the first."""
+
+
+class TooLarge(Exception):
+    """The workflow has more steps than are read."""
+
+
+class Place(NamedTuple):
+    """A part of a document."""
+
+    home: Home
+    path: Path
+
+    def where(self, *more: str | int) -> Where:
+        return self.home.document.where(*self.path, *more)
+
+    def at(self, *more: str | int) -> Place:
+        return Place(self.home, (*self.path, *more))
+
+
+@dataclass(frozen=True)
+class At:
+    """Where in the run something is called."""
+
+    home: Home
+    scope: Scope
+    boundary: Mapping[str, Any] | None = None
+    """The template around it."""
+    stack: tuple[int, ...] = ()
+    copies: int | None = 1
+    tries: int = 1
+    sure: bool = True
+    is_exit: bool = False
+    on_exit: bool = False
+    """Its pods belong to an exit handler, of the run or of a step."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """What a call becomes."""
+
+    tree: Tree
+    is_pods: bool = True
+    """All that its template's parallelism counts are single pods."""
+    count: int | None = 1
+    """How many nodes that is at most."""
+    is_daemon: bool = False
+    locks: tuple[tuple[str, int | None], ...] = ()
+    is_loop: bool = False
+    """Its tree is a loop of what its template's parallelism counts."""
+
+
+@dataclass
+class Found:
+    """What was found on the way. Trials are taken back by their marks."""
+
+    steps: list[StepDemand] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    at_most: list[str] = field(default_factory=list)
+    conditional: dict[str, bool] = field(default_factory=dict)
+    inherited: dict[str, None] = field(default_factory=dict)
+    """Steps that run only when a conditional one did."""
+    later: dict[str, PodSet] = field(default_factory=dict)
+    names: dict[str, None] = field(default_factory=dict)
+    locks: list[tuple[str, int | None, int | None, int | None]] = field(default_factory=list)
+    """Lock, its limit, how many copies of one call hold it, how many such calls there are."""
+    escaped: list[Tree] = field(default_factory=list)
+    """What lives on after the step that created it."""
+    agent: list[bool] = field(default_factory=list)
+    claims: list[ClaimDemand] = field(default_factory=list)
+    created: list[str] = field(default_factory=list)
+    """Steps of what a step creates."""
+
+    def marks(self) -> list[int]:
+        return [len(each) for each in self._all()]
+
+    def take_back(self, marks: list[int]) -> None:
+        for each, mark in zip(self._all(), marks, strict=True):
+            if isinstance(each, list):
+                del each[mark:]
+            else:
+                while len(each) > mark:
+                    each.popitem()
+
+    def _all(self) -> tuple[list[Any] | dict[str, Any], ...]:
+        return (
+            self.steps, self.unseen, self.findings, self.at_most, self.conditional, self.inherited, self.later,
+            self.names, self.locks, self.escaped, self.agent, self.claims, self.created,
+        )  # fmt: skip
+
+
+class Walk:
+    """One workflow."""
+
+    def __init__(self, spec: Spec, library: Library, scope: Scope, pods: PodMaker, options: Options) -> None:
+        from gpuflow.readers.argo.flow import read_dag, read_steps
+
+        self.spec, self.library, self.globals, self.pods = spec, library, scope, pods
+        self.site, self.engine = options.site, options.engine
+        self.with_engine = options.engine != NO_ENGINE
+        self.found = Found()
+        self.calls = 0
+        self.loops = 0
+        self.touched: set[int] = set()
+        """Loops whose item decided something that matters."""
+        self._trees: dict[int, Mapping[str, Any]] = {}
+        self._sets: dict[int, tuple[PodSet, PodSet, Mapping[str, Quantity]]] = {}
+        self._kept: list[Any] = []
+        self._flows: dict[str, Callable[..., Child]] = {"steps": read_steps, "dag": read_dag}
+
+    # What is said
+
+    def refuse(self, code: str, text: str, where: Where, hint: str | None = None) -> None:
+        self.found.findings.append(Finding(code, text, where, hint))
+
+    def hidden(
+        self, name: str, value: Open, where: Where, resource: str | None = None, *, placement: bool = False
+    ) -> None:
+        """A part that is not known."""
+        self.touched |= value.loops
+        self.found.unseen.append(Unseen(name, value.because, where, resource, value.hint, is_placement=placement))
+
+    def nothing(self, name: str) -> Child:
+        """A node without pods; others may wait for it."""
+        return Child(Leaf(name, {}, 0), count=0)
+
+    # Calls
+
+    def called(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+        """A step, task or hook, with its loop and its condition."""
+        name = self.named(name)
+        try:
+            items = items_of(call, at.scope)
+        except BadLoop as refusal:
+            self.refuse("GF714", f"{name}: {refusal}", place.where())
+            return self.nothing(name)
+        if items is None:
+            runs = self._condition(call, at.scope, name)
+            if runs is False:
+                return self.nothing(name)
+            at = at if runs else replace(at, sure=False)
+            return self._held(self._once(call, at, name, place), 1, at)
+        return self._looped(call, items, at, name, place)
+
+    def named(self, name: str) -> str:
+        """A name that no other step has."""
+        found, number = name, 2
+        while found in self.found.names:
+            found, number = f"{name}-{number}", number + 1
+        self.found.names[found] = None
+        return found
+
+    def _condition(self, call: Mapping[str, Any], scope: Scope, name: str) -> bool | None:
+        """Whether it runs; None when only the run will tell."""
+        written = text_of(call.get("when"))
+        if not written:
+            return True
+        text, missing = scope.filled(written)
+        unknown = opened(missing)
+        if unknown is None:
+            try:
+                return when_holds(text)
+            except NotConstant:
+                pass
+        self.touched |= frozenset() if unknown is None else unknown.loops
+        self.found.conditional[name] = bool(unknown and unknown.loops)
+        return None
+
+    def _looped(self, call: Mapping[str, Any], items: Items, at: At, name: str, place: Place) -> Child:
+        self.loops += 1
+        loop = self.loops
+        known = None if isinstance(items.count, Open) else items.count
+        if known == 0:
+            return self.nothing(name)
+        if isinstance(items.count, Open):
+            self.touched |= items.count.loops
+        because = "what it asks for depends on the item"
+        if known is not None and known > WRITTEN_OUT:
+            because += f", and there are {known:,} of them"
+        item = Open(because, frozenset({loop}) if known is not None else frozenset())
+        marks = self.found.marks()
+        inside = replace(
+            at,
+            scope=at.scope.inside({"item": item}),
+            copies=None if at.copies is None or known is None else at.copies * known,
+            sure=at.sure and known is not None,
+        )
+        runs = self._condition(call, inside.scope, name)
+        if runs is False:
+            return self.nothing(name)
+        body = self._once(call, inside if runs else replace(inside, sure=False), name, place)
+        if loop in self.touched and known is not None and known <= WRITTEN_OUT:
+            spelled = list(items.each())
+            if len(spelled) == known:
+                self.found.take_back(marks)
+                self.touched.discard(loop)
+                return self._written_out(call, spelled, at, name, place)
+        copies: int | Unknown
+        if isinstance(items.count, Open):
+            where = place.where(items.field)
+            copies = Unknown(f"{items.field} ({where}): {items.count.because}")
+        else:
+            copies = items.count
+        limits = [limit for _, limit in body.locks if limit is not None]
+        tree = Loop(name, body.tree, copies, min(limits, default=None))
+        count = None if body.count is None or known is None else body.count * known
+        return self._held(
+            Child(tree, body.is_pods, count, body.is_daemon, body.locks, is_loop=body.count == 1), known, at
+        )
+
+    def _written_out(
+        self, call: Mapping[str, Any], items: list[Mapping[str, Value]], at: At, name: str, place: Place
+    ) -> Child:
+        """A loop whose items differ: one node for each item, one loop for those that are the same."""
+        same: dict[tuple[tuple[str, Value], ...], list[int]] = {}
+        for index, item in enumerate(items):
+            same.setdefault(tuple(item.items()), []).append(index)
+        nodes: dict[str, Tree] = {}
+        is_pods, is_daemon, count = True, False, 0
+        locks: tuple[tuple[str, int | None], ...] = ()
+        for variables, indexes in same.items():
+            each = self.named(f"{name}({indexes[0]})")
+            inside = replace(
+                at,
+                scope=at.scope.inside(dict(variables)),
+                copies=None if at.copies is None else at.copies * len(indexes),
+            )
+            runs = self._condition(call, inside.scope, each)
+            if runs is False:
+                continue
+            child = self._once(call, inside if runs else replace(inside, sure=False), each, place)
+            if child.locks:
+                locks = child.locks
+            is_pods, is_daemon = is_pods and child.is_pods, is_daemon or child.is_daemon
+            count = count + (child.count or 0) * len(indexes)
+            nodes[each] = child.tree if len(indexes) == 1 else Loop(each, child.tree, len(indexes))
+        if not nodes:
+            return self.nothing(name)
+        limits = [limit for _, limit in locks if limit is not None]
+        tree = together(nodes)
+        if limits and is_pods and min(limits) < count:
+            tree = Dag(nodes, {}, min(limits))
+        elif locks:
+            self.found.at_most.append(f"{locks[0][0]} may let fewer run at once than there are items of {name}")
+        return self._held(Child(tree, is_pods, count, is_daemon, locks), count, at)
+
+    def _held(self, child: Child, count: int | None, at: At) -> Child:
+        """The locks that a call takes, noted."""
+        for lock, limit in child.locks:
+            self.found.locks.append((lock, limit, count, at.copies))
+        return replace(child, locks=())
+
+    def _once(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
+        """One copy of a call, with its hooks and its exit handler."""
+        from gpuflow.readers.argo.hooks import with_hooks
+
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            raise TooLarge
+        template = self.resolved(call, at, name, place)
+        if template is None:
+            return self.nothing(name)
+        child = self.template(template, arguments_of(call, at.scope, self.library), at, name, place)
+        return with_hooks(self, call, child, at, name, place)
+
+    def resolved(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Template | None:
+        """The template that is called; None, with the reason noted, when there is none."""
+        inline = call.get("inline")
+        if isinstance(inline, Mapping):
+            return Template(inline, at.home, (*place.path, "inline"), type_of(inline))
+        reference = call.get("templateRef")
+        if isinstance(reference, Mapping):
+            return self._referenced(reference, at, name, place)
+        written, missing = at.scope.filled(text_of(call.get("template")) or "")
+        unknown = opened(missing)
+        if unknown is not None:
+            self.hidden(
+                name, replace(unknown, because=f"which template it calls: {unknown.because}"), place.where("template")
+            )
+            return None
+        found = at.home.templates.get(written)
+        if found is None:
+            there = names_of(at.home.templates)
+            text = (
+                f"{name} calls template {written!r}, which does not exist" if written else f"{name} calls no template"
+            )
+            self.refuse("GF712", text, place.where("template"), f"templates of the document: {there or 'none'}")
+        return found
+
+    def _referenced(self, reference: Mapping[str, Any], at: At, name: str, place: Place) -> Template | None:
+        texts = {key: at.scope.filled(text_of(reference.get(key)) or "") for key in ("name", "template")}
+        unknown = opened(each for _, missing in texts.values() for each in missing)
+        where = place.where("templateRef")
+        if unknown is not None:
+            self.hidden(name, replace(unknown, because=f"which template it calls: {unknown.because}"), where)
+            return None
+        kind, document, wanted = kind_of_reference(reference), texts["name"][0], texts["template"][0]
+        found = self.library.find(kind, document)
+        if found is None or found.group != GROUP:
+            because = f"templateRef names template {wanted} of {kind} {document}, which was not given"
+            self.hidden(name, Open(because, hint=f"name the file of {kind} {document} as well"), where)
+            return None
+        home = Home(found, ("spec",))
+        template = home.templates.get(wanted)
+        if template is None:
+            text = f"{name} calls template {wanted!r} of {kind} {document}, which does not exist"
+            self.refuse("GF712", text, where, f"templates there: {names_of(home.templates) or 'none'}")
+        return template
+
+    def template(self, template: Template, arguments: Mapping[str, Value], at: At, name: str, place: Place) -> Child:
+        """What a template runs."""
+        mark = id(template.tree)
+        if mark in at.stack:
+            because = f"template {template.name} calls itself: how often is decided in the run"
+            self.hidden(name, Open(because), place.where())
+            return self.nothing(name)
+        if len(at.stack) >= DEEPEST:
+            because = f"templates call each other more than {DEEPEST} deep"
+            self.hidden(name, Open(because), place.where())
+            return self.nothing(name)
+        tree = self._defaulted(template)
+        kind = template.type
+        if kind is None:
+            self.refuse(
+                "GF713",
+                f"template {template.name} is none, or more than one, of what a template can be",
+                template.where(),
+                f"give it exactly one of {', '.join(TYPES)}",
+            )
+            return self.nothing(name)
+        scope = self.globals.inside(inputs_of(tree, arguments, self.globals, self.library))
+        retry = tree.get("retryStrategy", self.spec.tree.get("retryStrategy"))
+        if isinstance(retry, Mapping):
+            scope = scope.at(FIRST)
+        tries = min(at.tries * self._tries(retry, scope), ENDLESS)
+        sure = at.sure and not mapping(tree.get("memoize"))
+        inside = replace(at, home=template.home, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
+        from gpuflow.readers.argo.locks import locks_of
+
+        locks = tuple(locks_of(tree, scope, self.library))
+        if kind in self._flows:
+            body = self._flows[kind](self, template, tree, replace(inside, boundary=tree), name)
+            return replace(body, locks=locks)
+        child = self._leaf(template, tree, kind, inside, name)
+        return replace(child, locks=locks, is_daemon=tree.get("daemon") is True)
+
+    def _defaulted(self, template: Template) -> Mapping[str, Any]:
+        found = self._trees.get(id(template.tree))
+        if found is None:
+            try:
+                found = self.spec.with_defaults(template)
+            except (BadPatch, TypeError, AttributeError) as refusal:
+                self.refuse(
+                    "GF717", f"templateDefaults cannot be merged: {refusal}", self.spec.home.where("templateDefaults")
+                )
+                found = mapping(template.tree)
+            self._trees[id(template.tree)] = found
+            self._kept.append(template.tree)
+        return found
+
+    def _tries(self, retry: Any, scope: Scope) -> int:
+        if not isinstance(retry, Mapping):
+            return 1
+        written = text_of(retry.get("limit"))
+        if written is None:
+            return ENDLESS
+        limit = number_of(scope.filled(written)[0])
+        return ENDLESS if limit is None or limit < 0 else 1 + limit
+
+    # Pods
+
+    def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> Child:
+        from gpuflow.readers.argo.created import created_by
+
+        if kind in ("http", "plugin"):
+            self.found.agent.append(True)
+            return self.nothing(name)
+        if kind == "suspend":
+            return self.nothing(name)
+        own: Tree = Leaf(name, {}, 0)
+        if kind not in ONLY_ENGINE or self.with_engine:
+            step = self._step(template, tree, kind, at, name)
+            if step is None:
+                return self.nothing(name)
+            own = Leaf(name, {}, 1)
+        if kind != "resource":
+            return Child(own)
+        return created_by(self, template, tree, at, name, own)
+
+    def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> StepDemand | None:
+        where = template.where("name", key=True)
+        try:
+            made = self.pods.made(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
+        except BadPod as refusal:
+            self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
+            return None
+        for part in made.missing:
+            field_where = (
+                template.where("podSpecPatch") if "podSpecPatch" in tree else template.where(kind, "resources")
+            )
+            self.hidden(name, part.value, field_where, part.resource, placement=part.resource is None)
+        bare, full, overhead = self._pod_sets(made)
+        retry = mapping(tree.get("retryStrategy", self.spec.tree.get("retryStrategy")))
+        avoids = "nodeAntiAffinity" in mapping(retry.get("affinity"))
+        step = StepDemand(
+            name,
+            (full if self.with_engine else bare,),
+            at.copies,
+            where=where,
+            overhead=overhead,
+            tries=at.tries,
+            nodes_avoided=at.tries - 1 if avoids else 0,
+            is_exit=at.is_exit,
+            is_sure=at.sure,
+        )
+        if len(self.found.steps) >= MOST_STEPS:
+            raise TooLarge
+        self.found.steps.append(step)
+        if at.scope.attempt and at.tries > 1:
+            self._last_attempt(template, tree, kind, at, name, made)
+        return step
+
+    def _last_attempt(
+        self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str, first: Made
+    ) -> None:
+        """The pod of the last attempt, where it is another than that of the first."""
+        attempt = {"retries": str(at.tries - 1)} if at.tries < ENDLESS else {}
+        try:
+            last = self.pods.made(tree, kind, at.scope.at(attempt), at.boundary, is_exit=at.on_exit)
+        except BadPod as refusal:
+            self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
+            return
+        for part in last.missing:
+            if part not in first.missing:
+                because = f"of later attempts: {part.value.because}"
+                self.hidden(name, replace(part.value, because=because), template.where("podSpecPatch"), part.resource,
+                            placement=part.resource is None)  # fmt: skip
+        if last.bare != first.bare and last.missing == first.missing:
+            bare, full, _ = self._pod_sets(last)
+            self.found.later[name] = full if self.with_engine else bare
+
+    def _pod_sets(self, made: Made) -> tuple[PodSet, PodSet, Mapping[str, Quantity]]:
+        found = self._sets.get(id(made))
+        if found is None:
+            bare, full = PodSet("main", 1, made.bare), PodSet("main", 1, made.full)
+            overhead: dict[str, Quantity] = {}
+            if self.with_engine and made.full != made.bare:
+                for key, amount in full.amounts.usage.items():
+                    more = amount - bare.amounts.usage.get(key, Quantity.zero)
+                    if more > Quantity.zero:
+                        overhead[key] = more
+            found = self._sets[id(made)] = bare, full, overhead
+            self._kept.append(made)
+        return found
+
+
+def together(nodes: Mapping[str, Tree]) -> Tree:
+    """Nodes side by side; one alone stays as it is."""
+    return next(iter(nodes.values())) if len(nodes) == 1 else Dag(nodes)
+
+
+def in_turn(first: Tree, then: Tree) -> Tree:
+    """One after the other."""
+    return Dag({"first": first, "then": then}, {"first": ["then"]})

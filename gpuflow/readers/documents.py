@@ -1,0 +1,144 @@
+"""The documents of files that are not ours, told apart by what they say and never by how the file is called."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gpuflow import yaml_tree
+from gpuflow.cluster.files import documents_in, read_bytes
+from gpuflow.cluster.places import with_entry
+from gpuflow.errors import Where, fail
+
+STDIN = "-"
+KFP = "kfp"
+"""The group under which the documents of Kubeflow Pipelines stand here; they name neither kind nor group."""
+OURS = "gpuflow"
+_SILENCE = re.compile(r"(?m)(?:^|[ \t])#[ \t]*gpuflow:[ \t]*silence\b[ \t:]*([^#\r\n]*)")
+
+
+class Silenced(NamedTuple):
+    """A code that a comment of a file silences: `# gpuflow: silence GF761`."""
+
+    code: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """One object of a file."""
+
+    tree: Mapping[str, Any]
+    file: str
+    kind: str
+    group: str
+    index: int
+    """Which document of the file it is, from 0."""
+    silenced: tuple[Silenced, ...] = ()
+    """What the comments of its file silence."""
+
+    @property
+    def name(self) -> str:
+        """Its name; of a document without one, what Kubernetes makes a name of, or the file's."""
+        if self.group == KFP:
+            info = _map(self.tree.get("pipelineInfo")) or _map(_map(self.tree.get("pipelineSpec")).get("pipelineInfo"))
+            named = info.get("name")
+        else:
+            metadata = _map(self.tree.get("metadata"))
+            named = metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-")
+        return str(named) if named else Path(self.file).stem
+
+    @property
+    def namespace(self) -> str | None:
+        """The namespace that it names."""
+        named = _map(self.tree.get("metadata")).get("namespace")
+        return named if isinstance(named, str) else None
+
+    def where(self, *path: str | int, key: bool = False) -> Where:
+        """Where the value at `path` stands, or its key; the nearest place above it when there is none."""
+        found = yaml_tree.where_of(self.tree, path, key=key)
+        return Where(self.file, found.line, found.column)
+
+
+def read_documents(file: str) -> list[Document]:
+    """Every object of a file, `-` for standard input; the items of a list are objects of their own."""
+    shown = "<stdin>" if file == STDIN else file
+    if file == STDIN:
+        text = _stdin()
+        return documents_of(yaml_tree.parse_all(text, shown), shown, silenced_in(text))
+    raw = read_bytes(Path(file), piped=True)
+    silenced = silenced_in(raw.decode("utf-8", "replace")) if b"gpuflow:" in raw else ()
+    return documents_of(documents_in(raw, Path(file)), shown, silenced)
+
+
+def silenced_in(text: str) -> tuple[Silenced, ...]:
+    """The codes that comments silence, each with its line. They count for the whole file."""
+    return tuple(
+        Silenced(word, text.count("\n", 0, found.start(1)) + 1)
+        for found in _SILENCE.finditer(text)
+        for word in re.split(r"[\s,]+", found[1].strip())
+        if word
+    )
+
+
+def read_text(file: str) -> tuple[str, str]:
+    """The text of a file, `-` for standard input, and how messages call it."""
+    if file == STDIN:
+        return _stdin(), "<stdin>"
+    return yaml_tree.decode(read_bytes(Path(file), piped=True), file), file
+
+
+def documents_of(trees: Iterable[Any], file: str, silenced: tuple[Silenced, ...] = ()) -> list[Document]:
+    """The same, of documents that somebody has parsed."""
+    found: list[Document] = []
+    for tree in trees:
+        for part in _parts(tree):
+            if part is not None:
+                kind, group = kind_of(part)
+                tree = part if isinstance(part, Mapping) else {}
+                found.append(Document(tree, file, kind, group, len(found), silenced))
+    return found
+
+
+def kind_of(tree: object) -> tuple[str, str]:
+    """Kind and group of an object; two empty words when it names none and is no document of Kubeflow's."""
+    if not isinstance(tree, Mapping):
+        return "", ""
+    version, kind = tree.get("apiVersion"), tree.get("kind")
+    if isinstance(version, str) and isinstance(kind, str):
+        return kind, version.rpartition("/")[0]
+    if "pipelineInfo" in tree and ("root" in tree or "components" in tree or "deploymentSpec" in tree):
+        return "PipelineSpec", KFP
+    if isinstance(tree.get("pipelineSpec"), Mapping) and "pipelineInfo" in tree["pipelineSpec"]:
+        return "PipelineJob", KFP
+    if isinstance(tree.get("platforms"), Mapping):
+        return "PlatformSpec", KFP
+    return "", ""
+
+
+def _stdin() -> str:
+    raw = sys.stdin.buffer.read(yaml_tree.MAX_BYTES + 1)
+    if not raw.strip():
+        raise fail("GF702", "standard input is empty", where=Where("<stdin>"), hint="pipe a document into the command")
+    return yaml_tree.decode(raw, "<stdin>")
+
+
+def _parts(tree: Any) -> Iterator[Any]:
+    """The document itself, or the items of a list; items of a typed list (PodList) do not repeat their kind."""
+    kind = tree.get("kind") if isinstance(tree, Mapping) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(tree.get("items"), list)):
+        yield tree
+        return
+    for item in tree["items"]:
+        if isinstance(item, dict) and kind != "List":
+            for key, value in (("kind", kind.removesuffix("List")), ("apiVersion", tree.get("apiVersion"))):
+                item = item if key in item else with_entry(item, key, value)
+        yield from _parts(item)
+
+
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
