@@ -161,12 +161,8 @@ spec:
   - name: train
     inputs: {parameters: [{name: gpus}]}
     podSpecPatch: |
-<<<<<<< HEAD
       containers:
       - {name: main, resources: {limits: {nvidia.com/gpu: "{{inputs.parameters.gpus}}"}}}
-=======
-      containers: [{name: main, resources: {limits: {nvidia.com/gpu: "{{inputs.parameters.gpus}}"}}}]
->>>>>>> rd-kfp
     container: {image: i, command: [run]}
 """
     demand = read(text)
