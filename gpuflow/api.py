@@ -5,10 +5,10 @@ Each takes what you have: a path, or the value itself. Bad input raises `gpuflow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from gpuflow import catalog
 from gpuflow.checker.report import Report
@@ -21,6 +21,10 @@ from gpuflow.engines import NO_ENGINE, facts_of
 from gpuflow.errors import GpuflowError, Unsound, Where, did_you_mean, fail
 from gpuflow.kubernetes.admission.names import dns_label_faults
 from gpuflow.quantity import Quantity
+from gpuflow.readers import Foreign, Options, Passive, documents_of, foreign_in
+from gpuflow.readers.contents import contents_of, is_ours
+from gpuflow.readers.documents import STDIN
+from gpuflow.readers.parameters import parameters_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
@@ -30,6 +34,8 @@ from gpuflow.targets.judging import further_faults
 from gpuflow.targets.options import flags_of
 
 LIVE = "live"
+Documents: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A document of another tool as data, or several of them."""
 GIB = 2**30
 
 
@@ -59,16 +65,34 @@ def compile(
     return replace(compiled, findings=tuple(findings_of(engine, request, compiled)))
 
 
-def demand(pipeline: Pipeline | str | Path, *, site: Site | str | Path = "nvidia", engine: str = NO_ENGINE) -> Demand:
-    """What a pipeline asks of a cluster: its pods, and its peak per quota key. With an engine, its own pods too."""
+def demand(
+    pipeline: Pipeline | Documents | str | Path,
+    *,
+    site: Site | str | Path = "nvidia",
+    engine: str = NO_ENGINE,
+    params: Mapping[str, str] | None = None,
+) -> Demand:
+    """What a pipeline asks of a cluster: its pods, and its peak per quota key. With an engine, its own pods too.
+
+    `pipeline` may also be a document of Argo, Kubeflow or Kubernetes: its file, the document itself, or several of
+    which one starts pods and the others are what it refers to. `params` are values of such a document's parameters.
+    """
     _want("engine", engine, str)
     facts_of(engine)
     place = _site(site)
+    foreign = _foreign(pipeline)
+    if foreign:
+        return _foreign_demand(foreign, Options(place, engine, dict(params or {})))
+    if params:
+        where, hint = Where("gpuflow.demand"), "a pipeline of gpuflow has its own values: Pipeline.params"
+        raise fail("GF903", "params= is for documents of other tools", where=where, hint=hint)
+    _want("pipeline", pipeline, Pipeline, str, Path)
+    assert isinstance(pipeline, Pipeline | str | Path)
     return demand_of(_pipeline(pipeline, place, engine), place, engine)
 
 
 def check(
-    pipeline: Pipeline | Demand | str | Path,
+    pipeline: Pipeline | Demand | Documents | str | Path,
     cluster: Cluster | PreparedCluster | Iterable[Mapping[str, Any]] | str | Path,
     *,
     namespace: str | None = None,
@@ -78,11 +102,11 @@ def check(
 ) -> Report:
     """Whether the cluster admits the pipeline: always, after queueing, never, or unknown; and why.
 
-    `cluster` is a folder or file of manifests, the manifests themselves, or "live". A demand is checked as it is,
-    whoever made it: `site` and `engine` are then its own. `runs` are active at the same time; `None`: as many as the
-    engine lets overlap.
+    `pipeline` is what `gpuflow.demand` takes, or a demand. `cluster` is a folder or file of manifests, the manifests
+    themselves, or "live". A demand is checked as it is, whoever made it: `site` and `engine` are then its own. `runs`
+    are active at the same time; `None`: as many as the engine lets overlap.
     """
-    _want("pipeline", pipeline, Pipeline, Demand, str, Path)
+    _want("pipeline", pipeline, Pipeline, Demand, str, Path, Mapping, list, tuple)
     _want("engine", engine, str)
     _want_namespace(namespace, "gpuflow.check")
     if runs is not None:
@@ -131,6 +155,48 @@ def _want_namespace(given: str | None, function: str) -> None:
     _want("namespace", given, str, None)
     if given is not None and (faults := dns_label_faults(given)):
         raise fail("GF903", f'"{given}" is not a namespace: it {faults[0]}', where=Where(function))
+
+
+def _foreign(given: Pipeline | Documents | str | Path) -> list[Foreign]:
+    """The objects of other tools that start pods; none when it is, or may be, a pipeline of ours."""
+    if isinstance(given, str | Path):
+        documents = contents_of(str(given)).documents if str(given) != STDIN else []
+    elif isinstance(given, Mapping | list | tuple):
+        documents = documents_of([given] if isinstance(given, Mapping) else given, "<document>")
+        if any(is_ours(each) for each in documents):
+            hint = "use gpuflow.Pipeline, or gpuflow.loads(text)"
+            raise fail("GF702", "the document is a pipeline of gpuflow", where=Where("gpuflow.demand"), hint=hint)
+    else:
+        return []
+    active, passive = foreign_in(documents)
+    if not active and passive:
+        raise GpuflowError(each.finding() for each in passive)
+    return active
+
+
+def _foreign_demand(found: list[Foreign], options: Options) -> Demand:
+    """The demand of the one object that starts pods."""
+    demands: list[Demand] = []
+    passive: list[Passive] = []
+    for each in found:
+        takes = parameters_of(each.document, each.library)
+        demand = each.demand(replace(options, params={k: v for k, v in options.params.items() if k in takes}))
+        if isinstance(demand, Passive):
+            passive.append(demand)
+        else:
+            demands.append(replace(demand, file=each.file, kind=each.document.kind))
+    known = {name for each in found for name in parameters_of(each.document, each.library)}
+    unknown = next((name for name in options.params if name not in known), None)
+    if unknown is not None:
+        text = f"params[{unknown!r}]: {found[0].document.kind} {found[0].name} has no such parameter"
+        raise fail("GF178", text, where=Where(found[0].file), hint=did_you_mean(unknown, known))
+    if not demands:
+        raise GpuflowError(each.finding() for each in passive)
+    if len(demands) > 1:
+        names = ", ".join(f"{each.kind} {each.name}" for each in demands[:5])
+        hint = "pass one of them as a document, with those that it refers to"
+        raise fail("GF705", f"{len(demands)} objects start pods: {names}", where=Where(demands[0].file), hint=hint)
+    return demands[0]
 
 
 def _pipeline(given: Pipeline | str | Path, site: Site, engine: str) -> Pipeline:

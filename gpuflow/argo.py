@@ -23,6 +23,7 @@ from hera.workflows import models as m
 from gpuflow.errors import fail
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.building import caller
 from gpuflow.spec.loading import load
 from gpuflow.spec.meaning import meaning_of
@@ -53,7 +54,7 @@ def to_hera(
     where = _site(site)
     request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), ArgoOptions(kind))
     accepted(target, request, allow_lossy=False)
-    log_findings(heard(checked, [*remarks_on(checked), *exposed_in_site(where)]), __name__)
+    log_findings(heard_at(where, heard(checked, [*remarks_on(checked), *exposed_in_site(where)])), __name__)
     manifest = build(replace(request, pipeline=meaning_of(checked), site=meaning_of(where)))
     made = _KINDS[manifest["kind"]].from_dict(manifest)
     if isinstance(made, CronWorkflow):

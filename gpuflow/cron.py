@@ -7,6 +7,7 @@ the CronJob of Kubernetes do.
 
 from __future__ import annotations
 
+from calendar import monthrange
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -15,9 +16,9 @@ from zoneinfo import ZoneInfo
 
 FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
 """The five fields with their smallest and largest number; 7 is Sunday, as 0 is."""
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-NAMES = {name: i + 1 for i, name in enumerate(_MONTHS)} | {name: i for i, name in enumerate(_WEEKDAYS)}
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+NAMES = {name: i + 1 for i, name in enumerate(MONTHS)} | {name: i for i, name in enumerate(WEEKDAYS)}
 """Names that stand for numbers."""
 _LONGEST = 366 * 12 + 2
 """Days in which every date comes that ever comes: from 2096 to 2104 there is no 29 February."""
@@ -42,6 +43,11 @@ class Cron:
             return False
         by_date, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return by_date or by_weekday if self.either else by_date and by_weekday
+
+    @property
+    def ever(self) -> bool:
+        """Whether some date is one that comes; Airflow starts no run by weekdays beside dates that never do."""
+        return any(day <= monthrange(2024, month)[1] for month in self.months for day in self.days)
 
 
 @lru_cache(maxsize=64)

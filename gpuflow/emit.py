@@ -26,6 +26,12 @@ LONGEST_KEY = 1000
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
 
 
+class Bare(str):
+    """Text that stands in the document as it is: somebody else's spelling of a number, a boolean or null."""
+
+    __slots__ = ()
+
+
 def emit(data: Any) -> str:
     """One document, ending with a newline."""
     if _is_leaf(data):
@@ -60,7 +66,7 @@ def _write(value: Any, indent: str, put: Callable[[str], None], start: str | Non
             first = indent
         return
     for key, item in value.items():
-        name = _word(key if type(key) is str else str(key))
+        name = key if type(key) is Bare else _word(key if type(key) is str else str(key))
         head = f"{first}{name}:"
         if len(name) > LONGEST_KEY:
             put(f"{first}? {name}")
@@ -76,6 +82,8 @@ def _write(value: Any, indent: str, put: Callable[[str], None], start: str | Non
 
 def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, str):
+        if type(value) is Bare:
+            return value
         return ("\n" in value and _literal(value, indent)) or _word(value)
     if value is None:
         return "null"

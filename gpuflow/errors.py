@@ -86,11 +86,13 @@ class GpuflowError(Exception):
 
 
 class Unsound(GpuflowError):
-    """A document of the right shape that breaks rules. What it says is kept, for whoever looks for more faults."""
+    """A document that breaks rules. What it says is kept, for whoever looks for more faults."""
 
-    def __init__(self, findings: Iterable[Finding], document: Any) -> None:
+    def __init__(self, findings: Iterable[Finding], document: Any, taken: Sequence[tuple[str | int, ...]] = ()) -> None:
         super().__init__(findings)
         self.document = document
+        self.taken = taken
+        """The places of what had the wrong shape, and is not in the document."""
 
 
 class EnvironmentFailure(GpuflowError):

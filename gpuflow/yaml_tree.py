@@ -103,9 +103,11 @@ def parse(text: str | bytes, file: str) -> Any:
     return documents[0] if documents else None
 
 
-def parse_all(text: str, file: str, most: int | None = None) -> list[Any]:
-    """All documents of a stream."""
-    builder = _Builder(file)
+def parse_all(
+    text: str, file: str, most: int | None = None, read: Callable[[yaml.ScalarEvent], Any] | None = None
+) -> list[Any]:
+    """All documents of a stream. `read` says what a scalar is, for whoever needs more than its value."""
+    builder = _Builder(file, read)
     text = _without_surrogates(text)
     try:
         for event in yaml.parse(text, Loader=Loader):
@@ -207,8 +209,9 @@ def _tab_at(mark: Any) -> bool:
 class _Builder:
     """Turns parser events into documents."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, read: Callable[[yaml.ScalarEvent], Any] | None = None) -> None:
         self.file = file
+        self._read = read or _value_of
         self.documents: list[Any] = []
         self.document_spot = Spot(1, 1)
         self._stack: list[_Open] = []
@@ -351,15 +354,18 @@ class _Builder:
         return total, depth
 
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
-        text: str = event.value
-        if event.tag is None:
-            return plain(text) if event.implicit[0] else text
-        if event.tag != "!":
-            if event.tag == _CORE + "str":
-                return text
-            if not event.tag.startswith(_CORE) or event.tag[len(_CORE) :] not in {"int", "float", "bool", "null"}:
-                self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
-        return text if event.tag == "!" else plain(text)
+        if event.tag is not None and event.tag not in SCALAR_TAGS:
+            self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
+        return self._read(event)
+
+
+SCALAR_TAGS = ("!", *(_CORE + name for name in ("str", "int", "float", "bool", "null")))
+
+
+def _value_of(event: yaml.ScalarEvent) -> Any:
+    if event.tag is None:
+        return plain(event.value) if event.implicit[0] else event.value
+    return event.value if event.tag in ("!", _CORE + "str") else plain(event.value)
 
 
 def plain(text: str) -> Any:

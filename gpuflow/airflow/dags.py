@@ -16,6 +16,7 @@ from airflow.sdk import DAG, TaskGroup
 from gpuflow.airflow.arguments import with_dag_arguments, with_objects
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.loading import load
 from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
@@ -59,7 +60,7 @@ def to_dag(
     shown = Path(file).name if file else pipeline.name
     request = Request(pipeline, site, namespace or site.namespace, shown, (), AirflowOptions(pools=pools))
     missing = accepted(target, request, allow_lossy=allow_lossy)
-    log_findings(heard(pipeline, [*remarks_on(pipeline), *exposed_in_site(site)]), __name__)
+    log_findings(heard_at(site, heard(pipeline, [*remarks_on(pipeline), *exposed_in_site(site)])), __name__)
     dag = dag_of(replace(request, losses=missing, pipeline=meaning_of(pipeline)))
     return _live_dag(replace(dag, settings=with_objects(dag.settings, live)))
 

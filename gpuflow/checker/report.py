@@ -69,6 +69,8 @@ class Report:
     """Where the pipeline is written."""
     assumed: tuple[str, ...] = ()
     """Kinds that the pods need and that were not checked, because the snapshot's author says so."""
+    kind: str = "Pipeline"
+    """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
 
     @property
     def assumes(self) -> str:
@@ -81,6 +83,7 @@ class Report:
         return {
             "file": self.file,
             "pipeline": self.pipeline,
+            **({} if self.kind == "Pipeline" else {"kind": self.kind}),
             "namespace": self.namespace,
             "engine": self.engine,
             "verdict": self.verdict,

@@ -28,6 +28,7 @@ from gpuflow.checker.rules.active_deadline import with_deadline
 from gpuflow.checker.rules.every_rule import rule_findings
 from gpuflow.checker.rules.later_attempts import later_outcome
 from gpuflow.checker.rules.limit_range_order import most_expensive, order_dependent
+from gpuflow.checker.rules.mig_nodes import mig_nodes
 from gpuflow.checker.rules.overlap import overlap_outcome, runs_counted
 from gpuflow.checker.rules.unseen import unseen_parts
 from gpuflow.checker.snapshot.changing_quotas import changing_quotas, with_changes
@@ -90,6 +91,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         tuple(findings),
         demand.file,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
+        demand.kind,
     )
 
 
@@ -173,6 +175,7 @@ def _outcome(demand: Demand, ready: PreparedCluster, runs: int, trials: Trials |
             placed,
             outcome_of(() if demand.source is None else demand.source.warnings()),
             outcome_of(unseen_parts(demand), "unknown"),
+            outcome_of(mig_nodes(demand, cluster.of("Node"))),
             outcome_of((finding for finding in broken_rules if finding.severity == "error"), "never"),
             outcome_of(finding for finding in broken_rules if finding.severity != "error"),
             outcome_of((*_assumed(policy), *assumptions(cluster))),
@@ -283,7 +286,8 @@ _STAGES = {
 _HINTS = {
     "quota": "ask for less in this step, or have the quota raised",
     "limitrange": "stay within the namespace's LimitRange, or have it changed",
-    "validation": "the LimitRange's defaults contradict what the step asks for",
+    "validation": "write that field as Kubernetes wants it; if the step has none of it, a LimitRange's default or the "
+    "site adds it",
     "podsecurity": "drop what the namespace's Pod Security Standard forbids, or run in another namespace",
     "priority": "use a PriorityClass that exists",
     "runtimeclass": "use a RuntimeClass that exists",

@@ -19,23 +19,28 @@ from gpuflow.cli.inputs import (
 )
 from gpuflow.cli.output import write_files
 from gpuflow.cli.progress import progress
-from gpuflow.cli.revisions import earlier
+from gpuflow.cli.revisions import EarlierDocuments, earlier
 from gpuflow.cli.snapshot import add_live
-from gpuflow.cli.sources import own_demand, read_sources
+from gpuflow.cli.sources import Answer, Sources, foreign_demand, own_demand, read_sources
 from gpuflow.cli.terminal import paint, put, say, show_findings
 from gpuflow.cluster import Cluster, read_cluster
 from gpuflow.cluster.live import read_live
+from gpuflow.demands import Demand
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.printable import json_text, lines
+from gpuflow.readers import Passive
 from gpuflow.report.machine import github, junit, sarif
 from gpuflow.report.markdown import comparison, markdown
 from gpuflow.report.text import Paint, plain, render
 from gpuflow.site import Site
+from gpuflow.spec.pipeline import Pipeline
 
 EXAMPLE = """gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --engine argo
 gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --fail-on may-queue --format json
 gpuflow check a.yaml b.yaml --cluster cluster/ --namespace team-a --together   # at the same time
-gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # for the pull request"""
+gpuflow check pipeline.yaml --cluster cluster/ --namespace team-a --compare origin/main   # for the pull request
+gpuflow check workflow.yaml job.yaml --cluster cluster/ --namespace team-a   # what other tools run
+helm template CHART | gpuflow check - --cluster cluster/ --namespace team-a"""
 COMMAND = Where("gpuflow check")
 FORMATS = ("text", "json", "sarif", "junit", "markdown", "github")
 COMPARED = ("text", "markdown", "json")
@@ -44,7 +49,7 @@ FAILS = {"never": {"never"}, "unknown": {"never", "unknown"}, "may-queue": {"nev
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, FORMATS)
+    add_common(parser, FORMATS, foreign=True)
     parser.add_argument(
         "--report",
         action="append",
@@ -99,9 +104,10 @@ def run(args: argparse.Namespace) -> int:
     namespace = namespace_of(args, site)
     sources = read_sources(args, site, args.engine)
     cluster = PreparedCluster(_cluster(args, namespace), namespace)
-    before = _earlier(args, site, cluster, namespace) if args.compare else None
+    answers = sources.answers(site, args.engine, args.param, allow_lossy=args.allow_lossy)
+    before = _earlier(args, site, cluster, namespace, sources, answers) if args.compare else None
     demands, reports = [], []
-    for demand in sources.demands(site, args.engine, args.param, allow_lossy=args.allow_lossy):
+    for demand, _ in answers:
         with progress(f"checking {demand.name}"):
             demands.append(demand)
             reports.append(check(demand, cluster, namespace, runs=args.runs))
@@ -117,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         put(_shown(args.format, reports, whole, before, failing))
     verdicts = [each.verdict for each in (*reports, whole) if each is not None]
+    if not sources.is_whole:
+        return 2
     return 1 if any(verdict in failing for verdict in verdicts) else 0
 
 
@@ -145,18 +153,38 @@ def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
     return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)
 
 
-def _earlier(args: argparse.Namespace, site: Site, cluster: PreparedCluster, namespace: str) -> list[Report | None]:
-    """The report on each pipeline as it was; None where there is nothing to compare with, which is said."""
+def _earlier(
+    args: argparse.Namespace,
+    site: Site,
+    cluster: PreparedCluster,
+    namespace: str,
+    sources: Sources,
+    answers: list[Answer],
+) -> list[Report | None]:
+    """The report on each answer as it was; None where there is nothing to compare with, which is said."""
+    others = EarlierDocuments(args.compare, sources.library)
     reports: list[Report | None] = []
-    for file in args.files:
-        other = earlier(file, args.compare, allow_python=python_is_allowed(args))
+    for demand, source in answers:
+        other: Demand | Passive | Finding
+        if isinstance(source, Pipeline):
+            found = earlier(source.source.file or "", args.compare, allow_python=python_is_allowed(args))
+            if isinstance(found, Finding):
+                other = found
+            else:
+                params = [word for word in args.param if not sources.foreign or word.split("=")[0] in found.params]
+                other = own_demand(with_params(found, params), site, args.engine, allow_lossy=args.allow_lossy)
+        else:
+            past = others.of(source)
+            other = past if isinstance(past, Finding) else foreign_demand(past, site, args.engine, args.param)
+        if isinstance(other, Passive):
+            text = f"{demand.kind} {demand.name} is not compared: {other.because}"
+            other = Finding("GF912", text, other.where, None, "note")
         if isinstance(other, Finding):
             show_findings([other])
             reports.append(None)
             continue
         with progress(f"checking {other.name} as it was"):
-            demand = own_demand(with_params(other, args.param), site, args.engine, allow_lossy=args.allow_lossy)
-            reports.append(check(demand, cluster, namespace, runs=args.runs))
+            reports.append(check(other, cluster, namespace, runs=args.runs))
     return reports
 
 

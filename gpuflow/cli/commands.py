@@ -18,10 +18,13 @@ COMMANDS: dict[str, Entry] = {
     "check": Entry(
         "Check whether the cluster will admit a pipeline: always, after queueing, or never", "gpuflow.cli.check"
     ),
+    "why": Entry("Say why a pod, workload, workflow or job waits now, and what would let it start", "gpuflow.cli.why"),
     "snapshot": Entry("Save what the checker needs from a live cluster to files; read-only", "gpuflow.cli.snapshot"),
     "compile": Entry("Compile pipelines for Argo, Airflow or Kubeflow", "gpuflow.cli.compile"),
     "argo": Entry("Print the ConfigMap of GPU semaphores that pipelines need in Argo", "gpuflow.cli.argo"),
     "airflow": Entry("Print the GPU pools that pipelines need in Airflow", "gpuflow.cli.airflow"),
+    "import": Entry("Make a pipeline of an Argo, Kubeflow or Kubernetes file", "gpuflow.cli.importing"),
+    "normalize": Entry("Write a file of another tool back, equal in content", "gpuflow.cli.normalize"),
     "gpus": Entry("List GPUs, MIG profiles and instance types; try MIG geometries", "gpuflow.cli.gpus"),
     "site": Entry("Show a site: what a cluster calls its GPUs, queues and labels", "gpuflow.cli.site"),
     "schema": Entry("Print the JSON Schema of a document, for editors", "gpuflow.cli.schema"),

@@ -14,6 +14,7 @@ from gpuflow.cli.target_options import add_target_options, target_options
 from gpuflow.cli.terminal import paint, put, say, show_findings, show_json
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, fail
 from gpuflow.printable import line
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.frame import Artifact, Batch, Request, Target, compile_with, findings_of
@@ -82,7 +83,8 @@ def _compile_all(
         except EnvironmentFailure:
             raise
         except GpuflowError as refusal:
-            refusals += [*refusal.findings, *heard(request.pipeline, remarks_on(request.pipeline))]
+            remarks = heard(request.pipeline, remarks_on(request.pipeline))
+            refusals += [*refusal.findings, *heard_at(request.site, remarks)]
             continue
         notes += findings_of(target, request, compiled)
         artifacts += compiled.artifacts

@@ -7,8 +7,9 @@ import argparse
 from gpuflow.cli.inputs import add_common, add_engine, read_site, show_remarks
 from gpuflow.cli.progress import progress
 from gpuflow.cli.sources import read_sources
-from gpuflow.cli.terminal import paint, say, show_json, table
+from gpuflow.cli.terminal import paint, say, show_findings, show_json, table
 from gpuflow.demands import Bound, Demand
+from gpuflow.errors import Finding
 from gpuflow.printable import line
 
 EXAMPLE = """gpuflow demand pipeline.yaml
@@ -16,7 +17,7 @@ gpuflow demand pipeline.yaml --engine argo --format json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, ("text", "json"))
+    add_common(parser, ("text", "json"), foreign=True)
     add_engine(parser)
 
 
@@ -26,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     show_remarks(sources.pipelines, site)
     as_json = args.format == "json"
     documents, texts = [], []
-    for demand in sources.demands(site, args.engine, args.param):
+    demands = sources.demands(site, args.engine, args.param)
+    show_findings(foreign_remarks(demands))
+    for demand in demands:
         with progress(f"working out the demand of {demand.name}"):
             if as_json:
                 documents.append(demand.document())
@@ -36,7 +39,13 @@ def run(args: argparse.Namespace) -> int:
         show_json(documents[0] if len(documents) == 1 else documents)
     else:
         say("\n".join(texts))
-    return 0
+    return 0 if sources.is_whole else 2
+
+
+def foreign_remarks(demands: list[Demand]) -> list[Finding]:
+    """What is to be said of documents of other tools; what pipelines of ours say is shown when they are read."""
+    theirs = [each.source for each in demands if each.source is not None and each.pipeline is None]
+    return [finding for source in theirs for finding in source.heard(dict.fromkeys(source.warnings()))]
 
 
 def text(demand: Demand) -> str:

@@ -1,23 +1,27 @@
-"""Folders among the files of a command: the pipelines in them, by what the files say and not by their names."""
+"""Folders and patterns among the files of a command: what is in them, by what the files say and not by their names."""
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuflow import yaml_tree
 from gpuflow.cli.terminal import say
-from gpuflow.errors import GpuflowError, Where, fail
+from gpuflow.errors import Finding, GpuflowError, Where, fail
 from gpuflow.files import read_at_most, reason_of
 from gpuflow.printable import line
+from gpuflow.readers.contents import OUR_OTHER_KINDS as OTHER_KINDS
+from gpuflow.readers.contents import Contents, contents_of, foreign_among, is_workload, looks_like_workload
+from gpuflow.readers.documents import Document, read_documents
+from gpuflow.readers.unrendered import is_unrendered
 
 ENDINGS = (".yaml", ".yml", ".json", ".py")
 """What a pipeline may be called; other files of a folder are nobody's business here."""
-OTHER_KINDS = ("Site", "Snapshot")
-"""gpuflow's own documents that are no pipelines."""
 SHOWN = 3
 """So many files that are left out are named."""
 _OURS = re.compile(rb"gpuflow/|\bPipeline\b")
@@ -59,6 +63,106 @@ def pipelines_in(folder: str) -> list[str]:
         raise fail("GF911", f"{folder}: {told}", where=Where(folder), hint=hint)
     say(f"{line(folder)}: {told}\n", sys.stderr)
     return found
+
+
+@dataclass
+class Given:
+    """The files of a command that takes pipelines and workloads, in order, each once."""
+
+    files: list[Contents] = field(default_factory=list)
+    beside: list[Document] = field(default_factory=list)
+    """Documents of folders that start nothing, such as the runtime of a TrainJob: others may name them."""
+    broken: list[Finding] = field(default_factory=list)
+    """What is wrong with files of folders that name a workload and cannot be read."""
+
+
+def given_files(words: Sequence[str]) -> Given:
+    """The files, with every folder and every quoted pattern replaced by what is in it. Says what it leaves out.
+
+    A Python file is taken only when it is named by itself: only running it would tell what it says.
+    """
+    given = Given()
+    seen: set[str] = set()
+    once = any(_is_many(word) for word in words)
+    for word in words:
+        if _is_many(word):
+            files = _candidates(Path(word)) if Path(word).is_dir() else _matches(word)
+            _sort_out(word, files, seen, given)
+        elif not once or os.path.abspath(word) not in seen:
+            given.files.append(contents_of(word))
+            seen.add(os.path.abspath(word))
+    return given
+
+
+def _is_many(word: str) -> bool:
+    """Whether a word stands for several files: a folder, or a pattern that no file is called."""
+    return Path(word).is_dir() or (glob.has_magic(word) and not os.path.lexists(word))
+
+
+def _matches(pattern: str) -> list[Path]:
+    found = sorted(Path(name) for name in glob.glob(pattern, recursive=True) if not os.path.isdir(name))
+    if not found:
+        raise fail("GF100", f"no file matches {pattern}", where=Where(pattern), hint="check the pattern")
+    return found
+
+
+def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given) -> None:
+    """Add the pipelines and workloads among the files of a folder. None at all is an error."""
+    found: list[Contents] = []
+    left_out: dict[str, list[Path]] = {}
+    again = 0
+    for file in files:
+        if os.path.abspath(file) in seen:
+            again += 1
+            continue
+        seen.add(os.path.abspath(file))
+        what, documents, broken = _what(file)
+        if what in ("pipeline", "workload"):
+            found.append(Contents(str(file), documents))
+            continue
+        given.beside += documents
+        given.broken += broken
+        left_out.setdefault(what, []).append(file)
+    ours = sum(not each.documents for each in found)
+    theirs = len(found) - ours
+    counts = [f"{ours} pipeline{'' if ours == 1 else 's'}"] if ours else []
+    counts += [f"{theirs} file{'' if theirs == 1 else 's'} with workloads"] if theirs else []
+    rest = [f"{what}: {_named(each)}" for what, each in sorted(left_out.items())]
+    told = "; ".join([", ".join(counts) or "no pipeline, no workload", *rest])
+    if not found and not again:
+        hint = "a pipeline begins with apiVersion: gpuflow/v1, kind: Pipeline; a workload is a Workflow, a Job, a Pod…"
+        raise GpuflowError([*given.broken, Finding("GF911", f"{named}: {told}", Where(named), hint)])
+    say(f"{line(named)}: {told}\n", sys.stderr)
+    given.files += found
+
+
+NOT_RUN = "Python, not run unless named"
+NOT_RENDERED = "must be rendered first (helm template, kubectl kustomize)"
+NOT_WORKLOADS = "not workloads"
+NOT_READABLE = "cannot be read"
+
+
+def _what(file: Path) -> tuple[str, list[Document], list[Finding]]:
+    """What a file of a folder is: a pipeline, a workload, or why it is left out; its documents; what is wrong."""
+    if file.suffix == ".py":
+        return NOT_RUN, [], []
+    if is_pipeline(file):
+        return "pipeline", [], []
+    try:
+        documents = foreign_among(read_documents(str(file)))
+    except GpuflowError as refusal:
+        if is_unrendered(refusal.findings):
+            return NOT_RENDERED, [], []
+        return NOT_READABLE, [], list(refusal.findings) if _is_broken_workload(file) else []
+    return ("workload" if any(map(is_workload, documents)) else NOT_WORKLOADS), documents, []
+
+
+def _is_broken_workload(file: Path) -> bool:
+    try:
+        raw = read_at_most(file, yaml_tree.MAX_BYTES)
+    except OSError:
+        return False
+    return looks_like_workload(raw.decode("utf-8-sig", errors="replace"))
 
 
 def _candidates(folder: Path) -> Iterator[Path]:

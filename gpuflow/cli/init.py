@@ -30,6 +30,15 @@ FILES = {
 """Templates that come with gpuflow, and where they go."""
 FOLDERS = {"argo": "argo_templates/", "airflow": "dags/", "kubeflow": "compiled/"}
 """Where each engine's users keep what is compiled."""
+MORE_OF_THE_SITE = {"argo": "site-argo.yaml"}
+"""Templates that go on with site.yaml, for the engines that need a word there."""
+RUN = {
+    "argo": "gpuflow site executor site.yaml | kubectl apply -f - && kubectl apply -f argo_templates/"
+    " && argo submit -n my-team --from workflowtemplate/my-pipeline",
+    "airflow": "put dags/my_pipeline.py where your Airflow reads DAGs; gpuflow must be installed there too",
+    "kubeflow": "upload compiled/my-pipeline.yaml, or use the client's lines at the top of it",
+}
+"""How a run is started, once the site has the names of the user's own cluster."""
 DEFAULT = "argo"
 
 
@@ -46,8 +55,10 @@ def run(args: argparse.Namespace) -> int:
     source = origin()
     templates = resources.files("gpuflow") / "templates"
     files = {root / place: (templates / name).read_text(encoding="utf-8") for name, place in FILES.items()}
-    ci = root / FILES["ci.yaml"]
+    ci, own_site = root / FILES["ci.yaml"], root / FILES["site.yaml"]
     files[ci] = _ci(files[ci], engine, source)
+    if engine in MORE_OF_THE_SITE:
+        files[own_site] += (templates / MORE_OF_THE_SITE[engine]).read_text(encoding="utf-8")
     compiled, missing = _compiled(files, root, engine)
     files |= compiled
     present = [str(path) for path in files if path.exists() or path.is_symlink()]
@@ -67,8 +78,9 @@ def run(args: argparse.Namespace) -> int:
     show_findings(missing)
     where = "" if args.folder == "." else f"cd {shlex.quote(line(args.folder))} && "
     say(f"next: {where}gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {engine}\n")
-    say(f"then: {where}gpuflow compile pipeline.yaml --site site.yaml --target {engine} -o {FOLDERS[engine]}\n")
-    say(f"last: commit all of it; {line(str(ci))} runs both for every pull request\n")
+    say(f"then: gpuflow compile pipeline.yaml --site site.yaml --target {engine} -o {FOLDERS[engine]}\n")
+    say(f"run:  {RUN[engine]}\n")
+    say(f"last: commit all of it; {line(str(ci))} checks it in every pull request\n")
     _tell_of_ci(root, source)
     return 0
 
@@ -102,6 +114,6 @@ def _tell_of_ci(root: Path, source: Origin | None) -> None:
     if repository is not None and repository != root.resolve():
         say(f"  GitHub reads workflows at the top of a repository only: move it to {line(str(repository))}/.github/\n")
     if source is None:
-        say("  it checks nothing until you say in it where your copy of gpuflow is: GPUFLOW_URL, GPUFLOW_COMMIT\n")
+        say("  it checks nothing yet: set GPUFLOW_URL and GPUFLOW_COMMIT in it to your copy of gpuflow\n")
     elif source.url.startswith("file:"):
-        say(f"  it installs gpuflow from {source.url}, which only this machine has: name an address that CI reaches\n")
+        say(f"  it installs gpuflow from {source.url}, which only this machine has: set GPUFLOW_URL in it\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Iterable
 
 from pydantic_core import PydanticCustomError
 
@@ -12,8 +13,10 @@ from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.terminal import show_findings
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.readers.contents import contents_of
 from gpuflow.site import Site, presets
 from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.loading import load
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
@@ -21,18 +24,18 @@ from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.spec.rules import broken_rules
 from gpuflow.targets.judging import further_faults
 
+NO_PIPELINE = ("GF108", "GF114", "GF116", "GF120")
+"""What is said of a document that does not begin as a pipeline does, or that is not alone in its file."""
+OWN_FILES = "pipeline: .yaml, .json or .py; or a folder: every YAML or JSON file in it that is a pipeline"
+ANY_FILES = (
+    "pipeline, or a document of Argo, Kubeflow or Kubernetes; - for standard input; or a folder or a quoted pattern: "
+    "every YAML or JSON file in it that is one of these"
+)
 
-def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, files: bool = True) -> None:
-    """FILE…, --site, --namespace, --param and --format."""
-    if files:
-        parser.add_argument(
-            "files",
-            nargs="+",
-            metavar="FILE|DIR",
-            help="pipeline: .yaml, .json or .py; or a folder: every YAML or JSON file in it that is a pipeline",
-        )
-    else:
-        parser.add_argument("file", metavar="FILE", help="pipeline: .yaml, .json or .py")
+
+def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, foreign: bool = False) -> None:
+    """FILE…, --site, --namespace, --param and --format. `foreign`: documents of other tools are read too."""
+    parser.add_argument("files", nargs="+", metavar="FILE|DIR", help=ANY_FILES if foreign else OWN_FILES)
     parser.add_argument(
         "--site",
         default="nvidia",
@@ -46,8 +49,18 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, fil
     parser.add_argument(
         "--allow-python",
         action=argparse.BooleanOptionalAction,
-        help="run pipelines that are Python files, as is the default; --no-allow-python refuses them",
+        help="run files that are Python: pipelines, as is the default, and with this flag Airflow DAGs and Hera "
+        "workflows too; --no-allow-python refuses all"
+        if foreign
+        else "run pipelines that are Python files, as is the default; --no-allow-python refuses them",
     )
+    if foreign:
+        parser.add_argument(
+            "--airflow-python",
+            metavar="EXE",
+            help="the Python with Airflow that DAG files are read by; default: the one gpuflow runs in",
+        )
+        parser.add_argument("--hera-python", metavar="EXE", help="the same for Hera; default: the one gpuflow runs in")
     parser.add_argument("--format", choices=formats, default=formats[0], help=f"default: {formats[0]}")
 
 
@@ -84,7 +97,7 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
     pipelines, findings = [], []
     for file in args.files:
         try:
-            pipelines.append(with_params(load(file, allow_python=python_is_allowed(args)), args.param))
+            pipelines.append(own_pipeline(file, args))
         except GpuflowError as refusal:
             further = further_faults(refusal, site, engine)
             findings += [finding.in_file(file) for finding in (*refusal.findings, *further)]
@@ -93,11 +106,23 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
     return pipelines
 
 
+def own_pipeline(file: str, args: argparse.Namespace) -> Pipeline:
+    """The pipeline of one file with the given parameters; of another tool's document, what to do with it."""
+    try:
+        return with_params(load(file, allow_python=python_is_allowed(args)), args.param)
+    except GpuflowError as refusal:
+        if refusal.findings[0].code in NO_PIPELINE and (documents := contents_of(file).documents):
+            kinds = ", ".join(dict.fromkeys(each.kind for each in documents if each.kind))
+            hint = "gpuflow check, demand and show read it as it is; gpuflow import writes it as a pipeline"
+            where = documents[0].where()
+            raise fail("GF706", f"{file} is no pipeline of gpuflow: {kinds}", where=where, hint=hint) from None
+        raise
+
+
 def show_remarks(pipelines: list[Pipeline], site: Site) -> None:
     """Secrets in plain text and text like a template, for commands whose output has no place for findings."""
-    show_findings(
-        [*(finding for each in pipelines for finding in heard(each, remarks_on(each))), *exposed_in_site(site)]
-    )
+    own = [finding for each in pipelines for finding in heard(each, remarks_on(each))]
+    show_findings(heard_at(site, [*own, *exposed_in_site(site)]))
 
 
 def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
@@ -106,10 +131,7 @@ def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
         return pipeline
     params = dict(pipeline.params)
     file = pipeline.source.file
-    for word in given:
-        name, equals, text = word.partition("=")
-        if not equals:
-            raise fail("GF903", f'--param "{word}" is not name=value', where=Where(file))
+    for name, text in params_given(given, file).items():
         if name not in params:
             raise fail(
                 "GF178",
@@ -123,6 +145,17 @@ def with_params(pipeline: Pipeline, given: list[str]) -> Pipeline:
     if refusals:
         raise GpuflowError(refusals)
     return changed
+
+
+def params_given(words: Iterable[str], file: str | None = None) -> dict[str, str]:
+    """What `--param NAME=VALUE` says, by name."""
+    given: dict[str, str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise fail("GF903", f'--param "{word}" is not name=value', where=Where(file))
+        given[name] = text
+    return given
 
 
 def _with_default(param: Param, name: str, text: str, file: str | None) -> Param:

@@ -121,20 +121,22 @@ def _is_device(path: Path) -> bool:
     return path.is_absolute() and path.parts[1:2] in (("dev",), ("proc",))
 
 
-def stale(files: dict[Path, str], *, folder: Path | None = None, follow_links: bool = False) -> list[str]:
+def stale(
+    files: dict[Path, str], *, folder: Path | None = None, follow_links: bool = False, made: str = "compiled"
+) -> list[str]:
     """A unified diff for every file that is not what it should be; links as for `write_files`."""
     refuse_links(files, folder=folder, follow_links=follow_links)
     diffs = []
     for path, text in files.items():
         present = _present(path, follow_links)
         if present is None:
-            diffs.append(f"--- {path}\n+++ {path} (compiled now)\nthe file is over {MOST:,} bytes and is not shown\n")
+            diffs.append(f"--- {path}\n+++ {path} ({made} now)\nthe file is over {MOST:,} bytes and is not shown\n")
             continue
         if present != text:
             if path.is_symlink() and not follow_links and not present.startswith(OURS):
                 raise GpuflowError(_not_ours(path))
             lines = difflib.unified_diff(
-                present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} (compiled now)"
+                present.splitlines(keepends=True), text.splitlines(keepends=True), str(path), f"{path} ({made} now)"
             )
             diffs.append("".join(lines))
     return diffs

@@ -1,33 +1,73 @@
-"""`gpuflow show FILE`."""
+"""`gpuflow show FILE…`."""
 
 from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, show_remarks, with_params
+from gpuflow.cli.inputs import add_common, read_site, show_remarks
+from gpuflow.cli.sources import Sources, read_sources
 from gpuflow.cli.terminal import paint, put, say, show_json
-from gpuflow.report.drawing import dot, mermaid, terminal
+from gpuflow.demands import Demand
+from gpuflow.emit import emit_all
+from gpuflow.engines import NO_ENGINE
+from gpuflow.readers import Foreign
+from gpuflow.report import drawing, structure
+from gpuflow.site import Site
 from gpuflow.spec.canonical import to_document, to_yaml
-from gpuflow.spec.loading import load
+from gpuflow.spec.pipeline import Pipeline
 
 EXAMPLE = """gpuflow show pipeline.yaml
 gpuflow show pipeline.py --format yaml > pipeline.yaml
-gpuflow show pipeline.yaml --format mermaid"""
+gpuflow show pipeline.yaml --format mermaid
+gpuflow show workflow.yaml   # Argo, Kubeflow, Kubernetes: what runs, and what each pod asks for"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_common(parser, ("text", "yaml", "mermaid", "dot", "json"), files=False)
+    add_common(parser, ("text", "yaml", "mermaid", "dot", "json"), foreign=True)
 
 
 def run(args: argparse.Namespace) -> int:
-    site = read_site(args)  # nothing of it is shown, but a misspelled one is not passed over
-    pipeline = with_params(load(args.file, allow_python=python_is_allowed(args)), args.param)
-    show_remarks([pipeline], site)
+    site = read_site(args)  # of a pipeline of ours nothing of it is shown, but a misspelled one is not passed over
+    sources = read_sources(args, site)
+    show_remarks(sources.pipelines, site)
+    if args.format == "yaml":
+        put("---\n".join(_yaml(each) for each in sources.parts))
+        return 0 if sources.is_whole else 2
+    shown = _shown(sources, site, args.param)
     if args.format == "json":
-        show_json(to_document(pipeline))
-    elif args.format == "yaml":
-        put(to_yaml(pipeline))
-    else:
-        draw = {"mermaid": mermaid, "dot": dot}.get(args.format)
-        say(draw(pipeline) if draw else terminal(pipeline, paint))
-    return 0
+        documents = [to_document(each) if isinstance(each, Pipeline) else structure.document(each) for each in shown]
+        show_json(documents[0] if len(documents) == 1 else documents)
+        return 0 if sources.is_whole else 2
+    say("\n".join(_drawn(each, args.format) for each in shown))
+    return 0 if sources.is_whole else 2
+
+
+def _shown(sources: Sources, site: Site, params: list[str]) -> list[Pipeline | Demand]:
+    """The pipelines as they are written, everything else as a demand. A pipeline needs no site to be shown."""
+    if not sources.foreign and sources.pipelines:
+        return list(sources.pipelines)
+    demands = Sources(list(sources.foreign), sources.passive, sources.library).answers(site, NO_ENGINE, params)
+    by_source = {id(each.source): each.demand for each in demands}
+    found: list[Pipeline | Demand] = []
+    for each in sources.parts:
+        if isinstance(each, Pipeline):
+            found.append(each)
+        elif id(each) in by_source:
+            found.append(by_source[id(each)])
+    return found
+
+
+def _yaml(source: Pipeline | Foreign) -> str:
+    """The document itself, in one spelling."""
+    return to_yaml(source) if isinstance(source, Pipeline) else emit_all([source.document.tree])
+
+
+def _drawn(source: Pipeline | Demand, form: str) -> str:
+    if isinstance(source, Pipeline):
+        return {"mermaid": drawing.mermaid, "dot": drawing.dot}.get(form, _terminal)(source)
+    draw = {"mermaid": structure.mermaid, "dot": structure.dot}.get(form)
+    return draw(source) if draw else structure.terminal(source, paint)
+
+
+def _terminal(pipeline: Pipeline) -> str:
+    return drawing.terminal(pipeline, paint)

@@ -1,79 +1,124 @@
-"""What `demand` and `check` take: pipelines of ours, and documents of other tools, told apart by content."""
+"""What `demand`, `check` and `show` take: pipelines of ours, and documents of other tools, told apart by content."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from gpuflow.cli.inputs import read_pipelines
-from gpuflow.cli.terminal import say
+from gpuflow.cli.folders import given_files
+from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
+from gpuflow.cli.progress import progress
+from gpuflow.cli.terminal import say, show_findings
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE
-from gpuflow.errors import Finding, GpuflowError, Where, fail
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.printable import line
-from gpuflow.readers import Document, Foreign, Options, Passive, foreign_in, read_documents
-from gpuflow.readers.documents import OURS, STDIN
+from gpuflow.readers import Foreign, Library, Options, Passive, foreign_in
+from gpuflow.readers.contents import Contents
+from gpuflow.readers.parameters import parameters_of
+from gpuflow.readers.python import Pythons, program_of, read_program
 from gpuflow.site import Site
+from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import engine_findings
+from gpuflow.targets.judging import further_faults
 
 SHOWN = 3
 """So many objects that start nothing are named."""
 
 
+class Answer(NamedTuple):
+    """A demand, and what it was made from."""
+
+    demand: Demand
+    source: Pipeline | Foreign
+
+
 @dataclass(frozen=True)
 class Sources:
-    """What the files of a command say."""
+    """What the files of a command say, in the order given."""
 
-    pipelines: list[Pipeline]
-    foreign: list[Foreign]
+    parts: list[Pipeline | Foreign]
     passive: list[Passive]
+    library: Library
+    is_whole: bool = True
+    """Whether every workload of the folders could be read; what is wrong with the others has been said."""
 
-    def demands(self, site: Site, engine: str, params: list[str], *, allow_lossy: bool = False) -> list[Demand]:
+    @property
+    def pipelines(self) -> list[Pipeline]:
+        return [each for each in self.parts if isinstance(each, Pipeline)]
+
+    @property
+    def foreign(self) -> list[Foreign]:
+        return [each for each in self.parts if isinstance(each, Foreign)]
+
+    def answers(self, site: Site, engine: str, params: list[str], *, allow_lossy: bool = False) -> list[Answer]:
         """The demand of each, in the order given; objects that start nothing by themselves are said and left out."""
-        found = [own_demand(pipeline, site, engine, allow_lossy=allow_lossy) for pipeline in self.pipelines]
-        options = Options(site, engine, dict(word.split("=", 1) for word in params if "=" in word))
         passive = list(self.passive)
+        found: list[Answer] = []
         findings: list[Finding] = []
-        for each in self.foreign:
+        for each in self.parts:
             try:
-                demand = each.demand(options)
+                if isinstance(each, Pipeline):
+                    found.append(Answer(own_demand(each, site, engine, allow_lossy=allow_lossy), each))
+                    continue
+                demand = foreign_demand(each, site, engine, params)
             except GpuflowError as refusal:
                 findings += refusal.findings
                 continue
             if isinstance(demand, Passive):
                 passive.append(demand)
             else:
-                found.append(replace(demand, file=each.file, kind=each.document.kind))
+                found.append(Answer(demand, each))
         if findings:
-            raise GpuflowError(findings)
+            raise GpuflowError(dict.fromkeys(findings))
         if not found:
-            raise GpuflowError([_nothing(each) for each in passive] or [Finding("GF702", "nothing is named")])
+            raise GpuflowError([each.finding() for each in passive] or [Finding("GF702", "nothing is named")])
         if passive:
             say(f"not counted, because they start nothing by themselves: {_named(passive)}\n", sys.stderr)
         return found
 
+    def demands(self, site: Site, engine: str, params: list[str], *, allow_lossy: bool = False) -> list[Demand]:
+        """The demands alone."""
+        return [each.demand for each in self.answers(site, engine, params, allow_lossy=allow_lossy)]
+
 
 def read_sources(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) -> Sources:
-    """Every file, as what it says it is."""
-    documents: list[Document] = []
-    own: list[str] = []
-    for file in args.files:
-        found = [] if Path(file).is_dir() or file.endswith(".py") else _foreign_documents(file)
-        documents += found
-        if not found:
-            own.append(file)
-    foreign, passive = foreign_in(documents)
-    if own:
-        theirs = [file for file in args.files if file not in own]
-        args.files = own
-        pipelines = read_pipelines(args, site, engine)
-        args.files = [*args.files, *theirs]
-    else:
-        pipelines = []
-    return Sources(pipelines, foreign, passive)
+    """Every file, as what it says it is; all errors of all files in one go. `args.files` then has every file."""
+    given = given_files(args.files)
+    given.files = [_run_if_python(each, args) for each in given.files]
+    args.files = [each.file for each in given.files]
+    documents = [document for each in given.files for document in each.documents]
+    active, passive = foreign_in([*documents, *given.beside])
+    library = active[0].library if active else Library((*documents, *given.beside))
+    known = _known_parameters(active)
+    by_document = {id(each.document): each for each in active}
+    parts: list[Pipeline | Foreign] = []
+    findings: list[Finding] = []
+    for each in given.files:
+        if each.documents:
+            parts += [by_document[id(document)] for document in each.documents if id(document) in by_document]
+            continue
+        try:
+            pipeline = _own(each, args)
+            # A value that only documents of other tools take is theirs alone.
+            params = [word for word in args.param if not active or word.partition("=")[0] in pipeline.params]
+            parts.append(with_params(pipeline, params))
+        except GpuflowError as refusal:
+            further = further_faults(refusal, site, engine)
+            findings += [finding.in_file(each.file) for finding in (*refusal.findings, *further)]
+    if findings:
+        raise GpuflowError(findings)
+    if active:
+        _refuse_unknown(args.param, known, [each for each in parts if isinstance(each, Pipeline)], active)
+    beside = {id(document) for document in given.beside}
+    show_findings(given.broken)
+    left = [each for each in passive if id(each.document) not in beside]
+    return Sources(parts, left, library, is_whole=not given.broken)
 
 
 def own_demand(pipeline: Pipeline, site: Site, engine: str, *, allow_lossy: bool) -> Demand:
@@ -84,27 +129,50 @@ def own_demand(pipeline: Pipeline, site: Site, engine: str, *, allow_lossy: bool
     return demand
 
 
-def _foreign_documents(file: str) -> list[Document]:
-    """The documents of a file that is not ours; none where it may be ours, so that loading it says what is wrong."""
-    if file != STDIN and not Path(file).exists():
-        return []
-    try:
-        documents = read_documents(file)
-    except GpuflowError:
-        if file == STDIN:
-            raise
-        return []
-    theirs = [each for each in documents if each.kind and each.group.partition("/")[0] != OURS]
-    if not theirs and file == STDIN:
-        raise fail("GF702", "standard input holds no document that gpuflow reads", where=Where("<stdin>"))
-    return theirs
+def foreign_demand(foreign: Foreign, site: Site, engine: str, params: Iterable[str]) -> Demand | Passive:
+    """The demand of a document of another tool, with the parameters that it has."""
+    takes = parameters_of(foreign.document, foreign.library)
+    given = {name: text for name, text in params_given(params).items() if name in takes}
+    demand = foreign.demand(Options(site, engine, given))
+    if isinstance(demand, Passive):
+        return demand
+    return replace(demand, file=foreign.file, kind=foreign.document.kind)
 
 
-def _nothing(passive: Passive) -> Finding:
-    document = passive.document
-    return Finding("GF703", f"{document.kind} {document.name}: {passive.because}", passive.where)
+def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:
+    """A DAG or a Hera workflow is read by running it, which somebody must have allowed; a pipeline of ours is not."""
+    if not contents.file.endswith(".py") or not Path(contents.file).is_file():
+        return contents
+    if not python_is_allowed(args) and program_of(contents.file) == "other":
+        return contents  # refused as any Python file is
+    if program_of(contents.file) == "pipeline":
+        return contents
+    with progress(f"reading {contents.file}"):
+        pythons = Pythons(args.airflow_python, args.hera_python)
+        return Contents(contents.file, read_program(contents.file, pythons, allowed=args.allow_python is True))
+
+
+def _own(contents: Contents, args: argparse.Namespace) -> Pipeline:
+    if contents.raw is not None:
+        return loads(contents.raw, contents.file)
+    return load(contents.file, allow_python=python_is_allowed(args))
+
+
+def _known_parameters(active: list[Foreign]) -> set[str]:
+    return {name for each in active for name in parameters_of(each.document, each.library)}
+
+
+def _refuse_unknown(given: list[str], known: Collection[str], pipelines: list[Pipeline], active: list[Foreign]) -> None:
+    """GF178 for a parameter that no document has; pipelines of ours have refused theirs already."""
+    ours = {name for each in pipelines for name in each.params}
+    for name in params_given(given):
+        if name not in known and name not in ours:
+            what = f"{active[0].document.kind} {active[0].name} has" if len(active) == 1 else "no document has"
+            text = f"--param {name}: {what} {'no ' if len(active) == 1 else ''}such parameter"
+            raise fail("GF178", text, where=Where(active[0].file), hint=did_you_mean(name, {*known, *ours}))
 
 
 def _named(passive: list[Passive]) -> str:
-    names = ", ".join(line(f"{each.document.kind} {each.document.name}") for each in passive[:SHOWN])
+    words = [f"{each.document.kind or 'document'} {each.document.name}" for each in passive[:SHOWN]]
+    names = ", ".join(line(word) for word in words)
     return names + (f" and {len(passive) - SHOWN} more" if len(passive) > SHOWN else "")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 
 from gpuflow.cli.folders import pipeline_files
-from gpuflow.cli.inputs import add_common, python_is_allowed, read_site, with_params
+from gpuflow.cli.inputs import add_common, own_pipeline, read_site
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.printable import line
 from gpuflow.site import Site
-from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.judging import further_faults, judged
 
@@ -48,15 +47,16 @@ def run(args: argparse.Namespace) -> int:
         show_findings(findings)
         for file, (pipeline, found) in results.items():
             if pipeline is not None and not any(finding.severity == "error" for finding in found):
-                steps = len(pipeline.steps) + len(pipeline.exit)
-                say(f"{line(file)}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps} steps\n")
+                count = len(pipeline.steps) + len(pipeline.exit)
+                steps = "1 step" if count == 1 else f"{count} steps"
+                say(f"{line(file)}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps}\n")
     return 2 if any(finding.severity == "error" for finding in findings) else 0
 
 
 def _validate(file: str, site: Site, args: argparse.Namespace) -> tuple[Pipeline | None, list[Finding]]:
     """The pipeline, and what is wrong with it: by itself, on this site, and for the engine."""
     try:
-        pipeline = with_params(load(file, allow_python=python_is_allowed(args)), args.param)
+        pipeline = own_pipeline(file, args)
     except GpuflowError as refusal:
         return None, [each.in_file(file) for each in (*refusal.findings, *further_faults(refusal, site, args.engine))]
     return pipeline, judged(pipeline, site, args.engine, args.namespace)

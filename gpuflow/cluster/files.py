@@ -76,7 +76,11 @@ def _unreadable(file: str | None, refusal: OSError) -> Finding:
 
 def documents(file: Path, *, piped: bool = False) -> list[Any]:
     """The documents of a file; `piped` allows one that is not an ordinary file, such as `/dev/stdin`."""
-    raw = _bytes(file, piped)
+    return documents_in(read_bytes(file, piped=piped), file)
+
+
+def documents_in(raw: bytes, file: Path) -> list[Any]:
+    """The documents in the bytes of a file."""
     if len(raw) >= QUICK_JSON and _is_json(raw):
         return [_json(raw, str(file))]
     text = yaml_tree.decode(raw, str(file))
@@ -100,7 +104,8 @@ def must_be_rendered(what: str, where: Where, command: str) -> GpuflowError:
     )
 
 
-def _bytes(file: Path, piped: bool) -> bytes:
+def read_bytes(file: Path, *, piped: bool = False) -> bytes:
+    """What a file of manifests holds."""
     yaml_tree.require_plain_name(str(file))
     try:
         with files.opened(file, named=piped) as stream:

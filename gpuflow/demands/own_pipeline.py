@@ -20,6 +20,7 @@ from gpuflow.pod.injected import with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.model import Engine, Site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.spec.resources import Gpu, Mig
 from gpuflow.spec.step import Step
@@ -63,8 +64,8 @@ class PlannedPipeline:
         yield from exposed_in_site(self.plan.site)
 
     def heard(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings that the file does not silence."""
-        return heard(self.plan.pipeline, findings)
+        """The findings that neither the file nor the site silences."""
+        return heard_at(self.plan.site, heard(self.plan.pipeline, findings))
 
     def devices(self, step: str) -> DeviceWish | None:
         """The GPUs or slices that a step asks for; None when it asks for none."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuflow import yaml_tree
-from gpuflow.cluster.files import documents as documents_in
+from gpuflow.cluster.files import documents_in, read_bytes
 from gpuflow.cluster.places import with_entry
 from gpuflow.errors import Where, fail
 
@@ -17,6 +18,14 @@ STDIN = "-"
 KFP = "kfp"
 """The group under which the documents of Kubeflow Pipelines stand here; they name neither kind nor group."""
 OURS = "gpuflow"
+_SILENCE = re.compile(r"(?m)(?:^|[ \t])#[ \t]*gpuflow:[ \t]*silence\b[ \t:]*([^#\r\n]*)")
+
+
+class Silenced(NamedTuple):
+    """A code that a comment of a file silences: `# gpuflow: silence GF761`."""
+
+    code: str
+    line: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +38,8 @@ class Document:
     group: str
     index: int
     """Which document of the file it is, from 0."""
+    silenced: tuple[Silenced, ...] = ()
+    """What the comments of its file silence."""
 
     @property
     def name(self) -> str:
@@ -56,18 +67,40 @@ class Document:
 def read_documents(file: str) -> list[Document]:
     """Every object of a file, `-` for standard input; the items of a list are objects of their own."""
     shown = "<stdin>" if file == STDIN else file
-    trees = yaml_tree.parse_all(_stdin(), shown) if file == STDIN else documents_in(Path(file), piped=True)
-    return documents_of(trees, shown)
+    if file == STDIN:
+        text = _stdin()
+        return documents_of(yaml_tree.parse_all(text, shown), shown, silenced_in(text))
+    raw = read_bytes(Path(file), piped=True)
+    silenced = silenced_in(raw.decode("utf-8", "replace")) if b"gpuflow:" in raw else ()
+    return documents_of(documents_in(raw, Path(file)), shown, silenced)
 
 
-def documents_of(trees: Iterable[Any], file: str) -> list[Document]:
+def silenced_in(text: str) -> tuple[Silenced, ...]:
+    """The codes that comments silence, each with its line. They count for the whole file."""
+    return tuple(
+        Silenced(word, text.count("\n", 0, found.start(1)) + 1)
+        for found in _SILENCE.finditer(text)
+        for word in re.split(r"[\s,]+", found[1].strip())
+        if word
+    )
+
+
+def read_text(file: str) -> tuple[str, str]:
+    """The text of a file, `-` for standard input, and how messages call it."""
+    if file == STDIN:
+        return _stdin(), "<stdin>"
+    return yaml_tree.decode(read_bytes(Path(file), piped=True), file), file
+
+
+def documents_of(trees: Iterable[Any], file: str, silenced: tuple[Silenced, ...] = ()) -> list[Document]:
     """The same, of documents that somebody has parsed."""
     found: list[Document] = []
     for tree in trees:
         for part in _parts(tree):
             if part is not None:
                 kind, group = kind_of(part)
-                found.append(Document(part if isinstance(part, Mapping) else {}, file, kind, group, len(found)))
+                tree = part if isinstance(part, Mapping) else {}
+                found.append(Document(tree, file, kind, group, len(found), silenced))
     return found
 
 

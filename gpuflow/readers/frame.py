@@ -14,7 +14,7 @@ from functools import cached_property
 
 from gpuflow.demands.model import Demand, StepDemand
 from gpuflow.engines import NO_ENGINE
-from gpuflow.errors import Where, fail
+from gpuflow.errors import Finding, Where, fail
 from gpuflow.pod.injected import engine_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import Document
@@ -66,6 +66,12 @@ class Passive:
     def where(self) -> Where:
         return self.document.where()
 
+    def finding(self) -> Finding:
+        """GF703, where nothing else was given."""
+        document = self.document
+        what = f"{document.kind} {document.name}" if document.kind else f"document {document.index + 1}"
+        return Finding("GF703", f"{what}: {self.because}", self.where)
+
 
 @dataclass(frozen=True)
 class Foreign:
@@ -93,7 +99,12 @@ class Foreign:
         read = importlib.import_module(reader.module).demand_of
         if reader.engine == NO_ENGINE:
             options = replace(options, engine=NO_ENGINE)  # its pods are all there are
-        return read(self.document, self.library, options)
+        found = read(self.document, self.library, options)
+        if isinstance(found, Passive) or found.source is not None:
+            return found
+        from gpuflow.readers.findings import foreign_source  # its rules use readers, and readers use this module
+
+        return replace(found, source=foreign_source(self.document, found, options.site, self.library.documents))
 
 
 def foreign_in(documents: Iterable[Document]) -> tuple[list[Foreign], list[Passive]]:

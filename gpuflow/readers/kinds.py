@@ -16,6 +16,7 @@ class Reader(NamedTuple):
 ARGO = Reader("gpuflow.readers.argo", "argo")
 KUBEFLOW = Reader("gpuflow.readers.kfp", "kubeflow")
 KUBERNETES = Reader("gpuflow.readers.kubernetes", NO_ENGINE)
+AIRFLOW = Reader("gpuflow.readers.python", "airflow")
 
 READERS: dict[tuple[str, str], Reader] = {
     **{
@@ -24,6 +25,8 @@ READERS: dict[tuple[str, str], Reader] = {
     },
     ("PipelineSpec", KFP): KUBEFLOW,
     ("PipelineJob", KFP): KUBEFLOW,
+    ("PipelineVersion", "pipelines.kubeflow.org"): KUBEFLOW,
+    ("DAG", "airflow"): AIRFLOW,
     **{(kind, ""): KUBERNETES for kind in ("Pod", "ReplicationController", "PodTemplate")},
     **{(kind, "batch"): KUBERNETES for kind in ("Job", "CronJob")},
     **{(kind, "apps"): KUBERNETES for kind in ("Deployment", "StatefulSet", "ReplicaSet", "DaemonSet")},

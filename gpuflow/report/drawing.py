@@ -184,7 +184,7 @@ def mermaid(pipeline: Pipeline) -> str:
     lines = ["flowchart TD"]
     ids = {name: f"s{index}" for index, name in enumerate((*pipeline.steps, *pipeline.exit))}
     for name in (*pipeline.steps, *pipeline.exit):
-        label = "<br/>".join([f"<b>{name}</b>", *map(_html, facts(pipeline.effective(name)))])
+        label = "<br/>".join([f"<b>{name}</b>", *map(html, facts(pipeline.effective(name)))])
         lines.append(f'  {ids[name]}["{label}"]')
     for name, needs in upstream(pipeline).items():
         lines += [f"  {ids[need]} --> {ids[name]}" for need in needs]
@@ -194,7 +194,7 @@ def mermaid(pipeline: Pipeline) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _html(text: str) -> str:
+def html(text: str) -> str:
     return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;").replace(">", "&gt;")
 
 

@@ -11,13 +11,14 @@ from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.engine_words.argo import PodGC, Ttl
-from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
+from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, OneOrMore, QuantityField, Str, problem
 from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.policies import Toleration
+from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
 
-Labels = dict[LabelKey, tuple[LabelValue, ...]]
+Labels = dict[LabelKey, Annotated[tuple[LabelValue, ...], OneOrMore()]]
 
 
 def _as_lists(labels: Any) -> Any:
@@ -282,6 +283,10 @@ class Site(Model):
     """Labels on every pod."""
     notify: tuple[Alert, ...] = ()
     """Who is told how runs ended, of every pipeline that does not say `notify: []`."""
+
+    silence: Annotated[tuple[SilencedCode, ...], OneOrMore()] = ()
+    """Codes of notes and warnings that are not printed, only counted, for everything on this site: [GF769]. A file
+    silences for itself. Errors cannot be silenced."""
 
     _source: Source = PrivateAttr(default_factory=Source)
 

@@ -16,7 +16,7 @@ from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.params import type_name
 from gpuflow.spec.problems import problems
 from gpuflow.spec.rules import broken_rules
-from gpuflow.spec.salvage import further_findings
+from gpuflow.spec.salvage import rest_of
 from gpuflow.spec.source import Path, Source
 from gpuflow.spec.text import OutputRef, ParamRef
 
@@ -163,7 +163,10 @@ def check(cls: type[Pipeline], data: Any, source: Source) -> Pipeline:
             Finding(code, _named(message, path, key), _place(source, path, key), hint)
             for code, message, hint, path, key in problems(error, cls)
         ]
-        raise GpuflowError(_ordered([*findings, *further_findings(cls, data, error, source)])) from None
+        rest = rest_of(cls, data, error, source)
+        if rest is None:
+            raise GpuflowError(_ordered(findings)) from None
+        raise Unsound(_ordered([*findings, *rest.findings()]), rest.pipeline, rest.taken) from None
     pipeline._source = source
     findings = list(broken_rules(pipeline))
     errors = [finding for finding in findings if finding.severity == "error"]

@@ -82,11 +82,14 @@ def require_kind(tree: Any, kind: str, file: str) -> None:
                 "GF114", f'"{key}" is missing', where=yaml_tree.where_of(tree, ()), hint=f"add {key}: {expected}"
             )
         if tree[key] != expected:
+            hint = f"gpuflow reads {key}: {expected} here"
+            if kind == "Pipeline" and key == "apiVersion" and not str(tree[key]).startswith("gpuflow"):
+                hint = (
+                    "gpuflow reads no manifests of Kubernetes here: name the pipeline that this one was compiled from, "
+                    "or ask about a single pod in Python, with gpuflow.admit"
+                )
             raise fail(
-                "GF120",
-                f'{key} "{tree[key]}" is not "{expected}"',
-                where=yaml_tree.where_of(tree, (key,)),
-                hint=f"gpuflow reads {key}: {expected} here",
+                "GF120", f'{key} "{tree[key]}" is not "{expected}"', where=yaml_tree.where_of(tree, (key,)), hint=hint
             )
 
 

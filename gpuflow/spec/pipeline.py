@@ -6,25 +6,24 @@ import re
 from dataclasses import replace
 from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
-from zoneinfo import ZoneInfo
 
-from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
 from gpuflow import cron as clock
 from gpuflow.errors import Where
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
 from gpuflow.spec.engine_words import PipelineEngines
 from gpuflow.spec.engine_words.words import misplaced
-from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem, spelled
+from gpuflow.spec.model import Bool, Count, Model, OneOrMore, Str, TimeLimit, problem, spelled
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
-from gpuflow.spec.step import Step, as_list, effective
+from gpuflow.spec.step import Step, effective
 from gpuflow.spec.text import ParamRef, TextField
-from gpuflow.spec.zones import check_zone
+from gpuflow.spec.zones import YEARS, check_zone, zone_of
 
 _CRON_MACROS = {
     "@hourly": "0 * * * *",
@@ -46,30 +45,41 @@ def check_cron(text: str) -> str:
             f'"{text}" has {len(fields)} fields; cron has five: minute hour day month weekday',
             'for example "0 0 * * *" for midnight',
         )
+    names = {"month": clock.MONTHS, "day of week": clock.WEEKDAYS}
     for word, (name, low, high) in zip(fields, clock.FIELDS, strict=True):
         for part in word.split(","):
-            match = re.fullmatch(r"(\*|\w+(?:-\w+)?)(?:/(\d+))?", part)
+            match = re.fullmatch(r"(\*|\w{1,3}(?:-\w{1,3})?)(?:/(\d{1,3}))?", part, re.ASCII)
             bounds = re.split("-", match[1]) if match and match[1] != "*" else []
-            numbers = [clock.NAMES.get(b.lower(), int(b) if b.isdecimal() and len(b) < 4 else -1) for b in bounds]
+            known = {each: clock.NAMES[each] for each in names.get(name, ())}
+            numbers = [known.get(b.lower(), int(b) if b.isdecimal() else -1) for b in bounds]
             wrong = not match or any(not low <= n <= high for n in numbers) or numbers != sorted(numbers)
             if wrong or (match and match[2] is not None and int(match[2]) == 0):
                 what = f"{'an' if name == 'hour' else 'a'} {name} ({low} to {high})"
                 raise problem("GF167", f'"{part}" is not {what}', 'for example "0 0 * * *" for midnight')
-    return " ".join(fields)
+    text = " ".join(fields)
+    if not clock.parse(text).ever:
+        raise problem("GF346", f'"{text}" names a date that never comes', "name a day that the month has")
+    return text
 
 
 def _start(value: Any) -> str:
     """A day, or a moment with or without an offset, in one spelling each."""
     text = value.isoformat() if isinstance(value, date) else spelled(value)
+    found: date | None = None
     try:
         if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
-            return date.fromisoformat(text).isoformat()
-        if re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[-+]\d\d:\d\d)?", text):
-            return datetime.fromisoformat(text).isoformat()
+            found = date.fromisoformat(text)
+        elif re.fullmatch(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(Z|[-+]\d\d:\d\d)?", text):
+            found = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         pass
-    shown = f'"{text}"' if isinstance(text, str) else "this"
-    raise problem("GF332", f"{shown} is not a date or a time", "write 2026-01-31, or 2026-01-31T06:00")
+    if found is None:
+        shown = f'"{text}"' if isinstance(text, str) else "this"
+        raise problem("GF332", f"{shown} is not a date or a time", "write 2026-01-31, or 2026-01-31T06:00")
+    if found.year not in YEARS:
+        span = f"{YEARS.start} to {YEARS.stop - 1}"
+        raise problem("GF332", f'"{text}" is not in a year that every engine has', f"write a year from {span}")
+    return found.isoformat()
 
 
 Start = Annotated[
@@ -114,7 +124,7 @@ class Schedule(Model):
         """The moment of `start`, in the schedule's time zone."""
         if self.start is None:
             return None
-        moment, zone = datetime.fromisoformat(self.start), ZoneInfo(self.timezone)
+        moment, zone = datetime.fromisoformat(self.start), zone_of(self.timezone)
         return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment.astimezone(zone)
 
 
@@ -146,25 +156,25 @@ class Pipeline(Model, metaclass=Open):
     """What the pipeline is for."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod and on the engine's own object."""
-    silence: Annotated[tuple[SilencedCode, ...], BeforeValidator(as_list)] = ()
+    silence: Annotated[tuple[SilencedCode, ...], OneOrMore()] = ()
     """Codes of notes and warnings that are not printed, only counted: [GF307]. Of a pipeline and all its sub-pipelines,
-    the outermost file decides. Errors cannot be silenced."""
+    the outermost file decides; `check --together` leaves out what every file silences. Errors cannot be silenced."""
     params: dict[ParamName, Param] = {}
     """Values set when a run starts."""
     schedule: Schedule | None = None
     """Start on a schedule: a cron expression, or {cron, timezone, …}."""
-    on_data: Annotated[tuple[Str, ...], BeforeValidator(as_list)] = ()
+    on_data: Annotated[tuple[Str, ...], OneOrMore()] = ()
     """Start when one of these object-store locations has new data. Airflow only; for Argo, see its guide."""
     parallel: Count | None = None
     """How many pods of one run may run at once."""
     deadline: TimeLimit | None = None
     """Longest time a run may take."""
     notify: tuple[Alert, ...] | None = None
-    """Who is told how a run ended, besides whom the site tells; an empty list: nobody, whatever the site says."""
+    """Who is told how a run ended, in addition to those that the site names. An empty list: nobody, not even those."""
     defaults: Settings = Settings()
     """Settings for every step that does not set them itself."""
     engines: PipelineEngines | None = None
-    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
+    """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
     claims: dict[ClaimName, RunClaim] = {}
     """Volume claims created for each run."""
     steps: dict[StepName, Step] = {}

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gpuflow.errors import Finding, Where
+from gpuflow.spec.engine_words.rules import vain_words
 from gpuflow.spec.exposed_secrets import exposed_secrets
 from gpuflow.spec.idle_retries import idle_retries
 from gpuflow.spec.questioned_texts import questioned_texts
@@ -21,8 +22,8 @@ SILENCED = "GF343"
 
 def remarks_on(pipeline: Pipeline) -> list[Finding]:
     """Warnings about what a pipeline says, its sub-pipelines included: secrets in plain text, text like a template,
-    retries without a number."""
-    return [*exposed_secrets(pipeline), *questioned_texts(pipeline), *idle_retries(pipeline)]
+    retries without a number, words of an engine without effect."""
+    return [*exposed_secrets(pipeline), *questioned_texts(pipeline), *idle_retries(pipeline), *vain_words(pipeline)]
 
 
 def log_findings(findings: Iterable[Finding], logger: str) -> None:

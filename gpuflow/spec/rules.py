@@ -20,6 +20,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults, null_faults
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.types import output_types, type_of
+from gpuflow.spec.zones import has_rules, no_rules
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -56,6 +57,10 @@ def _document(pipeline: Pipeline) -> Iterator[Finding]:
     if not pipeline.steps:
         yield at("GF170", f'pipeline "{pipeline.name}" has no steps', ("steps",), hint="add at least one step")
     yield from word_faults(pipeline)
+    schedule = pipeline.schedule
+    if schedule is not None and schedule.start is not None and not has_rules(schedule.timezone):
+        code, text, hint = no_rules(schedule.timezone, "schedule.start cannot be placed")
+        yield at(code, text, ("schedule", "start"), hint=hint)
     for name in pipeline.exit:
         if name in pipeline.steps:
             yield at(

@@ -6,9 +6,9 @@ nothing was taken away: a name that leads nowhere because its declaration was th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -25,8 +25,20 @@ BY_ITSELF = ("GF201", "GF202")
 """Findings about a step alone, whatever the rest of the document says."""
 
 
-def further_findings(cls: type[Pipeline], data: Any, error: ValidationError, source: Source) -> Iterator[Finding]:
-    """Findings about the sound parts of a document whose shape gave `error`."""
+class Rest(NamedTuple):
+    """What is left of a document without the parts that have the wrong shape."""
+
+    pipeline: Pipeline
+    taken: list[Path]
+    """Where parts were taken out."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Findings about the sound parts of the document."""
+        return _that_count(broken_rules(self.pipeline), self.taken)
+
+
+def rest_of(cls: type[Pipeline], data: Any, error: ValidationError, source: Source) -> Rest | None:
+    """The sound rest of a document whose shape gave `error`; None when too little of it is left."""
     rest, taken = _copied(data), list[Path]()
     for _ in range(ROUNDS):
         codes = {path: code for code, _, _, path, _ in problems(error, cls)}
@@ -36,7 +48,7 @@ def further_findings(cls: type[Pipeline], data: Any, error: ValidationError, sou
                 continue
             found = _take_out(rest, path)
             if not found:
-                return
+                return None
             gone.add(found)
             # A key that is unknown may be any key of its owner, misspelled.
             taken.append(found[:-1] if codes[path] == "GF113" else found)
@@ -46,17 +58,22 @@ def further_findings(cls: type[Pipeline], data: Any, error: ValidationError, sou
             error = again
         else:
             pipeline._source = source
-            yield from _that_count(broken_rules(pipeline), taken)
-            return
+            return Rest(pipeline, taken)
+    return None
 
 
 def _that_count(findings: Iterator[Finding], taken: list[Path]) -> Iterator[Finding]:
-    touched = {step for path in taken for section, step in pairwise(path) if section in ("steps", "exit")}
+    touched = touched_steps(taken)
     only_settings = all(map(_is_setting, taken))
     for finding in findings:
         whole = finding.where.step is not None and finding.where.step not in touched
         if whole and (only_settings or finding.code in BY_ITSELF):
             yield finding
+
+
+def touched_steps(taken: Iterable[Path]) -> set[str | None]:
+    """The steps that lost something, those of sub-pipelines too."""
+    return {str(step) for path in taken for section, step in pairwise(path) if section in ("steps", "exit")}
 
 
 def _is_setting(path: Path) -> bool:

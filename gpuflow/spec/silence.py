@@ -10,7 +10,7 @@ from gpuflow.codes import CODES
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.model import problem
 
-_REFUSALS = frozenset({"GF301", "GF302", "GF304", "GF312", "GF342"})
+_REFUSALS = frozenset({"GF301", "GF302", "GF304", "GF312", "GF342", "GF702", "GF703", "GF704", "GF736", "GF737"})
 _REMARKS = frozenset({"GF210", "GF912"})
 """Notes and warnings among codes that are errors else."""
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from gpuflow.date_format import DATE, MOMENT, pieces
+
 _MACRO = r"\[\[(?:RunUUID|RunUuid|Index|(?:Scheduled|Current)Time(?:\.[^\]\n]*)?)\]\]"
 _STATEMENT = r"\{%[-+]?\s*(?:if|for|set|macro|call|filter|block|extends|include|import|from|with|raw)\b.*?%\}"
 _TAG = re.compile(rf"\{{\{{(?!\{{)(?=[^}}]*\w)(?:(?!\{{\{{|\}}\}}).)*\}}\}}|{_STATEMENT}|{_MACRO}", re.DOTALL)
@@ -57,6 +59,7 @@ _RUN = {
     "ds": "date",
     "ds_nodash": 'date, format: "%Y%m%d"',
     "ts": "logical_date",
+    "ts_nodash": 'logical_date, format: "%Y%m%dT%H%M%S"',
     "logical_date": "logical_date",
     "execution_date": "logical_date",
     "data_interval_start": "interval_start",
@@ -73,9 +76,16 @@ _RUN = {
     "$.pipeline_job_uuid": "id",
     "$.pipeline_job_name": "name",
     "$.pipeline_job_resource_name": "name",
-    "$.pipeline_job_scheduled_time_utc": "logical_date",
+    "$.pipeline_job_schedule_time_utc": "logical_date",
+    "$.pipeline_job_create_time_utc": "logical_date",
 }
 """What says the same about the run, by the tag of each engine."""
+_WRITTEN = re.compile(
+    r"(?:dag_run\.)?(logical_date|execution_date|data_interval_start|data_interval_end)\s*"
+    r"(?:\|\s*(ds|ds_nodash|ts|ts_nodash)|\.strftime\(\s*(?:'([^'\"\\]*)'|\"([^'\"\\]*)\")\s*\))"
+)
+"""A date of Airflow that a filter or strftime writes."""
+_FILTERS = {"ds": DATE, "ds_nodash": "%Y%m%d", "ts": MOMENT, "ts_nodash": "%Y%m%dT%H%M%S"}
 _NAMED: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("param", re.compile(rf"(?:params|dag_run\.conf){_KEY}|dag_run\.conf\.get\(\s*['\"]{_NAME}['\"].*\)")),
     ("param", re.compile(rf"(?:workflow|inputs)\.parameters\.{_NAME}|\$\.inputs\.parameters{_KEY}")),
@@ -106,12 +116,25 @@ def meaning_of_tag(tag: str) -> Meaning | None:
     inside = tag[2:-2].strip()
     if inside in _RUN:
         return Meaning("run", _RUN[inside])
+    written = _WRITTEN.fullmatch(inside)
+    if written is not None:
+        return _date(*written.groups())
     for kind, pattern in _NAMED:
         match = pattern.fullmatch(inside)
         if match:
             return Meaning(kind, ".".join(word for word in match.groups() if word))
     pulled = _XCOM.fullmatch(inside)
     return None if pulled is None else _pulled(pulled[1])
+
+
+def _date(name: str, filtered: str | None, *formats: str | None) -> Meaning | None:
+    """A date in a format; None when the format is not one that every engine has."""
+    form = _FILTERS[filtered] if filtered else next(each for each in formats if each is not None)
+    try:
+        pieces(form)
+    except ValueError:
+        return None
+    return Meaning("run", _RUN[name] if form == MOMENT else f'{_RUN[name]}, format: "{form}"')
 
 
 def _scheduled(word: str) -> Meaning | None:

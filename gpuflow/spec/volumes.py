@@ -51,6 +51,18 @@ FilePath = Annotated[str, PlainValidator(_file_path), WithJsonSchema({"type": "s
 """A path below the place where a volume is mounted."""
 
 
+def _sub_path(value: Any) -> str:
+    if not isinstance(value, str) or not value or value.startswith("/") or ".." in value.split("/") or "\0" in value:
+        raise problem(
+            "GF133", f"{value!r:.80} is not a part of the volume", "write it without '/' in front and without '..'"
+        )
+    return value
+
+
+SubPath = Annotated[str, PlainValidator(_sub_path), WithJsonSchema({"type": "string", "pattern": "^[^/].*$"})]
+"""A folder or file of a volume."""
+
+
 class FileItem(Model):
     """One key of a ConfigMap or Secret as a file."""
 
@@ -215,7 +227,7 @@ class Volume(Model):
     """Start even if the ConfigMap or Secret is missing."""
     read_only: Bool = False
     """Mount it read-only."""
-    sub_path: Str | None = None
+    sub_path: SubPath | None = None
     """Only this part of the volume."""
 
     @model_validator(mode="after")

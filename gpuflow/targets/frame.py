@@ -18,6 +18,7 @@ from gpuflow.pod.supervision import is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
+from gpuflow.site.silence import heard_at
 from gpuflow.spec.meaning import digest, meaning_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.remarks import heard, remarks_on
@@ -198,8 +199,8 @@ def unmade_pods(request: Request) -> Iterator[Finding]:
 
 
 def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
-    """Everything to tell about a compiled pipeline that its file does not silence."""
-    return heard(request.pipeline, remarks_of(target, request, compiled))
+    """Everything to tell about a compiled pipeline that neither its file nor the site silences."""
+    return heard_at(request.site, heard(request.pipeline, remarks_of(target, request, compiled)))
 
 
 def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:

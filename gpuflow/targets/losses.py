@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
-from gpuflow.targets.constructs import RUN, VOCABULARY, uses
+from gpuflow.targets.constructs import RUN, VOCABULARY, Use, uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,17 @@ def named_steps(names: tuple[str, ...]) -> str:
     return f"step{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
-def construct_losses(pipeline: Pipeline, table: Capabilities, target: str, *, optional: bool = True) -> list[Loss]:
-    """The constructs that a table cannot carry: one loss each, in the order of the vocabulary."""
+def construct_losses(
+    pipeline: Pipeline,
+    table: Capabilities,
+    target: str,
+    *,
+    optional: bool = True,
+    counts: Callable[[Use], bool] = lambda use: True,
+) -> list[Loss]:
+    """The constructs that a table cannot carry: one loss each, in the order of the vocabulary. `counts`: which uses."""
     found: dict[str, list[tuple[str | None, Where]]] = {}
-    for use in uses(pipeline):
+    for use in filter(counts, uses(pipeline)):
         if isinstance(table[use.construct], Cannot):
             found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
     result = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -42,10 +43,36 @@ def test_what_init_writes_and_prints_is_for_the_engine(
     job = yaml.safe_load(text)["jobs"]["check"]
     assert job["env"] == {"GPUFLOW_URL": "https://git.example.com/gpuflow.git", "GPUFLOW_COMMIT": COMMIT}
     assert f"install-{engine}.txt" in text and f"--target {engine} -o {FOLDERS[engine]} --check" in text
-    assert "checks nothing until" not in answer.out
+    assert "checks nothing yet" not in answer.out
     # Without the engine's SDK nothing can be compiled, and init says so; Airflow's is not needed.
     assert Path(FOLDERS[engine]).is_dir() != ("GF901" in answer.err)
     assert engine != "airflow" or Path("dags/my_pipeline.py").is_file()
+    assert f"run:  {init.RUN[engine]}\n" in answer.out
+
+
+@pytest.mark.parametrize("engine", FOLDERS)
+def test_the_lines_of_init_can_be_pasted_one_after_another(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """In one shell: a second `cd` into the same folder would fail."""
+    monkeypatch.chdir(tmp_path)
+    printed = gpuflow("init", "first", "--engine", engine).out
+    assert re.findall(r"^(?:next|then|run): +(?:.*\b)?cd .*$", printed, re.MULTILINE) == [
+        f"next: cd first && gpuflow check pipeline.yaml --site site.yaml --cluster cluster/ --engine {engine}"
+    ]
+
+
+def test_the_site_for_argo_names_the_account_that_argos_own_containers_need(
+    gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the default account of a namespace, Argo's containers may not report results, and every run fails."""
+    monkeypatch.chdir(tmp_path)
+    gpuflow("init", "--engine", "argo")
+    accounts = gpuflow("site", "executor", "site.yaml")
+    assert accounts.code == 0
+    kinds = [document["kind"] for document in yaml.safe_load_all(accounts.out)]
+    assert kinds == ["ServiceAccount", "Secret", "Role", "RoleBinding"]
+    assert "GF317" not in gpuflow("validate", ".", "--site", "site.yaml", "--engine", "argo").err
 
 
 def test_what_init_compiles_is_fresh(gpuflow: Gpuflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +92,7 @@ def test_init_says_what_keeps_its_ci_from_working(
     monkeypatch.setattr(init, "origin", lambda: None)
     answer = gpuflow("init", "below it", "--engine", "airflow")
     assert "next: cd 'below it' && gpuflow check" in answer.out
-    assert "it checks nothing until you say in it where your copy of gpuflow is" in answer.out
+    assert "it checks nothing yet: set GPUFLOW_URL and GPUFLOW_COMMIT in it" in answer.out
     assert "GitHub reads workflows at the top of a repository only" in answer.out
     assert yaml.safe_load(Path("below it/.github/workflows/gpuflow.yaml").read_text())["jobs"]["check"]["env"] == {
         "GPUFLOW_URL": "",

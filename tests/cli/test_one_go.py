@@ -64,6 +64,43 @@ def test_a_broken_rule_hides_neither_the_engines_refusals_nor_pods_nor_remarks(
     assert codes(answer.err) == {"GF178", "GF228", "GF301", "GF341"}
 
 
+OTHERS = """  b: {command: [x, "{{ ds }}"], topology: {same: rack}}
+  c: {command: [x], gang: {workers: 2}}
+  d: {command: [x, {output: a.n}], topology: {same: rack}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("misshapen", "shape", "gangs", "of_steps"),
+    [
+        ("steps:\n  a: {command: [x], comand: [y]}\n", "GF113", 'step "c"', {"GF228", "GF341"}),
+        ("steps:\n  a: {command: [x], cpu: [1], gang: 2}\n", "GF116", 'steps "a", "c"', {"GF181", "GF228", "GF341"}),
+        ("deadline: soon\nsteps:\n  a: {command: [x]}\n", "GF123", 'step "c"', set[str]()),
+        ("shedule: daily\nsteps:\n  a: {command: [x]}\n", "GF113", 'step "c"', set[str]()),
+    ],
+)
+def test_a_wrong_shape_hides_no_refusal_of_the_engine(
+    gpuflow: Gpuflow, tmp_path: Path, misshapen: str, shape: str, gangs: str, of_steps: set[str]
+) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(HEAD + misshapen + OTHERS)
+    answer = gpuflow("validate", file, "--engine", "airflow")
+    assert answer.code == 2
+    assert codes(answer.err) == {shape, "GF301"} | of_steps
+    assert f"airflow does not support gang ({gangs}): " in answer.err
+    assert 'step "d": topology' not in answer.err, "a step whose references lead nowhere is not judged further"
+    compiled = gpuflow("compile", file, "--target", "airflow")
+    assert compiled.err == answer.err
+
+
+def test_no_refusal_is_placed_by_the_number_of_a_word_that_moved(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(HEAD + "steps:\n  a: {command: [x, {run: no}, {run: attempt}], args: [{run: date}]}\n")
+    answer = gpuflow("validate", file, "--engine", "kubeflow")
+    assert "run.attempt" not in answer.err
+    assert "p.yaml:6:55: GF301 kubeflow does not support run.date" in answer.err
+
+
 def test_from_python_too(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(HEAD + BROKEN)
@@ -141,6 +178,24 @@ def test_check_and_python_hear_the_same(gpuflow: Gpuflow, tmp_path: Path) -> Non
     assert [each.code for each in library.compile(file, "airflow").findings] == ["GF343"]
     assert codes(gpuflow("demand", file).err) == {"GF343"}
     assert json.loads(gpuflow("validate", file, "--format", "json").out)[0]["findings"][-1]["code"] == "GF343"
+
+
+def test_together_only_what_every_file_silences_is_silenced(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    def found(*silenced: str) -> list[str]:
+        files = []
+        for name, line in zip("ab", silenced, strict=True):
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(HEAD.replace("name: p", f"name: {name}\n{line}") + "steps: {s: {command: [x], cpu: 1}}\n")
+            files.append(file)
+        words = ("--cluster", DEMO / "cluster", "--namespace", "nowhere", "--together", "--format", "json")
+        return [each["code"] for each in gpuflow("check", *files, *words).data[-1]["together"]["findings"]]
+
+    loud = found("", "")
+    code = next(each for each in loud if not is_always_error(each))
+    assert found(f"silence: {code}", "") == loud
+    assert found(f"silence: {code}", f"silence: [{code}]") == [*(each for each in loud if each != code), "GF343"]
+    both = f"silence: [{code}, GF343]"
+    assert found(both, both) == [each for each in loud if each != code]
 
 
 @pytest.mark.parametrize(

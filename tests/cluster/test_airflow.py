@@ -52,6 +52,7 @@ class Airflow:
             **cluster.environment(),
             "AIRFLOW_HOME": str(home),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.dags),
             # Imports are slow without byte code; keep it, but not among the sources.
             "PYTHONPYCACHEPREFIX": str(ENVIRONMENT / "pycache"),

@@ -13,10 +13,11 @@ from gpuflow.pod import pod_for
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.constructs import POD
+from tests.checker.pod_answers import answers, label
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
 
 from .fixtures import AnyCluster
-from .kube import Kube
+from .kube import Kube, KubeError
 
 pytestmark = pytest.mark.control_plane
 
@@ -70,3 +71,17 @@ def _holds(stored: Any, written: Any) -> bool:
     if isinstance(written, list):
         return isinstance(stored, list) and all(any(_holds(each, one) for each in stored) for one in written)
     return bool(stored == written)
+
+
+def test_the_api_server_refuses_what_the_model_refuses(control_plane: AnyCluster, namespace: Kube) -> None:
+    differing = []
+    for pod, clauses in answers():
+        try:
+            namespace("create", "--dry-run=server", "--validate=ignore", "-f", "-", given=json.dumps(pod))
+            said: list[str] = []
+        except KubeError as refusal:
+            text = str(refusal).partition(" is invalid: ")[2].strip()
+            said = sorted(line.removeprefix("* ") for line in text.splitlines())
+        if said != clauses:
+            differing.append((label(pod), said, clauses))
+    assert differing == []

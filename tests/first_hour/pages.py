@@ -38,6 +38,7 @@ PAGES = {
     "docs/guides/pods.md": Page(("core",)),
     "docs/guides/quota.md": Page(("core",), folder="docs/examples/quota"),
     "docs/guides/spot-and-checkpoints.md": Page(("core",)),
+    "docs/guides/why.md": Page(("core",), folder="docs/examples/why"),
 }
 RUN = {None, "timing", "kubectl", *ENGINES}
 """The labels of blocks that some test runs: `kubectl` where Go is, the name of an engine in its environment."""

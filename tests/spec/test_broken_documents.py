@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from gpuflow.cli.main import main
 from gpuflow.codes import CODES
 from gpuflow.errors import Finding, GpuflowError
+from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.targets.judging import further_faults
 from tests.spec.mutation import EXAMPLES, TEXTS, TREES, mutants
 
 FILE = str(EXAMPLES / "mutant.yaml")
@@ -22,11 +24,12 @@ EACH = 52
 
 
 def findings(raw: bytes) -> tuple[Finding, ...]:
-    """What is wrong with a document; empty when nothing is."""
+    """What is wrong with a document, for the engine that refuses most too; empty when nothing is."""
     try:
         loads(raw, FILE)
     except GpuflowError as refusal:
-        return refusal.findings or (Finding("GF000", "an error without a finding"),)
+        found = refusal.findings or (Finding("GF000", "an error without a finding"),)
+        return *found, *(each.in_file(FILE) for each in further_faults(refusal, Site.load(), "kubeflow"))
     return ()
 
 

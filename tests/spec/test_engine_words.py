@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import jsonschema
@@ -14,6 +15,7 @@ from gpuflow.spec.canonical import to_document, to_yaml
 from gpuflow.spec.engine_words import PipelineEngines, StepEngines
 from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
 from gpuflow.spec.engine_words.imported import Imported
+from gpuflow.spec.remarks import remarks_on
 from gpuflow.spec.schema import pipeline_schema
 from tests.conftest import ROOT
 
@@ -28,6 +30,14 @@ def dag(words: str, more: str = "") -> str:
 
 def task(words: str, more: str = "command: [x]") -> str:
     return f"{HEAD}steps:\n  a: {{{more}, engines: {{airflow: {{{words}}}}}}}\n"
+
+
+def of(engine: str, words: str) -> str:
+    return dag(words).replace("airflow", engine)
+
+
+def of_step(engine: str, words: str) -> str:
+    return task(words).replace("airflow", engine)
 
 
 def told(text: str) -> list[tuple[str, str | None]]:
@@ -68,6 +78,13 @@ def test_words_in_python() -> None:
         ),
         (HEAD + "steps: {a: {command: [x], retries: 3}}", "write retry: N in the step or in defaults"),
         (HEAD + "catchup: true\nsteps: {a: {command: [x]}}", "write schedule: {cron: …, catch_up: true}"),
+        (
+            HEAD + "podGC: {}\nsteps: {a: {command: [x]}}",
+            "it is a word of Argo: write engines: {argo: {pod_gc: …}}",
+        ),
+        (of("argo", "podGC: {}"), "write pod_gc: …"),
+        (of("argo", "ttlStrategy: {}"), "write ttl: …"),
+        (of_step("argo", "hooks: {}"), "it is about the whole run: write engines: {argo: {hooks: …}} in the pipeline"),
         (dag("ownr: x"), 'did you mean "owner"?'),
         (dag("pool: x"), "write default_args: {pool: …} for all tasks, or pool in a step's engines.airflow"),
         (dag("fail_fast: true"), "leave it out: Airflow takes it only where no task has a trigger rule"),
@@ -97,6 +114,15 @@ def test_a_word_in_the_wrong_place_says_where_it_belongs(text: str, hint: str) -
         (dag("start_date: 2027-01-01"), "write schedule: {cron: …, start: 2027-01-31}"),
         (dag("schedule: '@daily'"), "write schedule:"),
         (dag("dagrun_timeout: 60"), "write deadline: 8h"),
+        (dag("retries: 3"), "write retry: N"),
+        (dag("image: x"), "write image: …"),
+        (dag("resources: {}"), "write cpu, memory and gpu"),
+        (of("argo", "image: x"), "write image: …"),
+        (of("argo", "resources: {}"), "write cpu, memory and gpu"),
+        (of("kubeflow", "num_retries: 2"), "write retry: …"),
+        (of("kubeflow", "image: x"), "write image: …"),
+        (of_step("argo", "nodeSelector: {}"), "write kubernetes: {…}"),
+        (of_step("argo", "volumes: []"), "write volumes: {…} in the step"),
         (dag("max_active_tasks: 3"), "write parallel: N"),
     ],
 )
@@ -139,6 +165,8 @@ def test_the_words_of_every_engine_have_a_place_in_pipeline_and_step() -> None:
         (dag("on_failure_callback: a.class"), "GF352"),
         (dag("on_failure_callback: {path: a.b, arguments: {not a name: 1}}"), "GF352"),
         (dag("end_date: tomorrow"), "GF356"),
+        (dag('end_date: "0001-01-01T00:00+14:00"'), "GF356"),
+        (dag('end_date: "2027-01-31T18:00:00.5"'), "GF356"),
         (dag(f"tags: [{'x' * 101}]"), "GF355"),
         (dag("owner_links: {me: here}"), "GF355"),
         (dag("access_control: {Viewer: can_read}"), "GF355"),
@@ -184,3 +212,77 @@ def test_words_for_one_engine_are_no_loss_on_the_others() -> None:
         lost = [loss.construct for loss in construct_losses(every, table, name)]
         assert not [construct for construct in lost if construct and construct.startswith("engines")], name
         assert not [each for each in weaknesses(every, table) if "engines" in each.message], name
+
+
+def test_the_end_of_a_dag_is_a_date_of_python_too() -> None:
+    with Pipeline("p", defaults={"image": "i:1"}, engines={"airflow": {"end_date": date(2027, 1, 31)}}) as pipeline:
+        pipeline.step("a", ["x"])
+    assert pipeline == loads(dag("end_date: 2027-01-31"))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (dag("default_args: {outlets: ['']}"), "GF355"),
+        (dag("default_args: {outlets: 'Airflow://x'}"), "GF355"),
+        (task("inlets: [context]"), "GF355"),
+        (task(f"outlets: ['{'x' * 1501}']"), "GF355"),
+        (task("pool: ''"), "GF355"),
+        (task("kubernetes_conn_id: ' '"), "GF355"),
+        (task("priority_weight: 99999999999"), "GF127"),
+        (of("argo", "priority: 99999999999"), "GF127"),
+        (of("argo", "instance_id: ''"), "GF357"),
+        (of("argo", "hooks: {a: {expression: '', template_ref: {name: t, template: t}}}"), "GF357"),
+        (of("argo", "metrics: [{name: m, help: h, labels: {a-b: c}, counter: '1'}]"), "GF357"),
+        (of("argo", "metrics: [{name: m, help: '', counter: '1'}]"), "GF357"),
+        (of("argo", "metrics: [{name: m, help: h, counter: ''}]"), "GF357"),
+        (of("argo", "metrics: [{name: m, help: h, histogram: {value: '', buckets: [1]}}]"), "GF357"),
+        (of("argo", "metrics: [{name: m, help: h, gauge: {value: '1', realtime: true}}]"), "GF357"),
+        (of("argo", "metrics: [{name: gpuflow_runs, help: h, counter: '1'}]"), "GF357"),
+        (of("kubeflow", "pipeline_root: not a place"), "GF357"),
+        (of("kubeflow", "pipeline_root: 'https://example.com/x'"), "GF357"),
+    ],
+)
+def test_a_value_that_the_engine_could_not_use_is_refused(text: str, code: str) -> None:
+    ((found, _),) = told(text)
+    assert found == code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "metrics: [{name: m, help: h, gauge: {value: '{{workflow.duration}}', realtime: true}}]",
+        "metrics: [{name: m, help: h, labels: {a_b: c}, histogram: {value: '1', buckets: [1, 2]}}], priority: -5",
+    ],
+)
+def test_a_value_that_argo_can_use_is_taken(words: str) -> None:
+    assert loads(of("argo", words)).engines is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (of_step("kubeflow", "cache_key: k"), 'step "a": cache_key of Kubeflow says nothing'),
+        (
+            dag("end_date: 2026-12-31", "schedule: {cron: '0 3 * * *', start: 2027-01-31, timezone: Europe/Berlin}\n"),
+            "end_date 2026-12-31T00:00:00 is before the schedule's start",
+        ),
+    ],
+)
+def test_a_word_that_does_nothing_is_pointed_out(text: str, said: str) -> None:
+    (remark,) = remarks_on(loads(text))
+    assert (remark.code, remark.severity) == ("GF358", "warning")
+    assert remark.message.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of_step("kubeflow", "cache_key: k").replace("command: [x]", "command: [x], cache: true"),
+        of_step("kubeflow", "cache_key: k").replace('{image: "i:1"}', '{image: "i:1", cache: true}'),
+        dag("end_date: 2027-12-31", "schedule: {cron: '0 3 * * *', start: 2027-01-31}\n"),
+        dag("end_date: 2027-12-31", "schedule: '0 3 * * *'\n"),
+    ],
+)
+def test_a_word_that_does_something_is_not(text: str) -> None:
+    assert remarks_on(loads(text)) == []

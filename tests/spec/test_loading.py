@@ -294,3 +294,12 @@ def test_items_without_anything_to_share_may_be_equal(items: str, policy: str) -
 def test_a_limit_of_no_time_and_a_claim_of_no_size_are_refused(text: str, line: int) -> None:
     (finding,) = findings(f"{HEAD}{text}\n")
     assert (finding.code, finding.where.line) == ("GF127", line)
+
+
+@pytest.mark.parametrize("path", ["/abs", "../up", "a/../../b", '""'])
+def test_a_part_of_a_volume_lies_in_the_volume(path: str) -> None:
+    head = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps: {a: {image: i, command: [x], "
+    with pytest.raises(GpuflowError) as refusal:
+        loads(head + f"volumes: {{/d: {{claim: c, sub_path: {path}}}}}}}}}")
+    assert [finding.code for finding in refusal.value.findings] == ["GF133"]
+    assert loads(head + "volumes: {/d: {claim: c, sub_path: ..data/x}}}}")

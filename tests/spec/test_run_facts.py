@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import zoneinfo
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 
 import pytest
 
 from gpuflow import GpuflowError, Pipeline, join, loads, run
 from gpuflow.pod.spelling import Readable
+from gpuflow.site import Site
 from gpuflow.spec.canonical import to_yaml
 from gpuflow.spec.text import RUN_FIELDS, RunRef
+from gpuflow.targets.airflow.clock import clock_change
+from gpuflow.targets.frame import engine_findings
 
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
 
@@ -112,6 +118,60 @@ def test_a_schedule_begins_at_its_start(start: str, zone: str, begins: str) -> N
 def test_a_start_that_is_no_time_is_refused(start: str) -> None:
     (only,) = found(f'schedule: {{cron: "0 3 * * *", start: {start}}}\nsteps: {{a: {{command: [x]}}}}')
     assert only.startswith("5:") and "GF332" in only
+
+
+@pytest.mark.parametrize(
+    ("cron", "message"),
+    [
+        ("mon 3 * * *", 'GF167 "mon" is not a minute (0 to 59)'),
+        ("0 3 * mon *", 'GF167 "mon" is not a month (1 to 12)'),
+        ("0 3 * * jan", 'GF167 "jan" is not a day of week (0 to 7)'),
+        ("\u0663 3 * * *", 'GF167 "\u0663" is not a minute (0 to 59)'),
+        ("*/99999 * * * *", 'GF167 "*/99999" is not a minute (0 to 59)'),
+        ("0 3 31 2 *", 'GF346 "0 3 31 2 *" names a date that never comes'),
+        ("0 3 30 2 1", 'GF346 "0 3 30 2 1" names a date that never comes'),
+        ("0 3 31 4,6 *", 'GF346 "0 3 31 4,6 *" names a date that never comes'),
+    ],
+)
+def test_a_schedule_that_an_engine_would_refuse_or_never_run_is_refused(cron: str, message: str) -> None:
+    (only,) = found(f"schedule: {{cron: '{cron}'}}\nsteps: {{a: {{command: [x]}}}}")
+    assert only.split(" ", 1)[1] == message
+    loads(HEAD + "schedule: {cron: '0 3 29 2 *'}\nsteps: {a: {command: [x]}}")
+
+
+@pytest.mark.parametrize("start", ["0001-01-01", "0001-01-01T00:00+14:00", "1969-12-31", "9999-12-31T23:59-12:00"])
+def test_a_start_that_no_clock_shows_is_refused(start: str) -> None:
+    (only,) = found(f'schedule: {{cron: "0 3 * * *", start: "{start}"}}\nsteps: {{a: {{command: [x]}}}}')
+    assert only.endswith(f'GF332 "{start}" is not in a year that every engine has')
+
+
+@pytest.fixture
+def no_zones() -> Iterator[None]:
+    """A machine without a database of time zones."""
+    paths = zoneinfo.TZPATH
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "tzdata", None)
+        zoneinfo.reset_tzpath(())
+        zoneinfo.ZoneInfo.clear_cache()
+        clock_change.cache_clear()
+        yield
+    zoneinfo.reset_tzpath(paths)
+    zoneinfo.ZoneInfo.clear_cache()
+
+
+@pytest.mark.usefixtures("no_zones")
+def test_a_machine_without_time_zones_says_so_where_it_needs_one() -> None:
+    steps = "\nsteps: {a: {command: [x, {run: interval_start}]}}"
+    (only,) = found(f'schedule: {{cron: "0 3 * * *", timezone: Europe/Berlin, start: 2026-01-31}}{steps}')
+    assert only == (
+        "5:63 GF345 this machine has no time zone database, so the clock of Europe/Berlin is not known: "
+        "schedule.start cannot be placed"
+    )
+    utc = loads(HEAD + f'schedule: {{cron: "0 3 * * *", start: 2026-01-31}}{steps}')
+    assert utc.schedule is not None and utc.schedule.begins == datetime(2026, 1, 31, tzinfo=UTC)
+    assert engine_findings("airflow", utc, Site.load()) == ()
+    zoned = loads(HEAD + f'schedule: {{cron: "0 3 * * *", timezone: Europe/Berlin}}{steps}')
+    assert [each.code for each in engine_findings("airflow", zoned, Site.load())] == ["GF345"]
 
 
 def test_facts_are_shown_readably() -> None:

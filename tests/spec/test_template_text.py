@@ -84,12 +84,34 @@ def test_the_reference_to_write_is_shown_where_there_is_one(words: str, instead:
         ("{{workflow.scheduledTime}}", "logical_date"),
         ("[[ScheduledTime]]", "logical_date"),
         ("[[ScheduledTime.20060102]]", "logical_date"),
+        ("{{$.pipeline_job_schedule_time_utc}}", "logical_date"),
+        ("{{$.pipeline_job_create_time_utc}}", "logical_date"),
+        ("{{ logical_date | ts }}", "logical_date"),
     ],
 )
 def test_a_fact_of_the_run_is_named_only_when_the_run_has_it(tag: str, field: str) -> None:
     assert meaning_of_tag(tag) == ("run", field)
     ((_, hint),) = asked(f'args: ["{tag}"], command: [x]')
     assert hint.startswith(f"write {{run: {field}}}; or" if field in RUN_FIELDS else "gpuflow has references")
+
+
+@pytest.mark.parametrize(
+    ("tag", "reference"),
+    [
+        ("{{ ts_nodash }}", 'logical_date, format: "%Y%m%dT%H%M%S"'),
+        ("{{ data_interval_start | ds }}", 'interval_start, format: "%Y-%m-%d"'),
+        ("{{ dag_run.logical_date|ds_nodash }}", 'logical_date, format: "%Y%m%d"'),
+        ("{{ data_interval_end.strftime('%Y/%m') }}", 'interval_end, format: "%Y/%m"'),
+        ("{{ logical_date.strftime('%-d') }}", None),
+        ("{{ logical_date.strftime('') }}", None),
+        ("{{ logical_date | tojson }}", None),
+    ],
+)
+def test_a_date_of_airflow_keeps_its_format(tag: str, reference: str | None) -> None:
+    ((_, hint),) = asked(f"args: ['{tag.replace(chr(39), chr(39) * 2)}'], command: [x]")
+    assert hint.startswith("gpuflow has references" if reference is None else f"write {{run: {reference}}}; or")
+    if reference is not None:
+        loads(HEAD + f"schedule: '0 3 * * *'\nsteps: {{a: {{command: [x, {{run: {reference}}}]}}}}")
 
 
 def test_the_item_of_a_fan_out() -> None:

@@ -20,6 +20,11 @@ def refusal_hint(answer: Admission, demand: Demand) -> str | None:
     for reason in answer.reasons:
         if isinstance(reason, Unspecified):
             return "\n".join(_must_specify(reason, demand))
+        if isinstance(reason, LimitRequired) and demand.pipeline is None:
+            return (
+                "write the limit too, equal to the request; where the document asks for none, drop the key from the "
+                "LimitRange that gives it"
+            )
     hints = (hint for about in _ABOUT for reason in answer.reasons if (hint := about(reason)))
     return next(hints, None)
 

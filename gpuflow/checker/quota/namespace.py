@@ -52,7 +52,11 @@ class NamespacePolicy:
         return found
 
     def _admit_step(self, step: StepDemand, pod: Mapping[str, Any], shape: bytes) -> StepAdmission:
-        return StepAdmission(step, self._admit(pod, [quota for _, quota in self.quotas]), self.admit_alone(pod), shape)
+        return StepAdmission(step, self.admit_now(pod), self.admit_alone(pod), shape)
+
+    def admit_now(self, pod: Mapping[str, Any]) -> Admission:
+        """What the API server says to a pod now."""
+        return self._admit(pod, [quota for _, quota in self.quotas])
 
     def admit_alone(self, pod: Mapping[str, Any]) -> Admission:
         """What the API server says to a pod when nothing else runs in the namespace."""

@@ -13,7 +13,7 @@ from gpuflow.errors import Finding, Severity
 
 WITHOUT_BOUND: Final = 2**20
 """So many runs stand for any number of them."""
-WAY_OUT: Final = "concurrency: forbid allows one only; --runs N says how many there really are at once"
+WAY_OUT: Final = "{one} allows one only; --runs N says how many there really are at once"
 
 
 def runs_counted(demand: Demand, asked: int | None) -> int:
@@ -33,7 +33,7 @@ def overlap_outcome(first: Outcome, demand: Demand, asked: int | None, check: Ca
         return Outcome()
     if asked is not None:
         text = f"runs may overlap ({overlap.because}), and this check counts one run"
-        return _said(demand, "always", text, "--runs N counts N runs at once; concurrency: forbid allows one only")
+        return _said(demand, "always", text, "--runs N counts N runs at once; {one} allows one only")
     title = facts_of(demand.engine).title
     if overlap.at_most is not None:
         text = f"runs may overlap ({overlap.because}): {overlap.at_most} at once are counted, the most that {title} has"
@@ -49,4 +49,7 @@ def overlap_outcome(first: Outcome, demand: Demand, asked: int | None, check: Ca
 def _said(demand: Demand, verdict: Verdict, text: str, hint: str) -> Outcome:
     assert demand.overlap is not None
     severity: Severity = "note" if verdict == "always" else "warning"
-    return Outcome(verdict, findings=(Finding("GF553", text, demand.overlap.where, hint, severity=severity),))
+    words = {"Pipeline": "concurrency: forbid", "DAG": "max_active_runs=1"}
+    one = words.get(demand.kind, "concurrencyPolicy: Forbid")
+    way_out = hint.format(one=one)
+    return Outcome(verdict, findings=(Finding("GF553", text, demand.overlap.where, way_out, severity=severity),))

@@ -67,6 +67,14 @@ def invalid_number(field: str, value: int, detail: str) -> FieldError:
     return FieldError(INVALID, field, str(value), detail)
 
 
+def invalid_list(field: str, values: Iterable[str], detail: str) -> FieldError:
+    return FieldError(INVALID, field, f"[{','.join(map(quoted, values))}]", detail)
+
+
+def too_long(field: str, most: int) -> FieldError:
+    return FieldError("Too long", field, None, f"may not be more than {most} bytes")
+
+
 def required(field: str, detail: str = "") -> FieldError:
     return FieldError(REQUIRED, field, None, detail)
 

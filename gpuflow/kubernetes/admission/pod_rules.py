@@ -1,7 +1,7 @@
 """Validation of the rest of a pod: names, images, labels, tolerations, policies and references.
 
-Covers what a pipeline step can get wrong. Fields that gpuflow never writes, such as the inner parts of most volume
-sources, are not checked.
+Covers what a pipeline step can get wrong, in the spec's own words or in a patch of its pod. The inner parts of volume
+sources that belong to one vendor are not checked.
 
 Mirrors k8s.io/kubernetes/pkg/apis/core/validation.ValidatePodCreate, Kubernetes v1.36.3.
 """
@@ -22,15 +22,23 @@ from gpuflow.kubernetes.admission.clauses import (
     required,
     unsupported,
 )
+from gpuflow.kubernetes.admission.container_rules import (
+    device_faults,
+    hook_faults,
+    port_faults,
+    variable_faults,
+    whole_source_faults,
+)
 from gpuflow.kubernetes.admission.names import (
     dns_label_faults,
     dns_subdomain_faults,
     label_value_faults,
     qualified_name_faults,
 )
+from gpuflow.kubernetes.admission.network_rules import network_faults
 from gpuflow.kubernetes.admission.pod import Body, Container, Pod, read_integer, read_text
 from gpuflow.kubernetes.admission.resource_rules import pod_level_faults, requirement_faults
-from gpuflow.kubernetes.admission.volume_rules import sleep_faults, source_faults
+from gpuflow.kubernetes.admission.volume_rules import inside_faults, source_faults
 from gpuflow.resources import BadField, read_map, read_maps
 
 MAX_INT32: Final = 2**31 - 1
@@ -148,7 +156,12 @@ def _one_container_faults(
     if policy is not None and policy not in CONTAINER_RESTART_POLICIES:
         yield unsupported(f"{where}.restartPolicy", policy, CONTAINER_RESTART_POLICIES)
     if manifest.get("lifecycle"):
-        yield from sleep_faults(manifest, where, spec)
+        yield from hook_faults(manifest, where, spec)
+    if manifest.get("ports"):
+        yield from port_faults(manifest["ports"], f"{where}.ports")
+    if manifest.get("volumeDevices"):
+        named = {str(each.get("name")): each for each in read_maps(spec.get("volumes"), "spec.volumes")}
+        yield from device_faults(manifest["volumeDevices"], f"{where}.volumeDevices", named)
     if manifest.get("volumeMounts"):
         yield from _mount_faults(read_maps(manifest["volumeMounts"], f"{where}.volumeMounts"), where, volumes)
     wanted = (manifest.get("resources") or {}).get("claims")
@@ -157,10 +170,9 @@ def _one_container_faults(
     if manifest.get("securityContext"):
         yield from _security_faults(read_map(manifest["securityContext"], where), f"{where}.securityContext", spec)
     if manifest.get("env") is not None:
-        for index, variable in enumerate(read_maps(manifest["env"], f"{where}.env")):
-            name = variable.get("name")
-            if not (name and type(name) is str) and not read_text(variable, "name", f"{where}.env[{index}]"):
-                yield required(f"{where}.env[{index}].name")
+        yield from variable_faults(manifest["env"], f"{where}.env")
+    if manifest.get("envFrom"):
+        yield from whole_source_faults(manifest["envFrom"], f"{where}.envFrom")
 
 
 def _security_faults(context: Body, where: str, spec: Body) -> Iterator[FieldError]:
@@ -179,6 +191,12 @@ def _mount_faults(mounts: Iterable[Body], where: str, volumes: set[str]) -> Iter
     paths: set[str] = set()
     for index, mount in enumerate(mounts):
         name, path = mount.get("name"), mount.get("mountPath")
+        for key in ("subPath", "subPathExpr"):
+            if mount.get(key):
+                yield from inside_faults(read_text(mount, key, where) or "", f"{where}.volumeMounts.{key}")
+        if mount.get("subPath") and mount.get("subPathExpr"):
+            detail = "subPathExpr and subPath are mutually exclusive"
+            yield invalid(f"{where}.volumeMounts[{index}].subPathExpr", mount["subPathExpr"], detail)
         if path and type(path) is str and path not in paths and type(name) is str and name in volumes:
             paths.add(path)
             continue
@@ -279,6 +297,7 @@ def _spec_faults(pod: Pod) -> Iterator[FieldError]:
     if tolerations:
         for index, toleration in enumerate(read_maps(tolerations, "spec.tolerations")):
             yield from _toleration_faults(toleration, f"spec.tolerations[{index}]")
+    yield from network_faults(spec, read_map(pod.metadata.get("labels"), "metadata.labels"))
     if spec.get("ephemeralContainers"):
         yield forbidden("spec.ephemeralContainers", "cannot be set on create")
     if spec.get("schedulingGates"):

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema, model_validator
+from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.spec.engine_words.airflow_ours import DAG_ELSEWHERE, DAG_OURS, TASK_ELSEWHERE, TASK_OURS
 from gpuflow.spec.engine_words.imported import Imported, Imports, Json
 from gpuflow.spec.engine_words.words import EngineWords
-from gpuflow.spec.model import Bool, Count, Natural, Str, Whole, problem, receivable
+from gpuflow.spec.model import Bool, Count, Int32, Natural, OneOrMore, Str, problem, receivable
+from gpuflow.spec.zones import YEARS
 
 TAG_LENGTH = 100
 """Airflow loads no DAG with a longer tag."""
+ASSET_LENGTH = 1500
+"""Airflow takes no asset with a longer name or URI."""
 
 
 def _date(value: Any) -> str:
     hint = "write 2027-01-31, 2027-01-31T18:00 or 2027-01-31T18:00+01:00"
-    if not isinstance(value, str):
-        raise problem("GF356", f"{value!r} is not a date", hint)
+    text = value.isoformat() if isinstance(value, date) else value
+    if not isinstance(text, str):
+        raise problem("GF356", f"{text!r} is not a date", hint)
     try:
-        return datetime.fromisoformat(value).isoformat()
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        raise problem("GF356", f'"{value}" is not a date', hint) from None
+        raise problem("GF356", f'"{text}" is not a date', hint) from None
+    if moment.year not in YEARS or moment.microsecond:
+        span = f"a year from {YEARS.start} to {YEARS.stop - 1}, and no parts of a second"
+        raise problem("GF356", f'"{text}" is not a date that a DAG can end at', f"write {span}")
+    return moment.isoformat()
 
 
 def _logs(value: Any) -> bool | tuple[str, ...]:
@@ -46,8 +54,21 @@ def _tag(value: Any) -> str:
     return receivable(value)
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+def _asset(value: Any) -> str:
+    """Airflow's own rules (airflow.sdk.definitions.asset)."""
+    hint = "write a URI such as s3://bucket/table, or a name"
+    if not isinstance(value, str) or not value.strip() or len(value) > ASSET_LENGTH:
+        raise problem("GF355", f"{value!r:.60} is not the URI or the name of an asset", hint)
+    if value in ("self", "context") or value.lower().startswith("airflow:"):
+        raise problem("GF355", f'Airflow keeps "{value[:60]}" for itself', hint)
+    return receivable(value)
+
+
+def _said(value: Any) -> str:
+    """A name that Airflow looks up: it has no rule for an empty one, and finds nothing by it."""
+    if not isinstance(value, str) or not value.strip():
+        raise problem("GF355", f"{value!r:.60} names nothing", "leave it out, or give it a value")
+    return receivable(value)
 
 
 Date = Annotated[str, PlainValidator(_date), WithJsonSchema({"type": "string", "examples": ["2027-01-31"]})]
@@ -59,7 +80,12 @@ Logs = Annotated[
     ),
 ]
 Tag = Annotated[str, PlainValidator(_tag), WithJsonSchema({"type": "string", "maxLength": TAG_LENGTH})]
-Texts = Annotated[tuple[Str, ...], BeforeValidator(_as_list)]
+Said = Annotated[str, PlainValidator(_said), WithJsonSchema({"type": "string", "minLength": 1})]
+Asset = Annotated[
+    str, PlainValidator(_asset), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": ASSET_LENGTH})
+]
+Assets = Annotated[tuple[Asset, ...], OneOrMore()]
+Texts = Annotated[tuple[Str, ...], OneOrMore()]
 
 
 class AirflowTask(EngineWords):
@@ -75,17 +101,17 @@ class AirflowTask(EngineWords):
     )  # fmt: skip
     """Words that only a task with a pod takes."""
 
-    owner: Str | None = None
+    owner: Said | None = None
     """Whose task it is."""
     doc_md: Str | None = None
     """What the task's page shows, as Markdown; default: the step's description."""
-    task_display_name: Str | None = None
+    task_display_name: Said | None = None
     """The task's name in the user interface."""
-    pool: Str | None = None
+    pool: Said | None = None
     """The pool that the task takes slots of."""
     pool_slots: Count | None = None
     """How many slots it takes."""
-    priority_weight: Whole | None = None
+    priority_weight: Int32 | None = None
     """Which tasks Airflow starts first when not all can."""
     weight_rule: Literal["downstream", "upstream", "absolute"] | None = None
     """How the weights of other tasks are added to it."""
@@ -95,13 +121,13 @@ class AirflowTask(EngineWords):
     """Also wait for the tasks right after it in the previous run."""
     max_active_tis_per_dag: Count | None = None
     """How many copies of the task may run at once, over all runs."""
-    queue: Str | None = None
+    queue: Said | None = None
     """The queue of Airflow's workers (Celery). The step's own `queue` is another thing: the pod's queue in Kueue."""
-    executor: Str | None = None
+    executor: Said | None = None
     """Which of Airflow's executors runs the task's own code; the step's program runs in its pod."""
-    inlets: Texts = ()
+    inlets: Assets = ()
     """Assets that the task reads, by URI or name."""
-    outlets: Texts = ()
+    outlets: Assets = ()
     """Assets that the task changes, besides artifacts with a fixed uri."""
     on_execute_callback: Imports = ()
     """Called before the task starts: an import path, {path, arguments}, or a list of them."""
@@ -119,13 +145,13 @@ class AirflowTask(EngineWords):
     """Whether a failure sends one; Airflow's default: yes."""
     email_on_retry: Bool | None = None
     """Whether a retry sends one; Airflow's default: yes."""
-    kubernetes_conn_id: Str | None = None
+    kubernetes_conn_id: Said | None = None
     """The connection that names the cluster; default: kubernetes_default."""
     in_cluster: Bool | None = None
     """Use the service account of Airflow's own pod."""
-    cluster_context: Str | None = None
+    cluster_context: Said | None = None
     """A context of the kubeconfig."""
-    config_file: Str | None = None
+    config_file: Said | None = None
     """A kubeconfig on the workers."""
     startup_timeout_seconds: Count | None = None
     """How long a pod on its node may fail to start, for example because of its image; default: 600. How long it may
@@ -154,12 +180,13 @@ class AirflowDag(EngineWords):
 
     TITLE: ClassVar[str] = "Airflow"
     OURS = DAG_OURS
+    OURS_INSIDE = TASK_OURS
     ELSEWHERE = DAG_ELSEWHERE | {
         name: f"write default_args: {{{name}: …}} for all tasks, or {name} in a step's engines.airflow"
         for name in AirflowTask.model_fields
     }
 
-    owner: Str | None = None
+    owner: Said | None = None
     """Whose DAG it is, in the list of DAGs; default: the label `owner` or `team`."""
     owner_links: dict[Str, Str] = {}
     """What the name of an owner links to: an address, or mailto:…"""
@@ -167,16 +194,16 @@ class AirflowDag(EngineWords):
     """More tags in the list of DAGs, beside those that come from labels."""
     doc_md: Str | None = None
     """What the DAG's page shows, as Markdown. Text that ends in .md is the name of a file on the DAG processor."""
-    dag_display_name: Str | None = None
+    dag_display_name: Said | None = None
     """The DAG's name in the user interface."""
     default_args: AirflowTask | None = None
-    """Words for every task that does not set them itself."""
+    """Settings for every task that does not set them itself."""
     end_date: Date | None = None
     """No run for a later time; in the time zone of the schedule."""
     timetable: Imported | None = None
     """A timetable of your own instead of `schedule`: an import path, or {path, arguments}."""
     max_active_runs: Count | None = None
-    """How many runs may be active at once. Above 1 only with `schedule: {concurrency: allow}`."""
+    """How many runs may be active at once. With a `schedule`, above 1 only with its `concurrency: allow`."""
     max_consecutive_failed_dag_runs: Natural | None = None
     """Pause the DAG after so many failed runs in a row."""
     on_success_callback: Imports = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,3 +29,27 @@ def word_faults(pipeline: Pipeline) -> Iterator[Finding]:
     if words.timetable is not None and other is not None:
         text = f"the pipeline has {other} and a timetable of Airflow, and both say when a run starts"
         yield at("GF354", text, (*place, "timetable"), hint=f"keep one: remove timetable or {other}", key=True)
+
+
+def vain_words(pipeline: Pipeline) -> Iterator[Finding]:
+    """A warning for every word that the rest of the pipeline leaves nothing to do, the sub-pipelines included."""
+    for section in ("steps", "exit"):
+        for name, step in getattr(pipeline, section).items():
+            if step.pipeline is not None:
+                yield from vain_words(step.pipeline)
+                continue
+            words = step.engines.kubeflow if step.engines is not None else None
+            if words is not None and words.cache_key is not None and not pipeline.effective(name).cache:
+                text = f'step "{name}": cache_key of Kubeflow says nothing, because the step has no cache: true'
+                where = pipeline.where(section, name, "engines", "kubeflow", "cache_key")
+                yield Finding("GF358", text, where, "add cache: true, or remove cache_key", "warning")
+    dag = pipeline.engines.airflow if pipeline.engines is not None else None
+    start = pipeline.schedule.begins if pipeline.schedule is not None else None
+    if dag is not None and dag.end_date is not None and start is not None:
+        end = datetime.fromisoformat(dag.end_date)
+        if end.tzinfo is None:
+            end = end.replace(tzinfo=start.tzinfo)
+        if end < start:
+            text = f"end_date {dag.end_date} is before the schedule's start, so Airflow never starts a run"
+            where = pipeline.where("engines", "airflow", "end_date")
+            yield Finding("GF358", text, where, "set end_date after schedule.start", "warning")

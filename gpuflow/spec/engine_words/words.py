@@ -18,13 +18,20 @@ class EngineWords(Model):
     """Words of the engine that would contradict the spec, each with the spec's own word for it."""
     ELSEWHERE: ClassVar[Mapping[str, str]] = {}
     """Other real words of the engine that are not taken here, each with what to do instead."""
+    OURS_INSIDE: ClassVar[Mapping[str, str]] = {}
+    """Words for the whole run: those of its parts that would contradict the spec, one level too high."""
+    SPELLED: ClassVar[Mapping[str, str]] = {}
+    """Words as the engine itself spells them, each with the word here."""
 
     @classmethod
     def unknown(cls, key: str) -> tuple[str, str, str | None]:
-        if key in cls.OURS:
-            return "GF351", f'"{key}" of {cls.TITLE} is not taken here: the pipeline says it itself', cls.OURS[key]
+        ours = {**cls.OURS_INSIDE, **cls.OURS}
         if key in cls.ELSEWHERE:
             return "GF113", f'unknown key "{key}"', cls.ELSEWHERE[key]
+        if key in ours:
+            return "GF351", f'"{key}" of {cls.TITLE} is not taken here: the pipeline says it itself', ours[key]
+        if key in cls.SPELLED:
+            return "GF113", f'unknown key "{key}"', f"write {cls.SPELLED[key]}: …"
         near = did_you_mean(key, {*cls.model_fields, *cls.OURS, *cls.ELSEWHERE})
         return "GF113", f'unknown key "{key}"', near or f"it is none of the words of {cls.TITLE} that are taken here"
 
@@ -43,8 +50,9 @@ def misplaced(key: str, engines: type[Model]) -> str | None:
         words = next(each for each in _models(field.annotation) if issubclass(each, EngineWords))
         if key == engine:
             return f"write engines: {{{engine}: {{…}}}}"
-        if key in words.model_fields:
-            return f"it is a word of {words.TITLE}: write engines: {{{engine}: {{{key}: …}}}}"
+        word = words.SPELLED.get(key, key)
+        if word in words.model_fields:
+            return f"it is a word of {words.TITLE}: write engines: {{{engine}: {{{word}: …}}}}"
         if key in words.OURS:
             return words.OURS[key]
     return None

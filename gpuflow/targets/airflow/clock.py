@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from zoneinfo import ZoneInfo
 
 from gpuflow.cron import parse
+from gpuflow.spec.zones import zone_of
 
 YEARS = range(2020, 2041)
 """Zones change their rules; a fixed span keeps the answer the same from one day to the next."""
@@ -38,7 +38,7 @@ def clock_change(expression: str, zone: str) -> datetime | None:
 
 def _changed(zone: str) -> Iterator[tuple[datetime, datetime]]:
     """The spans of the wall clock that are skipped or repeated, without a time zone."""
-    rules = ZoneInfo(zone)
+    rules = zone_of(zone)
 
     def offset(moment: datetime) -> timedelta:
         return moment.astimezone(rules).utcoffset() or timedelta(0)

@@ -20,6 +20,7 @@ from gpuflow.targets.airflow.own_words import with_own_words
 from gpuflow.targets.airflow.pods import claim_stem
 from gpuflow.targets.airflow.python import Call, Name
 from gpuflow.targets.airflow.references import Scope
+from gpuflow.targets.cron import airflow_cron
 from gpuflow.targets.frame import Request
 
 EXIT_RULES = {"always": "all_done", "failure": "all_done", "success": "none_failed"}
@@ -159,7 +160,7 @@ def _schedule(pipeline: Pipeline) -> Any:
     if schedule is None or schedule.suspended:
         return data if assets else None
     # A timetable of its own: of a bare cron expression, settings of the server decide what its dates mean.
-    times = Call("CronTriggerTimetable", (schedule.cron,), {"timezone": schedule.timezone})
+    times = Call("CronTriggerTimetable", (airflow_cron(schedule.cron),), {"timezone": schedule.timezone})
     return Call("AssetOrTimeSchedule", (), {"timetable": times, "assets": data}) if assets else times
 
 

@@ -13,6 +13,7 @@ from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import upstream
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.targets.airflow.assets import kept_uris
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.own_words import docs, task_arguments
@@ -138,7 +139,7 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
             named["sidecar_resources"] = {
                 part: {key: str(value) for key, value in amounts.items()} for part, amounts in parts if amounts
             }
-    kept = [output.uri for output in step.outputs.values() if isinstance(output.uri, str) and "://" in output.uri]
+    kept = kept_uris(step)
     if kept:
         named["outlets"] = [Call("Asset", (uri,)) for uri in kept]
     if is_supervised(step, site):

@@ -12,7 +12,9 @@ from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
+from gpuflow.spec.zones import has_rules, no_rules
 from gpuflow.targets.airflow.alerts import alert_refusals
+from gpuflow.targets.airflow.assets import refused_assets
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.options import AirflowOptions
@@ -30,6 +32,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
     yield from map(refused, _intervals(request.pipeline))
     yield from (left_out(finding) for finding in alert_refusals(request))
     yield from map(refused, refused_words(request.pipeline))
+    yield from map(refused, refused_assets(request.pipeline))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
@@ -79,6 +82,9 @@ def _intervals(pipeline: Pipeline) -> Iterator[Finding]:
             where,
             "add a schedule, or use {run: date}",
         )
+    elif not has_rules(schedule.timezone):
+        code, text, hint = no_rules(schedule.timezone, f'{{run: interval_start}} (step "{use.step}") cannot be judged')
+        yield Finding(code, text, where, hint)
     elif (clock := clock_change(schedule.cron, schedule.timezone)) is not None:
         yield Finding(
             "GF336",

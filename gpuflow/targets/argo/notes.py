@@ -144,10 +144,18 @@ def _small_containers(plan: Plan) -> Iterator[Finding]:
 
 
 def _token(site: Site, pipeline: Pipeline) -> Iterator[Finding]:
-    if site.engine(FACTS.name).executor is None:
+    engine = site.engine(FACTS.name)
+    if engine.executor is None:
+        held = "the programs of steps hold a token that may write the results of other steps"
+        if engine.service_account is None:
+            # Unless somebody has bound a Role to it, the default account may not: each step then ends in an error.
+            held = (
+                "no account is named: with the namespace's default account, Argo fails every step, unless that account "
+                "may create workflowtaskresults; the programs of steps then hold its token"
+            )
         yield Finding(
             "GF317",
-            "the programs of steps hold a token that may write the results of other steps",
+            held,
             Where(pipeline.source.file),
             "name an account for Argo's own containers: engines.argo.executor in the site (gpuflow site executor)",
             "note",

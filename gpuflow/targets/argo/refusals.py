@@ -9,6 +9,7 @@ from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.plan import Plan
 from gpuflow.pod import pod_for
 from gpuflow.site import Site
+from gpuflow.spec.engine_words.words import EngineWords
 from gpuflow.spec.flow import may_be_skipped
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -19,7 +20,7 @@ from gpuflow.targets.argo.facts import FACTS
 from gpuflow.targets.argo.graph import skipped_outputs
 from gpuflow.targets.argo.loops import item_findings
 from gpuflow.targets.argo.options import ArgoOptions
-from gpuflow.targets.argo.own_words import workflow_words
+from gpuflow.targets.argo.own_words import template_words, workflow_words
 from gpuflow.targets.argo.run_facts import too_far_back
 from gpuflow.targets.argo.spelling import Inputs
 from gpuflow.targets.argo.templates import ENGINE, TOKEN, later_fields
@@ -27,7 +28,7 @@ from gpuflow.targets.argo.versions import version_finding
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import Loss, left_out, refused
 from gpuflow.targets.run_facts import no_interval
-from gpuflow.targets.tags import holds_tags, stray_tags
+from gpuflow.targets.tags import Path, holds_tags, stray_tags, strings
 
 SPELLED = {"command", "args", "script", "for_each", "when", "pipeline", "params", "description"}
 """Fields of a step whose text Argo never sees as it is written."""
@@ -45,6 +46,7 @@ def _findings(request: Request) -> Iterator[Finding]:
     if outdated is not None:
         yield outdated
     yield from _open_tags(pipeline)
+    yield from _open_words(request.plan)
     yield from _claim_tags(pipeline)
     yield from _annotation_tags(pipeline)
     yield from _unattended(request)
@@ -64,6 +66,24 @@ def _open_tags(pipeline: Pipeline) -> Iterator[Finding]:
                     f'parameter "{name}": Argo would read an expression from {{{{= to the next }}}}: {text[:60]!r}',
                     pipeline.where("params", name),
                     "close it with }}, or write a space between {{ and =",
+                )
+
+
+def _open_words(plan: Plan) -> Iterator[Finding]:
+    """In Argo's own words a tag is meant. One that is not closed goes on into the next field, and takes its tags."""
+    words: list[tuple[Pipeline, Path, EngineWords]] = [(plan.pipeline, (), workflow_words(plan.pipeline))]
+    words += [(each.pipeline, (each.section, each.own_name), template_words(each.step)) for each in plan.steps]
+    for pipeline, place, said in words:
+        # In a title and in annotations no tag is meant: `_annotation_tags`.
+        for path, text in strings(said.model_dump(mode="json", exclude={"title", "annotations"})):
+            if "{{" in text and "}}" not in text[text.rindex("{{") :]:
+                who = f'step "{place[1]}": ' if place else ""
+                yield Finding(
+                    "GF306",
+                    f"{who}engines.argo.{'.'.join(map(str, path))}: Argo would read a tag from {{{{ to the next }}}}, "
+                    f"in another field: {text[:60]!r}",
+                    pipeline.where(*place, "engines", "argo", *path),
+                    "close it with }}",
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gpuflow.date_format import MOMENT, formatted
 from gpuflow.emit import emit
 from gpuflow.errors import Where, did_you_mean, fail
 from gpuflow.pod.build import LABEL
@@ -141,7 +142,9 @@ def _cron_spec(request: Request, spec: dict[str, Any], of_runs: dict[str, Any]) 
     cron: dict[str, Any] = {
         "schedules": [go_cron(schedule.cron)],
         "timezone": schedule.timezone,
-        "when": f"{{{{=now() >= date('{schedule.begins.isoformat()}')}}}}" if schedule.begins is not None else None,
+        "when": f"{{{{=now() >= date('{formatted(schedule.begins, MOMENT)}')}}}}"
+        if schedule.begins is not None
+        else None,
         "concurrencyPolicy": POLICIES[schedule.concurrency],
         "startingDeadlineSeconds": late.seconds if late is not None else None,
         "suspend": True if schedule.suspended else None,

@@ -10,7 +10,10 @@ _JOB = "let the step create a Job with a podFailurePolicy and wait for it"
 _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
 _CLAIM = "create a PersistentVolume and a claim for it, and mount that: volumes: {…: {claim: …}}"
-_FROM_TIME = "pass {run: logical_date}, and let the program take the date from it"
+_FROM_TIME = (
+    "pass {run: logical_date}, and let the program take the date from it; in a pipeline with a schedule, start the "
+    "runs from a program of yours that passes the time as a parameter"
+)
 _NO_TIME = "its recurring runs do not know their scheduled time"
 _MADE = (
     "it is the time when the run was made, in UTC: 2026-01-31T06:00:00Z. Recurring runs do not know their scheduled "
@@ -134,9 +137,6 @@ _CANNOT = {
     "volumes.default_mode": Cannot(
         "upstream", "it mounts every file with the default mode", "let the program copy the file and change its mode"
     ),
-    "volumes.ephemeral": Cannot(
-        "not yet", "volumes of one pod are not written yet", "claims: and volumes: {…: {new_claim: …}}, for one run"
-    ),
     "volumes.host_path": Cannot("upstream", "it mounts no folders of nodes", _CLAIM),
     "volumes.items": Cannot("upstream", "it mounts all keys, each under its own name", "use the keys as file names"),
     "volumes.nfs": Cannot("upstream", "it has no NFS volumes", _CLAIM),
@@ -158,12 +158,12 @@ _WEAKER = {
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
     "retry.any": Weaker(
-        "KFP names no retryPolicy, so Argo retries a pod that failed and never one that was deleted: preemption and "
-        "drain end the step. As KFP 2.17.0 is shipped, its Argo retries deleted pods and no failed ones. For both, an "
-        f"administrator sets {_ALWAYS}"
+        "KFP names no retryPolicy, so the installation decides what is retried. As KFP 2.17.0 is shipped, its Argo "
+        "retries deleted pods and no failed ones. An Argo without those settings retries failed pods and no deleted "
+        f"ones: preemption and drain end the step. For both, an administrator sets {_ALWAYS}"
     ),
     "retry.failures": Weaker(
-        "KFP names no retryPolicy, so what is retried is the installation's choice. As KFP 2.17.0 is shipped, its Argo "
+        "KFP names no retryPolicy, so the installation decides what is retried. As KFP 2.17.0 is shipped, its Argo "
         "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
         f"both, an administrator sets {_ALWAYS}"
     ),
@@ -187,8 +187,8 @@ _CARRIED = (
     "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up", "schedule.suspended",
     "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
-    "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.memory", "volumes.new_claim",
-    "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
+    "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.ephemeral", "volumes.memory",
+    "volumes.new_claim", "volumes.secret", "volumes.sub_path", "when", "when.item", "working_dir",
 )  # fmt: skip
 
 CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)

@@ -15,6 +15,14 @@ _VOLUMES = {
     "configMap": ("name", "optional"),
     "persistentVolumeClaim": ("claimName",),
 }
+_CLAIM_TEMPLATE = (
+    ("metadata", "labels"),
+    ("metadata", "annotations"),
+    ("spec", "accessModes"),
+    ("spec", "storageClassName"),
+    ("spec", "resources", "requests", "storage"),
+)
+"""What the executor config says of the claim of an ephemeral volume."""
 
 
 def lost_changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
@@ -65,6 +73,9 @@ def _is_carried(path: Path) -> bool:
 
 def _is_volume(rest: list[str]) -> bool:
     kind, *field = rest
+    if kind == "ephemeral":
+        inner = tuple(field[1:])
+        return not inner or any(inner[: len(place)] == place for place in _CLAIM_TEMPLATE)
     return kind in _VOLUMES and (not field or field[0] in _VOLUMES[kind])
 
 

@@ -69,6 +69,9 @@ def _volumes(config: Config, spec: dict[str, Any], main: dict[str, Any], claims:
             fields = {"medium": volume["emptyDir"].get("medium"), "size_limit": volume["emptyDir"].get("sizeLimit")}
             given = {key: value for key, value in fields.items() if value is not None}
             config.empty_dir_mounts.add(volume_name=volume["name"], mount_path=path, **given)
+        elif "ephemeral" in volume:
+            template = volume["ephemeral"].get("volumeClaimTemplate", {})
+            config.generic_ephemeral_volume.add(volume_name=volume["name"], mount_path=path, **_template(template))
         elif "secret" in volume:
             name = volume["secret"]["secretName"]
             config.secret_as_volume.add(
@@ -85,6 +88,20 @@ def _volumes(config: Config, spec: dict[str, Any], main: dict[str, Any], claims:
                 mount_path=path,
                 optional=_optional(volume["configMap"]),
             )
+
+
+def _template(template: dict[str, Any]) -> dict[str, Any]:
+    """The claim of an ephemeral volume; without a class, the cluster's default one."""
+    spec, metadata = template.get("spec", {}), template.get("metadata", {})
+    storage_class = spec.get("storageClassName")
+    said = {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+    fields: dict[str, Any] = {
+        "access_modes": spec.get("accessModes", []),
+        "size": spec.get("resources", {}).get("requests", {}).get("storage", ""),
+        "metadata": platform.PodMetadata(**said),
+    }
+    named = {"default_storage_class": True} if storage_class is None else {"storage_class_name": storage_class}
+    return fields | named
 
 
 def _optional(source: dict[str, Any]) -> bool:

@@ -243,8 +243,9 @@ def _braces(what: str, place: Place) -> Problem:
 def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
     for path, volume in step.volumes.items():
         claim = volume.claim or volume.new_claim
-        if claim and volume.read_only:
-            yield f'the claim "{claim}" would be mounted writable', ("volumes", path, "read_only"), "drop read_only"
+        if volume.read_only and not (volume.config_map or volume.secret):
+            what = f'the claim "{claim}"' if claim else f"the volume at {path}"
+            yield f"{what} would be mounted writable", ("volumes", path, "read_only"), "drop read_only"
         if volume.sub_path and not claim:
             yield (
                 "sub_path works on claims only",

@@ -32,6 +32,7 @@ from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.python import Call
 from gpuflow.targets.airflow.run_facts import jinja_fact
+from gpuflow.targets.cron import airflow_cron
 from gpuflow.targets.frame import Request, compile_with
 
 from .playing import Stage
@@ -150,6 +151,60 @@ def crons(draw: st.DrawFn) -> str:
     month = draw(st.sampled_from(["*", "*", "*", "3,10", "*/5"]))
     weekday = draw(st.sampled_from(["*", "*", "0", "1-5", "sun"]))
     return f"{minute} {hour} {day} {month} {weekday}"
+
+
+def parts(low: int, high: int, names: tuple[str, ...] = ()) -> st.SearchStrategy[str]:
+    """One part of a field, in every form that there is."""
+    number = st.integers(low, high)
+    pair = st.tuples(number, number).map(sorted)
+    step = st.integers(1, high)
+    return st.one_of(
+        st.just("*"),
+        step.map(lambda by: f"*/{by}"),
+        number.map(str),
+        pair.map(lambda both: f"{both[0]}-{both[1]}"),
+        st.tuples(pair, step).map(lambda drawn: f"{drawn[0][0]}-{drawn[0][1]}/{drawn[1]}"),
+        st.tuples(number, step).map(lambda drawn: f"{drawn[0]}/{drawn[1]}"),
+        *([st.sampled_from(names)] if names else []),
+    )
+
+
+def lists(low: int, high: int, names: tuple[str, ...] = ()) -> st.SearchStrategy[str]:
+    return st.lists(parts(low, high, names), min_size=1, max_size=2).map(",".join)
+
+
+ANY_CRON = st.tuples(
+    lists(0, 59),
+    lists(0, 23),
+    lists(1, 28),
+    lists(1, 12, ("jan", "Mar-OCT")),
+    lists(0, 7, ("SUN", "mon-fri", "Tue-tue")),
+).map(" ".join)
+
+
+@settings(max_examples=80, deadline=None)
+@given(ANY_CRON, st.datetimes(datetime(2024, 1, 1), datetime(2034, 12, 1)))
+@example("0 5-5 * * *", datetime(2026, 1, 1))
+@example("50/20 * * * *", datetime(2026, 1, 1))
+@example("0 3 1 * 0-6", datetime(2026, 1, 3))
+@example("22 * 12 * */1", datetime(2026, 1, 14))
+@example("0 3 1-31 * 1", datetime(2026, 1, 14))
+@example("0 3 * * 7/2", datetime(2026, 1, 1))
+def test_airflow_reads_the_cron_as_everybody_else(written: str, start: datetime) -> None:
+    text = f"{HEAD}schedule: {{cron: '{written}'}}\nsteps: {{a: {{command: [x]}}}}"
+    request = Request(loads(text, "p.yaml"), Site.load(), None, "p.yaml", (), AirflowOptions())
+    tree = ast.parse(compile_with(target, request, allow_lossy=False).text)
+    (call,) = [each for each in ast.walk(tree) if isinstance(each, ast.Call) and "Cron" in ast.unparse(each.func)]
+    after = instance(start.replace(tzinfo=UTC))
+    timetable = CronTriggerTimetable(ast.literal_eval(call.args[0]), timezone="UTC")
+    assert timetable._get_next(after) == cron.following(written, "UTC", after)
+
+
+def test_a_cron_in_plain_words_is_written_as_it_is() -> None:
+    for written in ("0 3 * * *", "*/15 4,16 1-15 * mon-fri", "0 0 1 jan *", "30 */2 * * 1-5"):
+        assert airflow_cron(written) == written
+    assert airflow_cron("0 5-5 * * *") == "0 5 * * *"
+    assert airflow_cron("50/20 * 1 * 0-6") == "50 * * * *"
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 from airflow.providers.smtp.notifications.smtp import SmtpNotifier
-from airflow.sdk import DAG, timezone
+from airflow.sdk import DAG, Asset, timezone
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.timetables.interval import CronDataIntervalTimetable
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuflow import Step
 from gpuflow.airflow import task, to_dag
@@ -24,6 +26,7 @@ from gpuflow.airflow.trigger import GpuPodTrigger
 from gpuflow.errors import GpuflowError
 from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
 from gpuflow.spec.loading import loads
+from gpuflow.targets.airflow.assets import refused_assets
 
 from .test_airflow_compile import compiled
 
@@ -322,3 +325,38 @@ def test_events_of_a_failed_pod_are_logged_where_that_is_wanted(
     monkeypatch.setattr(type(made), "log", SimpleNamespace(info=lambda *words: lines.append(words[0] % words[1:])))
     made._log_events({"metadata": {"name": "p", "namespace": "ml"}})
     assert lines == ["event of pod p: FailedMount: no such volume"]
+
+
+SCHEMES = st.sampled_from(["", "s3://", "airflow://", "gs:", "http://[", "AIRFLOW://x"])
+
+
+@given(st.tuples(SCHEMES, st.text(" a/[]:?#@%é", max_size=8)).map("".join) | st.sampled_from(["x" * 1500, "x" * 1501]))
+def test_what_airflow_takes_for_no_asset_is_refused_by_name(uri: str) -> None:
+    pipeline = loads(f"{HEAD}on_data: [{json.dumps(uri)}]\n{STEP}", "p.yaml")
+    found = list(refused_assets(pipeline))
+    try:
+        Asset(uri)
+    except ValueError:
+        (finding,) = found
+        assert (finding.code, finding.where.line) == ("GF355", 6)
+        assert finding.message.startswith("on_data: ") and finding.hint
+    else:
+        assert found == []
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("engines: {airflow: {default_args: {inlets: [' ']}}}\nsteps: {a: {command: [x]}}", "default_args.inlets"),
+        ("steps: {a: {command: [x], engines: {airflow: {outlets: ['airflow://x']}}}}", 'step "a": outlets'),
+        (
+            "steps: {a: {command: [x], outputs: {o: {type: file, uri: 'airflow://x/y'}}}}",
+            'step "a": the uri of an output',
+        ),
+    ],
+)
+def test_so_it_is_wherever_a_location_becomes_an_asset(words: str, place: str) -> None:
+    with pytest.raises(GpuflowError) as refusal:
+        compiled(loads(HEAD + words, "p.yaml"))
+    (finding,) = refusal.value.findings
+    assert finding.code == "GF355" and finding.message.startswith(f"{place}: ")

@@ -8,8 +8,10 @@ import pytest
 import yaml
 
 from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
 from gpuflow.spec.engine_words.argo import ArgoTemplate, ArgoWorkflow
 from gpuflow.spec.loading import loads
+from gpuflow.targets.frame import engine_findings
 from tests.targets.argo.manifests import compiled
 
 WORDS = """
@@ -124,6 +126,39 @@ def test_what_contradicts_the_pipeline_is_refused(words: str, code: str, way_out
     assert finding.code == code
     assert finding.where.line == 4
     assert way_out in f"{finding.message} {finding.hint}"
+
+
+HOOK = "hooks: {h: {expression: %s, template_ref: {name: a, template: b}, arguments: {x: %s}}}"
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (HOOK % ("'{{=true'", "'1'"), "hooks.h.expression"),
+        (HOOK % ("'true'", "'{{=workflow.name'"), "hooks.h.arguments.x"),
+        (HOOK % ("'true'", "'{{workflow.name}} {{workflow.uid'"), "hooks.h.arguments.x"),
+        ("metrics: [{name: a, help: 'b {{=', counter: '1'}]", "metrics.0.help"),
+        ("metrics: [{name: a, help: b, gauge: {value: '{{=1'}}]", "metrics.0.gauge.value"),
+        ("metrics: [{name: a, help: b, labels: {k: '{{status'}, counter: '1'}]", "metrics.0.labels.k"),
+        ("pod_metadata: {annotations: {a: '{{=x'}}", "pod_metadata.annotations.a"),
+    ],
+)
+def test_a_tag_that_is_not_closed_is_refused_by_name(words: str, place: str) -> None:
+    with pytest.raises(GpuflowError) as refused:
+        _built(words=f"engines: {{argo: {{{words}}}}}\n")
+    (finding,) = refused.value.findings
+    assert (finding.code, finding.hint) == ("GF306", "close it with }}")
+    assert finding.message.startswith(f"engines.argo.{place}: ")
+    assert finding.where.line
+
+
+def test_a_tag_of_a_step_that_is_not_closed_is_refused_with_its_step() -> None:
+    step = "{image: i, command: [x], engines: {argo: {metrics: [{name: a, help: b, counter: '{{=1'}]}}}"
+    head = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\n"
+    text = f"{head}steps:\n  s: {{pipeline: {{name: q, steps: {{t: {step}}}}}}}\n"
+    (finding,) = engine_findings("argo", loads(text, "p.yaml"), Site.load("nvidia"))
+    assert finding.code == "GF306" and finding.message.startswith('step "t": engines.argo.metrics.0.counter: ')
+    assert finding.where.line == 5
 
 
 @pytest.mark.parametrize("words", ["title: '{{workflow.name}}'", "annotations: {a: '{{workflow.name}}'}"])

@@ -100,6 +100,13 @@ def test_no_token_is_mounted_only_where_the_site_names_the_executors_account(sit
     assert codes(STEP, site(EXECUTOR)) == []
 
 
+def test_who_names_no_account_at_all_is_told_that_steps_may_fail(site: Any) -> None:
+    (note,) = told(STEP)
+    assert "Argo fails every step, unless that account may create workflowtaskresults" in note.message
+    (note,) = told(STEP, site("service_account: argo-workflow"))
+    assert note.message.startswith("the programs of steps hold a token")
+
+
 def test_a_step_that_names_its_own_account_keeps_that_accounts_token(site: Any) -> None:
     named = "steps: {a: {command: [x], service_account: robot}, b: {command: [y]}}"
     manifest = compiled(named, site(EXECUTOR))

@@ -158,6 +158,13 @@ def _extend(pod: dict[str, Any], main: dict[str, Any], config: dict[str, Any], p
         main.setdefault("env", []).append({"name": field["name"], "valueFrom": source})
     if int(config.get("activeDeadlineSeconds", 0)) > 0:
         pod["activeDeadlineSeconds"] = int(config["activeDeadlineSeconds"])
+    for volume in config.get("genericEphemeralVolume", []):
+        spec = {"accessModes": volume["accessModes"], "resources": {"requests": {"storage": volume["size"]}}}
+        if not volume.get("defaultStorageClass"):
+            spec["storageClassName"] = volume.get("storageClassName", "")
+        metadata = {"metadata": volume["metadata"]} if volume.get("metadata") else {}
+        source = {"ephemeral": {"volumeClaimTemplate": {**metadata, "spec": spec}}}
+        _mount(pod, main, volume["volumeName"], volume["mountPath"], source, {})
     for scratch in config.get("emptyDirMounts", []):
         source = {key: scratch[key] for key in ("medium", "sizeLimit") if scratch.get(key)}
         _mount(pod, main, scratch["volumeName"], scratch["mountPath"], {"emptyDir": source}, {})

@@ -11,6 +11,11 @@ claims:
   cache: {size: 1Gi, storage_class: slow}
 steps:
   fill: {command: [fill, {param: rows}], volumes: {/scratch: {new_claim: scratch}}}
+  sort:
+    command: [sort]
+    volumes:
+      /tmp/sort: {ephemeral: {size: 50Gi, storage_class: fast, labels: {for: sorting}}}
+      /tmp/rest: {ephemeral: {size: 1Gi, access: ReadWriteOncePod, annotations: {a/b: c}}}
   use:
     needs: [fill]
     command: [use, {item: part}]

@@ -53,6 +53,7 @@ def test_who_retries_is_told_that_a_shipped_installation_retries_no_failed_pod(r
     pipeline = loads(HEAD + step(f"retry: {retry}"))
     (note,) = weaknesses(pipeline, CAPABILITIES)
     assert note.code == "GF305"
+    assert "the installation decides what is retried" in note.message
     assert "retries deleted pods and no failed ones" in note.message
     assert "retryPolicy: Always" in note.message
 
@@ -136,6 +137,7 @@ def test_outputs_of_a_fan_out_that_leaves_items_out_are_refused_when_somebody_re
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
+        ("volumes: {/d: {ephemeral: {size: 1Gi}, read_only: true}}", "the volume at /d would be mounted writable"),
         ("volumes: {/d: {claim: c, read_only: true}}", 'the claim "c" would be mounted writable'),
         ("volumes: {/d: {secret: s, sub_path: x}}", "sub_path works on claims only"),
         ("security: {user: 5, fs_group: 7}", "KFP sets user and group of the container, but no fs_group"),

@@ -28,6 +28,9 @@ def losses(patch: str) -> list[str]:
         "{spec: {containers: [{name: main, env: [{name: A, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]}]}}",
         "{spec: {volumes: [{name: v, emptyDir: {}}], containers: [{name: main, volumeMounts: "
         "[{name: v, mountPath: /v}]}]}}",
+        "{spec: {volumes: [{name: v, ephemeral: {volumeClaimTemplate: {metadata: {labels: {a: b}}, spec: "
+        "{accessModes: [ReadWriteOnce], storageClassName: fast, resources: {requests: {storage: 1Gi}}}}}}], "
+        "containers: [{name: main, volumeMounts: [{name: v, mountPath: /v}]}]}}",
     ],
 )
 def test_what_the_executor_config_can_say_is_carried(patch: str) -> None:
@@ -41,6 +44,11 @@ def test_what_the_executor_config_can_say_is_carried(patch: str) -> None:
         ("{spec: {securityContext: {fsGroup: 5}}}", "spec.securityContext.fsGroup"),
         ("{spec: {containers: [{name: main, tty: true}]}}", "spec.containers.main.tty"),
         ("{spec: {volumes: [{name: v, hostPath: {path: /x}}]}}", "spec.volumes.v.hostPath.path"),
+        (
+            "{spec: {volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], "
+            "volumeMode: Block, resources: {requests: {storage: 1Gi}}}}}}]}}",
+            "spec.volumes.v.ephemeral.volumeClaimTemplate.spec.volumeMode",
+        ),
         (
             "{spec: {volumes: [{name: v, secret: {secretName: s, defaultMode: 1}}]}}",
             "spec.volumes.v.secret.defaultMode",

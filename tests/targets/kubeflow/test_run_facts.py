@@ -30,6 +30,13 @@ def constants(task: dict[str, Any]) -> dict[str, str]:
     return {name: given["runtimeValue"]["constant"] for name, given in task["inputs"]["parameters"].items()}
 
 
+def test_without_a_schedule_an_interval_ends_when_the_run_was_made() -> None:
+    made = compiled("steps: {a: {command: [x, {run: interval_end}]}}")
+    assert constants(made["root"]["dag"]["tasks"]["a"]) == {
+        "pipeline_run-interval_end": "{{$.pipeline_job_create_time_utc}}"
+    }
+
+
 EXPECTED = {
     "pipeline_run-id": "{{$.pipeline_job_uuid}}",
     "pipeline_run-name": "{{$.pipeline_job_resource_name}}",
@@ -85,12 +92,11 @@ def test_what_kubeflow_does_not_know_is_refused_by_name(reference: str, construc
     assert only.startswith(f'GF301 kubeflow does not support {construct} (step "a"): ')
 
 
-def test_a_recurring_run_does_not_know_its_scheduled_time() -> None:
-    inner = "{name: q, steps: {s: {image: i, command: [x, {run: logical_date}]}}}"
+@pytest.mark.parametrize("fact", ["logical_date", "interval_end"])
+def test_a_recurring_run_does_not_know_its_scheduled_time(fact: str) -> None:
+    inner = f"{{name: q, steps: {{s: {{image: i, command: [x, {{run: {fact}}}]}}}}}}"
     (only,) = refused(f'schedule: "0 3 * * *"\nsteps: {{a: {{pipeline: {inner}}}}}')
-    assert only.startswith(
-        'GF301 kubeflow does not support run.logical_date (step "a.s") in a pipeline with a schedule'
-    )
+    assert only.startswith(f'GF301 kubeflow does not support run.{fact} (step "a.s") in a pipeline with a schedule')
 
 
 def test_a_step_alone_is_given_the_facts_by_kfp_itself() -> None:

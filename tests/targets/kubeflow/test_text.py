@@ -7,10 +7,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kfp import dsl
 
 from gpuflow.errors import GpuflowError
 from gpuflow.pod.spelling import spelled
 from gpuflow.spec.loading import loads
+from gpuflow.spec.template_tags import is_engines, meaning_of_tag, tags_in
 from gpuflow.spec.text import Join, ParamRef
 from gpuflow.targets.kubeflow.notes import notes
 from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling, replaced
@@ -149,3 +151,18 @@ def test_a_tag_that_would_reach_argo_is_refused(source: str) -> None:
     with pytest.raises(GpuflowError, match="Argo would"):
         compiled("name: p\n" + source)
     compiled("name: p\n" + source.replace("{{workflow.name}}", "1").replace("{{=1}}", "k"), lossy=True)
+
+
+def test_every_placeholder_of_kfp_is_questioned() -> None:
+    placeholders = {name: getattr(dsl, name) for name in dir(dsl) if name.endswith("_PLACEHOLDER")}
+    assert [tag for tag in placeholders.values() if not (is_engines(tag) and tags_in(tag))] == ["{{$}}"], (
+        "Go's root too"
+    )
+    known = {name.removesuffix("_PLACEHOLDER"): meaning_of_tag(tag) for name, tag in placeholders.items()}
+    assert {name: meaning.name for name, meaning in known.items() if meaning} == {
+        "PIPELINE_JOB_CREATE_TIME_UTC": "logical_date",
+        "PIPELINE_JOB_ID": "id",
+        "PIPELINE_JOB_NAME": "name",
+        "PIPELINE_JOB_RESOURCE_NAME": "name",
+        "PIPELINE_JOB_SCHEDULE_TIME_UTC": "logical_date",
+    }

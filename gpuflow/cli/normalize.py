@@ -1,0 +1,45 @@
+"""`gpuflow normalize FILE`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from gpuflow.cli.output import stale, write_files
+from gpuflow.cli.terminal import paint, put, say
+from gpuflow.errors import Where, fail
+from gpuflow.importing.normalizing import normalized
+from gpuflow.printable import line
+from gpuflow.readers.documents import read_text
+
+COMMAND = Where("gpuflow normalize")
+EXAMPLE = """gpuflow normalize workflow.yaml
+kustomize build overlays/prod | gpuflow normalize - -o rendered.yaml
+gpuflow normalize workflow.yaml -o workflow.yaml --check   # in CI: exit 1 with a diff when it is written otherwise"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="a YAML or JSON file of any tool; - for standard input")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write; default: standard output (-)")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 with a diff when the file at -o differs"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.output == "" or (args.check and args.output in (None, "-")):
+        text = "--check compares with a file, so it needs -o" if args.check else "-o needs a path"
+        raise fail("GF903", text, where=COMMAND, hint="name a file: -o FILE")
+    text = normalized(*read_text(args.file))
+    if args.output in (None, "-"):
+        put(text)
+        return 0
+    path = Path(args.output)
+    if args.check:
+        diffs = stale({path: text}, made="normalized")
+        say("".join(diffs))
+        return 1 if diffs else 0
+    write_files({path: text})
+    say(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(path))}\n", sys.stderr)
+    return 0

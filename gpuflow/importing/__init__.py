@@ -1,0 +1,1 @@
+"""Files of other tools as pipelines of gpuflow, and written back as they are."""

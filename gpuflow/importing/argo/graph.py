@@ -1,0 +1,330 @@
+"""Templates that call others, `steps` and `dag`, as the steps of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuflow.importing.argo.conditions import condition, ending, needs
+from gpuflow.importing.argo.loops import ITEM, MOST_UNROLLED, Loop, literal_item, loop_of
+from gpuflow.importing.argo.scope import AnyItem, Scope
+from gpuflow.importing.argo.templates import Importer, Template
+from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, label
+from gpuflow.importing.listing import TAG, TEMPLATE, Place
+from gpuflow.importing.plain import mapping, maps
+from gpuflow.importing.pods import TAG_HINT
+from gpuflow.importing.texts import Parts, filled
+
+CALL = ("name", "template", "templateRef", "inline", "arguments", "when", "withItems", "withParam", "withSequence")
+TASK = (*CALL, "depends", "dependencies")
+AROUND = ("name", "inputs", "outputs", "steps", "dag", "parallelism", "metadata")
+CALL_HINTS = {
+    "continueOn": "a pipeline stops where a step fails; let the program end with 0 where that is fine",
+    "hooks": "write exit: {…} for what runs at the end",
+    "onExit": "write exit: {…} for what runs at the end of the run",
+}
+
+
+class Graph:
+    """Fills one draft from one template."""
+
+    def __init__(
+        self, importer: Importer, draft: Draft, scope: Scope, template: Template, stack: tuple[Any, ...]
+    ) -> None:
+        self.importer, self.draft, self.scope, self.template, self.stack = importer, draft, scope, template, stack
+        self.place = importer.place(template)
+        self.listing = importer.listing
+        self.made: dict[str, list[str]] = {}
+        """The steps that a task became: several when its items are steps of their own."""
+
+    def fill(self) -> None:
+        """All steps of the template."""
+        tree = self.template.tree
+        self.listing.fields(tree, AROUND, "template", self.place)
+        if tree.get("parallelism") is not None:
+            least = self.draft.head.get("parallel")
+            own = int(tree["parallelism"])
+            self.draft.head["parallel"] = own if least is None else min(own, least)
+        if self.template.way == "steps":
+            self._steps(tree["steps"])
+        else:
+            self.listing.fields(tree["dag"], ("tasks",), "dag", self.place)
+            self._dag(tree["dag"].get("tasks") or ())
+        self._outputs(tree)
+
+    def _steps(self, groups: Any) -> None:
+        before: list[str] = []
+        maybe = False
+        for group in groups:
+            calls = [each for each in group or () if isinstance(each, Mapping)] if isinstance(group, list) else []
+            now: list[str] = []
+            for call in calls:
+                self.listing.fields(call, CALL, "step", self.place, CALL_HINTS)
+                self._call(call, before, run_anyway=maybe)
+                now += self.made.get(str(call.get("name")), [])
+            maybe = any(call.get("when") for call in calls)
+            before = now or before
+
+    def _dag(self, tasks: Any) -> None:
+        listed = {str(task.get("name")): task for task in tasks if isinstance(task, Mapping)}
+        skippable = {name for name, task in listed.items() if task.get("when")}
+        for name in self._ordered(listed, skippable):
+            task = listed[name]
+            self.listing.fields(task, TASK, "task", self.place, CALL_HINTS)
+            waits = needs(dict(task), skippable)
+            if waits is None:
+                hint = "a pipeline waits for steps that succeeded, or that were skipped; not for those that failed"
+                self.listing.cannot(
+                    f"depends {task.get('depends')}", "no needs says it", self.place.of(task, "depends"), hint
+                )
+                waits = ([], False)
+            before = [step for need in waits[0] for step in self.made.get(need, [])]
+            self._call(task, before, run_anyway=waits[1])
+
+    def _ordered(self, tasks: Mapping[str, Any], skippable: set[str]) -> Iterator[str]:
+        """Each task after those that it waits for; what waits for itself comes last."""
+        done: set[str] = set()
+        waiting = dict(tasks)
+        while waiting:
+            ready = [
+                name
+                for name, task in waiting.items()
+                if all(n in done or n not in tasks for n in _waits(task, skippable))
+            ]
+            for name in ready or list(waiting):
+                done.add(name)
+                del waiting[name]
+                yield name
+
+    # -------------------------------------------------------------------- calls
+
+    def _call(self, call: Mapping[str, Any], before: list[str], *, run_anyway: bool) -> None:
+        where = self.place.of(call)
+        name = str(call.get("name"))
+        self.importer.calls += 1
+        if self.importer.calls > MOST_STEPS:
+            if self.importer.calls == MOST_STEPS + 1:
+                text = f"it becomes more than {MOST_STEPS:,} steps"
+                self.listing.cannot(f"template {self.template.name}", text, where, "use a loop", TEMPLATE)
+            return
+        template = self.importer.find(call, self.template, where)
+        if template is None:
+            self.scope.refused.add(name)
+            return
+        before_loop = len(self.listing.found)
+        loop = loop_of(call, self.scope, self.listing, self.place)
+        if len(self.listing.found) > before_loop:
+            self._step(call, template, self.scope.with_item(AnyItem()))  # what else cannot be said
+            self.scope.refused.add(name)
+            return
+        shared: dict[str, Any] = {"needs": before} if before else {}
+        if run_anyway:
+            shared["if_skipped"] = "run"
+        if loop is None or not loop.of_maps:
+            known = (len(self.listing.found), list(self.listing.notes), self.importer.calls)
+            step = self._step(call, template, self.scope.with_item(({"item": ITEM},)) if loop else self.scope)
+            few = loop is not None and loop.items is not None and len(loop.items) <= MOST_UNROLLED
+            if step is not None and (len(self.listing.found) == known[0] or not few):
+                if loop is not None:
+                    step["for_each"] = {ITEM: loop.source}
+                step.update(shared)
+                self._add(name, name, step)
+                return
+            if not few:
+                self.scope.refused.add(name)
+                return
+            del self.listing.found[known[0] :]  # where an item is no text, each is a step of its own
+        assert loop is not None
+        self._unrolled(call, template, loop, shared, where)
+
+    def _unrolled(self, call: Mapping[str, Any], template: Template, loop: Loop, shared: Any, where: Any) -> None:
+        name = str(call.get("name"))
+        if loop.items is None or len(loop.items) > MOST_UNROLLED:
+            self.listing.cannot(f"loop of {name}", "its items are maps, and there are too many for steps", where)
+            return
+        for index, item in enumerate(loop.items):
+            if isinstance(item, list):
+                self.listing.cannot(f"item {item}", "a list in a list is no text", where)
+            step = self._step(call, template, self.scope.with_item(literal_item(item)))
+            if step is not None:
+                step.update(shared)
+                self._add(name, f"{name}-{index}", step)
+        self.listing.note(f"{name}: each of its {len(loop.items)} items is a step of its own", where)
+
+    def _add(self, call: str, name: str, step: dict[str, Any]) -> None:
+        title = label(name, self.draft.steps)
+        self.draft.steps[title] = step
+        self.made.setdefault(call, []).append(title)
+        if len(self.made[call]) == 1:
+            self.scope.names[call] = title
+        else:
+            self.scope.names.pop(call, None)  # what several steps wrote is no longer one output
+
+    def _step(self, call: Mapping[str, Any], template: Template, scope: Scope) -> dict[str, Any] | None:
+        return self.step(call, template, self.inputs(call, template, scope), scope)
+
+    def step(
+        self, call: Mapping[str, Any], template: Template, inner: Scope, scope: Scope | None = None
+    ) -> dict[str, Any] | None:
+        """One call as the words of a step: what the template sees, and what the call itself does."""
+        scope = scope or inner
+        step: dict[str, Any]
+        if template.way in ("container", "script"):
+            made = self.importer.step(template, inner)
+            self.draft.pods.append(made)
+            step = made.words
+        elif template.way == "suspend":
+            self.listing.fields(template.tree["suspend"], (), "suspend", Place(template.owner), SUSPEND)
+            step = {"approval": f"Resume {call.get('name')}?"}
+        elif template.way in ("steps", "dag"):
+            nested = self._nested(call, template, inner, scope)
+            if nested is None:
+                return None
+            step = nested
+        else:
+            where = self.importer.place(template).of(template.tree, template.way)
+            what = template.way or "template without anything to run"
+            self.listing.cannot(what, WAY.get(template.way or "", "a pipeline has no word for it"), where, RUN_IT)
+            return None
+        if call.get("when"):
+            text = str(call["when"])
+            found = condition(text, scope)
+            if found is None:
+                why = "no condition of a pipeline says it"
+                hint = "conditions compare parameters, outputs and items with texts: params.x == 'yes'"
+                self.listing.cannot(f"when {text}", why, self.place.of(call, "when"), hint, TAG)
+            else:
+                step["when"] = found
+        return step
+
+    def inputs(
+        self, call: Mapping[str, Any], template: Template, scope: Scope, direct: Mapping[str, Parts] | None = None
+    ) -> Scope:
+        """The scope of a template that is called, with the values of its inputs in the words of the caller.
+
+        `direct`: values that it gets without being called, as the entrypoint does.
+        """
+        arguments = mapping(call.get("arguments"))
+        self.listing.fields(arguments, ("parameters", "artifacts"), "arguments", self.place)
+        given: dict[str, Parts] = dict(direct or {})
+        for each in maps(arguments.get("parameters")):
+            self.listing.fields(each, ("name", "value"), "argument", self.place)
+            parts, lost = filled(_text(each.get("value")), scope)
+            for tag in lost:
+                where = self.place.of(each, "value")
+                self.listing.cannot(tag, "no reference of a pipeline says it", where, TAG_HINT, TAG)
+            given[str(each.get("name"))] = parts
+        for each in maps(arguments.get("artifacts")):
+            why = "Argo's artifact repository has no word in a pipeline"
+            self.listing.cannot(f"artifact {each.get('name')}", why, self.place.of(each))
+        place = self.importer.place(template)
+        declared = mapping(template.tree.get("inputs"))
+        self.listing.fields(declared, ("parameters", "artifacts"), "inputs", place)
+        found: dict[str, Parts] = {}
+        for each in maps(declared.get("parameters")):
+            name = str(each.get("name"))
+            self.listing.fields(each, ("name", "value", "default", "description", "enum"), "input", place)
+            if name in given:
+                found[name] = given[name]
+            elif each.get("value", each.get("default")) is not None:
+                found[name], lost = filled(_text(each.get("value", each.get("default"))), scope)
+                for tag in lost:
+                    self.listing.cannot(tag, "no reference of a pipeline says it", place.of(each), TAG_HINT, TAG)
+            elif each.get("valueFrom") is None:
+                hint = "give it a value where the template is called, or a default"
+                self.listing.cannot(f"input {name}", "nothing gives it a value", place.of(each), hint)
+        leaf = template.way in ("container", "script")
+        return Scope(scope.draft, found, scope.names if leaf else {}, outer=scope.outer, refused=scope.refused)
+
+    # ------------------------------------------------------------ sub-pipelines
+
+    def _nested(self, call: Mapping[str, Any], template: Template, inner: Scope, scope: Scope) -> dict[str, Any] | None:
+        identity = id(template.tree)
+        if identity in self.stack:
+            why = "it calls itself, and a pipeline has no recursion"
+            where = self.place.of(call)
+            self.listing.cannot(f"template {template.name}", why, where, "use a loop: for_each", TEMPLATE)
+            return None
+        handed = Handing(Draft())
+
+        def outer(name: str) -> Parts | None:
+            value = scope.outer(name) if scope.outer else None
+            return None if value is None else handed(name, value)
+
+        inputs = {name: handed(name, parts) for name, parts in inner.inputs.items()}
+        own = Scope(handed.sub, inputs, {}, outer=outer)
+        Graph(self.importer, handed.sub, own, template, (*self.stack, identity)).fill()
+        return handed.step(str(call.get("name")), self.draft)
+
+    def _outputs(self, tree: Mapping[str, Any]) -> None:
+        outputs = tree.get("outputs")
+        if not isinstance(outputs, Mapping):
+            return
+        for each in maps(outputs.get("parameters")):
+            source = mapping(each.get("valueFrom"))
+            parts, lost = filled(str(source.get("parameter") or ""), self.scope)
+            if lost or len(parts) != 1 or not isinstance(parts[0], dict) or "output" not in parts[0]:
+                why = "it is not the output of one step"
+                self.listing.cannot(f"output {each.get('name')}", why, self.place.of(each, "valueFrom"), code=TAG)
+                continue
+            self.draft.outputs[identifier(str(each.get("name")), self.draft.outputs)] = parts[0]
+        for each in maps(outputs.get("artifacts")):
+            why = "Argo's artifact repository has no word in a pipeline"
+            self.listing.cannot(f"artifact {each.get('name')}", why, self.place.of(each))
+
+    # --------------------------------------------------------------------- exit
+
+    def ending(self, template: Template) -> dict[str, dict[str, Any]]:
+        """The steps of an exit handler: they run at once, each by how the run ended."""
+        if template.way in ("container", "script"):
+            made = self.importer.step(template, self.scope)
+            self.draft.pods.append(made)
+            return {label(template.name, self.draft.steps): made.words}
+        calls: list[Mapping[str, Any]] = []
+        if template.way == "steps":
+            groups = [group for group in template.tree["steps"] if group]
+            calls = [each for group in groups for each in group if isinstance(each, Mapping)]
+            if len(groups) > 1:
+                why = "its steps run one after another, and exit steps all run at once"
+                where = self.importer.place(template).of(template.tree, "steps")
+                self.listing.cannot(f"exit handler {template.name}", why, where, "make it one step")
+        elif template.way == "dag":
+            calls = [each for each in template.tree["dag"].get("tasks") or () if isinstance(each, Mapping)]
+        else:
+            where = self.importer.place(template).of(template.tree)
+            self.listing.cannot(f"exit handler {template.name}", "it runs no container", where, RUN_IT)
+        found: dict[str, dict[str, Any]] = {}
+        for call in calls:
+            self.listing.fields(call, CALL[:6], "exit step", self.place, CALL_HINTS)
+            inner = self.importer.find(call, template, self.place.of(call))
+            if inner is None:
+                continue
+            on = ending(str(call["when"])) if call.get("when") else None
+            plain_call = {key: value for key, value in call.items() if key != "when" or on is None}
+            step = self._step(plain_call, inner, self.scope)
+            if step is not None:
+                step.update({"on": on} if on else {})
+                found[label(str(call.get("name")), (*self.draft.steps, *found))] = step
+        return found
+
+
+SUSPEND = {"duration": "let a step wait: command: [sleep, '60']"}
+RUN_IT = "run a container that does it"
+WAY = {
+    "resource": "a step runs a container; it creates no other objects",
+    "http": "a step runs a container; it sends no requests by itself",
+    "containerSet": "a step has one program; others are its sidecars",
+}
+
+
+def _waits(task: Mapping[str, Any], skippable: set[str]) -> list[str]:
+    found = needs(dict(task), skippable)
+    return found[0] if found else []
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return getattr(value, "text", None) or (str(value).lower() if isinstance(value, bool) else str(value))

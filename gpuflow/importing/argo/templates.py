@@ -1,0 +1,267 @@
+"""Templates of Argo: found by name, and those that run a container as a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow import yaml_tree
+from gpuflow.errors import GpuflowError, Where
+from gpuflow.importing.argo.metrics import metric_words
+from gpuflow.importing.argo.retries import retry_words
+from gpuflow.importing.argo.scope import Scope
+from gpuflow.importing.drafts import identifier
+from gpuflow.importing.listing import TEMPLATE, Listing, Place
+from gpuflow.importing.plain import mapping, maps, plain
+from gpuflow.importing.pods import PodReader, Step
+from gpuflow.kubernetes.strategic_merge import BadPatch, merged
+from gpuflow.readers import Document, Library
+from gpuflow.site import Site
+
+WAYS = ("container", "script", "steps", "dag", "suspend", "resource", "http", "data", "plugin", "containerSet")
+TEMPLATE_OF_POD = (
+    "affinity", "automountServiceAccountToken", "hostAliases", "initContainers", "nodeSelector", "priorityClassName",
+    "schedulerName", "securityContext", "serviceAccountName", "tolerations", "volumes",
+)  # fmt: skip
+"""Fields of a template that are the pod's."""
+WORKFLOW_OF_POD = {
+    "affinity": "affinity",
+    "automountServiceAccountToken": "automountServiceAccountToken",
+    "dnsConfig": "dnsConfig",
+    "dnsPolicy": "dnsPolicy",
+    "hostAliases": "hostAliases",
+    "hostNetwork": "hostNetwork",
+    "imagePullSecrets": "imagePullSecrets",
+    "nodeSelector": "nodeSelector",
+    "podPriorityClassName": "priorityClassName",
+    "schedulerName": "schedulerName",
+    "securityContext": "securityContext",
+    "serviceAccountName": "serviceAccountName",
+    "tolerations": "tolerations",
+}
+"""Fields of a workflow that are every pod's, unless its template says otherwise."""
+LEAF = (
+    *TEMPLATE_OF_POD, "name", "inputs", "outputs", "container", "script", "metadata", "retryStrategy", "sidecars",
+    "activeDeadlineSeconds", "podSpecPatch", "metrics", "archiveLocation",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template, and the document whose other templates it may call."""
+
+    tree: Mapping[str, Any]
+    owner: Document
+    spec: Mapping[str, Any]
+    """The workflow spec that it stands in."""
+
+    @property
+    def way(self) -> str | None:
+        """What it does."""
+        return next((key for key in WAYS if self.tree.get(key) is not None), None)
+
+    @property
+    def name(self) -> str:
+        return str(self.tree.get("name") or "inline")
+
+
+@dataclass
+class Importer:
+    """What all templates of one import share."""
+
+    document: Document
+    library: Library
+    site: Site
+    listing: Listing
+    spec: Mapping[str, Any]
+    """The spec of the workflow that runs."""
+    claims: dict[str, str] = field(default_factory=dict)
+    calls: int = 0
+
+    def place(self, template: Template) -> Place:
+        return Place(template.owner)
+
+    def find(self, call: Mapping[str, Any], within: Template, where: Where) -> Template | None:
+        """The template that a task or step calls."""
+        if isinstance(call.get("inline"), Mapping):
+            return Template(call["inline"], within.owner, within.spec)
+        reference = call.get("templateRef")
+        if isinstance(reference, Mapping):
+            kind = "ClusterWorkflowTemplate" if reference.get("clusterScope") else "WorkflowTemplate"
+            owner = self.library.find(kind, str(reference.get("name")))
+            if owner is None:
+                hint = "name the file that holds it as well"
+                text = f"{kind} {reference.get('name')}"
+                self.listing.cannot(text, "it is in none of the files given", where, hint, TEMPLATE)
+                return None
+            return self.named(
+                str(reference.get("template")), Template({}, owner, mapping(owner.tree.get("spec"))), where
+            )
+        return self.named(str(call.get("template")), within, where)
+
+    def named(self, name: str, within: Template, where: Where) -> Template | None:
+        for each in maps(within.spec.get("templates")):
+            if isinstance(each, Mapping) and each.get("name") == name:
+                return Template(each, within.owner, within.spec)
+        self.listing.cannot(f"template {name}", "there is none of that name", where, None, TEMPLATE)
+        return None
+
+    def step(self, template: Template, scope: Scope) -> Step:
+        """A container or a script as a step."""
+        before = len(self.listing.found)
+        tree, place = _with_defaults(template.tree, self.spec), self.place(template)
+        listing = self.listing
+        script = tree.get("script")
+        main: Mapping[str, Any] = mapping(script if script is not None else tree.get("container"))
+        listing.fields(tree, LEAF, "template", place, HINTS)
+        spec: dict[str, Any] = {
+            name: self.spec[key] for key, name in WORKFLOW_OF_POD.items() if self.spec.get(key) is not None
+        }
+        volumes = [*(self.spec.get("volumes") or ()), *(tree.get("volumes") or ())]
+        spec |= {key: tree[key] for key in TEMPLATE_OF_POD if tree.get(key) is not None}
+        if self.spec.get("nodeSelector") and tree.get("nodeSelector"):
+            spec["nodeSelector"] = {**self.spec["nodeSelector"], **tree["nodeSelector"]}
+        if self.spec.get("tolerations") and tree.get("tolerations"):
+            spec["tolerations"] = [*self.spec["tolerations"], *tree["tolerations"]]
+        if volumes:
+            spec["volumes"] = volumes
+        helpers = [*(tree.get("initContainers") or ()), *map(_beside, tree.get("sidecars") or ())]
+        if helpers:
+            spec["initContainers"] = [_mirrored(each, main) for each in helpers]
+        if tree.get("activeDeadlineSeconds") is not None:
+            spec["activeDeadlineSeconds"] = tree["activeDeadlineSeconds"]
+        main = {key: value for key, value in main.items() if key != "source"} if script is not None else main
+        if script is not None and "name" not in script:
+            main = _placed(main, script)
+        reader = PodReader(listing, place, self.site, scope, self.claims)
+        for owner in (self.spec, tree):
+            spec, main = self._patched(owner.get("podSpecPatch"), owner, spec, main, reader)
+        step = reader.step(
+            spec, main, mapping(tree.get("metadata")), None if script is None else script.get("source", "")
+        )
+        step.where = place.of(template.tree)
+        self._retry(tree, step, place)
+        self._outputs(tree, step, place, reader)
+        self._artifacts(tree, place)
+        self._words(tree, step, place)
+        step.sound = len(listing.found) == before
+        return step
+
+    def _patched(
+        self, patch: Any, owner: Mapping[str, Any], spec: dict[str, Any], main: Any, reader: PodReader
+    ) -> tuple[dict[str, Any], Any]:
+        """The pod after `podSpecPatch`, which Argo merges into it."""
+        if not patch:
+            return spec, main
+        where = reader.place.of(owner, "podSpecPatch")
+        text = reader.value(str(patch), owner, "podSpecPatch")
+        try:
+            given = yaml_tree.parse(text, "podSpecPatch")
+            pod = merged(
+                {"spec": {**plain(spec), "containers": [{**plain(main), "name": "main"}]}}, {"spec": plain(given)}
+            )
+        except (GpuflowError, BadPatch) as refusal:
+            self.listing.cannot("podSpecPatch", f"it cannot be applied: {refusal}", where)
+            return spec, main
+        containers = {each.get("name"): each for each in pod["spec"].pop("containers")}
+        own = containers.pop("main")
+        if containers:
+            self.listing.cannot("podSpecPatch", f"it changes the containers {', '.join(map(str, containers))}", where)
+        return pod["spec"], own
+
+    def _retry(self, tree: Mapping[str, Any], step: Step, place: Place) -> None:
+        strategy = tree.get("retryStrategy") or self.spec.get("retryStrategy")
+        if isinstance(strategy, Mapping):
+            words = retry_words(strategy, self.listing, place)
+            if words:
+                step.words["retry"] = words["any"] if set(words) == {"any"} else words
+
+    def _outputs(self, tree: Mapping[str, Any], step: Step, place: Place, reader: PodReader) -> None:
+        outputs: dict[str, Any] = {}
+        for each in maps(mapping(tree.get("outputs")).get("parameters")):
+            source = mapping(each.get("valueFrom"))
+            self.listing.fields(each, ("name", "valueFrom", "description"), "output", place)
+            if not source.get("path"):
+                kinds = ", ".join(source) or "no value"
+                hint = "write it to a file, and name the file: valueFrom: {path: …}"
+                text = f"output {each.get('name')}"
+                self.listing.cannot(text, f"it comes from {kinds}, not from a file", place.of(each), hint)
+                continue
+            self.listing.fields(source, ("path", "default"), "valueFrom", place)
+            output = {"type": "string", "path": reader.word(source, "path")}
+            if source.get("default") is not None:
+                output["default"] = str(reader.word(source, "default"))
+            outputs[identifier(str(each.get("name")), outputs)] = output
+        if outputs:
+            step.words["outputs"] = outputs
+        self.listing.fields(tree.get("outputs"), ("parameters", "artifacts"), "outputs", place)
+
+    def _artifacts(self, tree: Mapping[str, Any], place: Place) -> None:
+        for side in ("inputs", "outputs"):
+            for each in maps(mapping(tree.get(side)).get("artifacts")):
+                hint = "write an output of type file or directory with its uri, and read it with inputs"
+                text = f"{side} artifact {each.get('name')}"
+                self.listing.cannot(text, "Argo's artifact repository has no word in a pipeline", place.of(each), hint)
+
+    def _words(self, tree: Mapping[str, Any], step: Step, place: Place) -> None:
+        location = mapping(tree.get("archiveLocation"))
+        self.listing.fields(location, ("archiveLogs",), "archiveLocation", place)
+        words: dict[str, Any] = {}
+        if location.get("archiveLogs") is not None:
+            words["archive_logs"] = plain(location["archiveLogs"])
+        if metrics := metric_words(tree.get("metrics"), self.listing, place):
+            words["metrics"] = metrics
+        if words:
+            step.words["engines"] = {"argo": words}
+
+
+HINTS = {
+    "timeout": "write activeDeadlineSeconds, which counts from the pod's start",
+    "synchronization": "use a Kueue queue, or compile --semaphores",
+    "memoize": "write cache: true in the step",
+    "daemon": "run it as a Deployment, or as a sidecar of the step that needs it",
+    "parallelism": "write parallel in the step that has the loop",
+}
+
+
+def _with_defaults(tree: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The template with `templateDefaults`, which Argo merges below it."""
+    defaults = spec.get("templateDefaults")
+    if not isinstance(defaults, Mapping):
+        return tree
+    below: Mapping[str, Any] = _below(tree, {key: value for key, value in defaults.items() if key != "name"})
+    return below
+
+
+def _below(own: Any, under: Any) -> Any:
+    if not (isinstance(own, Mapping) and isinstance(under, Mapping)):
+        return own
+    found = _placed({**under, **own}, own)
+    for key in under:
+        if key in own and isinstance(own[key], Mapping):
+            found[key] = _below(own[key], under[key])
+    return found
+
+
+def _placed(tree: Mapping[str, Any], like: Any) -> Any:
+    """The map with the places of another, so that messages know the line."""
+    if not isinstance(like, yaml_tree.Map):
+        return dict(tree)
+    found = yaml_tree.Map(like.spot)
+    found.update(tree)
+    found.key_at, found.value_at = like.key_at, like.value_at
+    return found
+
+
+def _mirrored(container: Mapping[str, Any], main: Any) -> Any:
+    """`mirrorVolumeMounts`: the container has the mounts of the program too."""
+    if not container.get("mirrorVolumeMounts"):
+        return container
+    mounts = [*(container.get("volumeMounts") or ()), *(mapping(main).get("volumeMounts") or ())]
+    rest = {key: value for key, value in container.items() if key != "mirrorVolumeMounts"}
+    return _placed({**rest, **({"volumeMounts": mounts} if mounts else {})}, container)
+
+
+def _beside(container: Mapping[str, Any]) -> Any:
+    return _placed({**container, "restartPolicy": "Always"}, container)

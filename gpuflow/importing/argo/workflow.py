@@ -1,0 +1,276 @@
+"""A Workflow, WorkflowTemplate or CronWorkflow of Argo as the document of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuflow.importing.argo.graph import Graph
+from gpuflow.importing.argo.metrics import metric_words
+from gpuflow.importing.argo.scope import Scope
+from gpuflow.importing.argo.templates import WORKFLOW_OF_POD, Importer, Template
+from gpuflow.importing.drafts import Draft, identifier, label
+from gpuflow.importing.listing import TEMPLATE, Listing, Place
+from gpuflow.importing.plain import mapping, maps, plain
+from gpuflow.importing.texts import Parts
+from gpuflow.readers import Document, Library
+from gpuflow.site import Site
+
+SPEC = (
+    *WORKFLOW_OF_POD, "entrypoint", "arguments", "templates", "onExit", "parallelism", "activeDeadlineSeconds",
+    "volumes", "volumeClaimTemplates", "volumeClaimGC", "podGC", "ttlStrategy", "archiveLogs", "priority",
+    "podMetadata", "hooks", "metrics",
+    "templateDefaults", "retryStrategy", "podSpecPatch", "workflowMetadata", "workflowTemplateRef",
+)  # fmt: skip
+HINTS = {
+    "synchronization": "use a Kueue queue, or compile --semaphores",
+    "artifactRepositoryRef": "outputs of type file and directory name their own uri",
+    "podDisruptionBudget": "make one for the label gpuflow.dev/pipeline",
+    "executor": "the site says it: engines.argo.executor",
+}
+CRON = (
+    "schedule", "schedules", "timezone", "concurrencyPolicy", "suspend", "successfulJobsHistoryLimit",
+    "failedJobsHistoryLimit", "workflowSpec", "workflowMetadata", "startingDeadlineSeconds",
+)  # fmt: skip
+
+
+def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
+    """The pipeline of an Argo object."""
+    place = Place(document)
+    outer = mapping(document.tree.get("spec"))
+    scheduled = document.kind == "CronWorkflow"
+    spec = mapping(outer.get("workflowSpec")) if scheduled else outer
+    draft = Draft()
+    _metadata(document, outer, draft, listing, place)
+    if scheduled:
+        _schedule(outer, draft, listing, place, site)
+    owner = document
+    reference = spec.get("workflowTemplateRef")
+    if isinstance(reference, Mapping):
+        kind = "ClusterWorkflowTemplate" if reference.get("clusterScope") else "WorkflowTemplate"
+        found = library.find(kind, str(reference.get("name")))
+        if found is None:
+            where = place.of(spec, "workflowTemplateRef")
+            hint = "name the file that holds it as well"
+            text = f"{kind} {reference.get('name')}"
+            listing.cannot(text, "it is in none of the files given", where, hint, TEMPLATE)
+            return draft
+        owner, place = found, Place(found)
+        under = mapping(found.tree.get("spec"))
+        listing.fields(spec, ("workflowTemplateRef", "arguments", "entrypoint"), "spec", Place(document), HINTS)
+        given = {"arguments": _joined(under.get("arguments"), spec.get("arguments"))}
+        spec = {**under, **({"entrypoint": spec["entrypoint"]} if spec.get("entrypoint") else {}), **given}
+    listing.fields(spec, SPEC, "spec", place, HINTS)
+    listing.fields(spec.get("templateDefaults"), DEFAULTS, "templateDefaults", place)
+    importer = Importer(owner, library, site, listing, spec)
+    _claims(spec, draft, importer, place)
+    known = _params(spec, draft, listing, place)
+    _engine_words(spec, draft, listing, place)
+
+    def parameters(name: str) -> Parts | None:
+        return known.get(name)
+
+    scope = Scope(draft, outer=parameters)
+    within = Template({}, owner, spec)
+    if not spec.get("entrypoint"):
+        listing.cannot("entrypoint", "no template is named to start with", place.of(spec), "name one: entrypoint: …")
+        return draft
+    entry = importer.named(str(spec["entrypoint"]), within, place.of(spec, "entrypoint"))
+    if spec.get("parallelism") is not None:
+        draft.head["parallel"] = plain(spec["parallelism"])
+    if entry is not None:
+        graph = Graph(importer, draft, scope, entry, (id(entry.tree),))
+        graph.scope = graph.inputs({"name": entry.name}, entry, scope, _direct(entry, known))
+        if entry.way in ("steps", "dag"):
+            graph.fill()
+        else:
+            _alone(graph, entry)
+        last = spec.get("onExit") or mapping(mapping(spec.get("hooks")).get("exit")).get("template")
+        if last:
+            ending = importer.named(str(last), within, place.of(spec, "onExit"))
+            if ending is not None:
+                after = Graph(importer, draft, scope, ending, (id(ending.tree),))
+                draft.exit = after.ending(ending)
+    return draft
+
+
+def _alone(graph: Graph, entry: Template) -> None:
+    """The entrypoint itself is the only step."""
+    step = graph.step({"name": entry.name}, entry, graph.scope)
+    if step is not None:
+        graph.draft.steps[label(entry.name, ())] = step
+
+
+def _direct(entry: Template, known: Mapping[str, Parts]) -> dict[str, Parts]:
+    """Inputs of the entrypoint that the workflow's arguments fill, by name."""
+    declared = mapping(entry.tree.get("inputs")).get("parameters") or ()
+    return {str(each.get("name")): known[str(each.get("name"))] for each in declared if str(each.get("name")) in known}
+
+
+def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listing: Listing, place: Place) -> None:
+    metadata = mapping(document.tree.get("metadata"))
+    name = label(document.name, ())
+    draft.head["name"] = name
+    if metadata.get("namespace"):
+        listing.note(
+            f"the namespace {metadata['namespace']} is said when compiling: --namespace",
+            place.of(metadata, "namespace"),
+        )
+    own = mapping(outer.get("workflowMetadata"))
+    listing.fields(own, ("labels", "annotations"), "workflowMetadata", place)
+    labels = {**mapping(metadata.get("labels")), **mapping(own.get("labels"))}
+    if labels:
+        draft.head["labels"] = {str(key): str(plain(value)) for key, value in labels.items()}
+        listing.note("labels of the object stand on its pods as well", place.of(metadata, "labels"))
+    annotations = {**mapping(metadata.get("annotations")), **mapping(own.get("annotations"))}
+    annotations = {str(key): str(plain(value)) for key, value in annotations.items()}
+    if description := annotations.pop("workflows.argoproj.io/description", None):
+        draft.head["description"] = description.strip()
+    if annotations:
+        _argo(draft)["annotations"] = annotations
+    known = ("name", "generateName", "namespace", "labels", "annotations", "creationTimestamp")
+    listing.fields(metadata, known, "metadata", place)
+
+
+def _schedule(outer: Mapping[str, Any], draft: Draft, listing: Listing, place: Place, site: Site) -> None:
+    listing.fields(outer, CRON, "spec", place, {"when": "let the first step decide", "stopStrategy": "suspend it"})
+    crons = [*([outer["schedule"]] if outer.get("schedule") else []), *(outer.get("schedules") or ())]
+    if len(crons) != 1:
+        listing.cannot(
+            "schedules", f"a pipeline has one schedule, and these are {len(crons)}", place.of(outer, "schedules")
+        )
+        return
+    schedule = {"cron": str(crons[0]), "concurrency": str(outer.get("concurrencyPolicy") or "Allow").lower()}
+    if outer.get("timezone"):
+        schedule["timezone"] = str(outer["timezone"])
+    draft.head["schedule"] = {**schedule, "suspended": True} if outer.get("suspend") else schedule
+    late = outer.get("startingDeadlineSeconds")
+    said = site.engine("argo").starting_deadline
+    if late and (said is None or said.seconds != late):
+        where = place.of(outer, "startingDeadlineSeconds")
+        hint = f"write it in the site: engines: {{argo: {{starting_deadline: {late}s}}}}"
+        listing.cannot("startingDeadlineSeconds", "the site says it, for all schedules of the cluster", where, hint)
+    pairs = (("successful", "successfulJobsHistoryLimit"), ("failed", "failedJobsHistoryLimit"))
+    history = {word: plain(outer[key]) for word, key in pairs if outer.get(key) is not None}
+    if history:
+        _argo(draft)["history"] = history
+
+
+def _claims(spec: Mapping[str, Any], draft: Draft, importer: Importer, place: Place) -> None:
+    claims: dict[str, Any] = {}
+    for each in maps(spec.get("volumeClaimTemplates")):
+        name = str(mapping(each.get("metadata")).get("name"))
+        own = plain(mapping(each.get("spec")))
+        importer.listing.fields(each.get("metadata"), ("name", "creationTimestamp"), "claim", place)
+        importer.listing.fields(each.get("spec"), ("accessModes", "resources", "storageClassName"), "claim", place)
+        modes = own.get("accessModes") or ["ReadWriteOnce"]
+        if len(modes) != 1:
+            importer.listing.cannot(f"claim {name}", "it has several access modes", place.of(each))
+        title = label(name, claims, 40)
+        size = mapping(mapping(own.get("resources")).get("requests")).get("storage")
+        claims[title] = {"size": str(size), "access": modes[0]}
+        if own.get("storageClassName"):
+            claims[title]["storage_class"] = own["storageClassName"]
+        importer.claims[name] = title
+    if claims:
+        draft.head["claims"] = claims
+    strategy = mapping(spec.get("volumeClaimGC")).get("strategy")
+    if strategy not in (None, "OnWorkflowCompletion"):
+        hint = "delete the claims of failed runs too, or name claims that exist"
+        importer.listing.cannot(
+            f"volumeClaimGC {strategy}", "claims are deleted with the run", place.of(spec, "volumeClaimGC"), hint
+        )
+
+
+def _params(spec: Mapping[str, Any], draft: Draft, listing: Listing, place: Place) -> dict[str, Parts]:
+    """The workflow's parameters, and what each tag of theirs stands for."""
+    known: dict[str, Parts] = {}
+    arguments = mapping(spec.get("arguments"))
+    for each in maps(arguments.get("parameters")):
+        name = str(each.get("name"))
+        listing.fields(each, ("name", "value", "default", "enum", "description"), "parameter", place)
+        title = identifier(name, draft.params)
+        if title != name:
+            listing.note(
+                f'the parameter "{name}" is called {title}: references and Python need such names', place.of(each)
+            )
+        param: dict[str, Any] = {"type": "string"}
+        value = each.get("value", each.get("default"))
+        if value is not None:
+            param["default"] = (
+                value if isinstance(value, str) else getattr(value, "text", None) or str(plain(value)).lower()
+            )
+        if each.get("enum"):
+            param["enum"] = [str(plain(item)) for item in each["enum"]]
+        if each.get("description"):
+            param["description"] = str(each["description"])
+        draft.params[title] = param
+        known[name] = ({"param": title},)
+    for each in maps(arguments.get("artifacts")):
+        why = "Argo's artifact repository has no word in a pipeline"
+        listing.cannot(f"artifact {each.get('name')}", why, place.of(each), "read it in the step that needs it")
+    return known
+
+
+def _engine_words(spec: Mapping[str, Any], draft: Draft, listing: Listing, place: Place) -> None:
+    if spec.get("activeDeadlineSeconds") is not None:
+        draft.head["deadline"] = f"{plain(spec['activeDeadlineSeconds'])}s"
+    gc = mapping(spec.get("podGC"))
+    if gc.get("strategy"):
+        listing.fields(gc, ("strategy", "deleteDelayDuration"), "podGC", place)
+        delay = {"delay": str(gc["deleteDelayDuration"])} if gc.get("deleteDelayDuration") else {}
+        _argo(draft)["pod_gc"] = {"strategy": str(gc["strategy"]), **delay}
+    times = mapping(spec.get("ttlStrategy"))
+    if times:
+        ttl = {
+            word: f"{plain(times.get(key, times.get('secondsAfterCompletion')))}s"
+            for word, key in (("success", "secondsAfterSuccess"), ("failure", "secondsAfterFailure"))
+            if times.get(key, times.get("secondsAfterCompletion")) is not None
+        }
+        _argo(draft)["ttl"] = ttl
+    for key, word in (("archiveLogs", "archive_logs"), ("priority", "priority")):
+        if spec.get(key) is not None:
+            _argo(draft)[word] = plain(spec[key])
+    if metrics := metric_words(spec.get("metrics"), listing, place):
+        _argo(draft)["metrics"] = metrics
+    if spec.get("podMetadata"):
+        _argo(draft)["pod_metadata"] = plain(spec["podMetadata"])
+    for name, hook in mapping(spec.get("hooks")).items():
+        reference = mapping(hook.get("templateRef"))
+        if name == "exit" and set(hook) == {"template"} and not spec.get("onExit"):
+            continue  # what runs at the end
+        if name == "exit" or not reference or not hook.get("expression"):
+            hint = "write exit: {…} for what runs at the end, or name a template of the cluster: templateRef"
+            listing.cannot(f"hook {name}", "a hook of a pipeline runs a template of the cluster", place.of(hook), hint)
+            continue
+        pairs = (("name", "name"), ("template", "template"), ("cluster_scope", "clusterScope"))
+        where = {word: plain(reference[key]) for word, key in pairs if reference.get(key)}
+        values = {str(p["name"]): str(p.get("value")) for p in mapping(hook.get("arguments")).get("parameters") or ()}
+        made = {
+            "expression": str(hook["expression"]),
+            "template_ref": where,
+            **({"arguments": values} if values else {}),
+        }
+        _argo(draft).setdefault("hooks", {})[str(name)] = made
+
+
+DEFAULTS = (
+    "container", "script", "retryStrategy", "activeDeadlineSeconds", "nodeSelector", "tolerations", "affinity",
+    "metadata", "serviceAccountName", "securityContext", "priorityClassName", "schedulerName", "volumes",
+    "initContainers", "sidecars", "automountServiceAccountToken", "hostAliases", "podSpecPatch",
+)  # fmt: skip
+
+
+def _joined(under: Any, own: Any) -> dict[str, Any]:
+    """The arguments of a WorkflowTemplate with those of the workflow that names it."""
+    found = {str(each.get("name")): each for each in maps(mapping(under).get("parameters"))}
+    found |= {str(each.get("name")): each for each in maps(mapping(own).get("parameters"))}
+    return {
+        "parameters": list(found.values()),
+        "artifacts": [*(mapping(under).get("artifacts") or ()), *(mapping(own).get("artifacts") or ())],
+    }
+
+
+def _argo(draft: Draft) -> dict[str, Any]:
+    words: dict[str, Any] = draft.head.setdefault("engines", {}).setdefault("argo", {})
+    return words

@@ -1,0 +1,345 @@
+"""A pod in the words of a step: the spec's own words first; what it has no word for goes into `kubernetes.merge`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.errors import Where
+from gpuflow.importing.gpus import gpu_words
+from gpuflow.importing.listing import TAG, Listing, Place
+from gpuflow.importing.plain import maps, plain
+from gpuflow.importing.probes import probe_words
+from gpuflow.importing.texts import Lookup, Parts, expanded, filled, joined, plain_text, written
+from gpuflow.importing.volumes import PodVolumes
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.kubernetes.pod_fields import fields_of
+from gpuflow.pod.containers import SCRIPT_RUNNER
+from gpuflow.site import Site
+from gpuflow.spec.merge import OF_MAIN, OF_POD
+
+AMOUNTS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeral_storage"}
+OF_WORDS = (
+    "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources", "volumeMounts",
+)  # fmt: skip
+"""Fields of a container that the words of a step cover."""
+POD_WORDS = (
+    "containers", "initContainers", "volumes", "restartPolicy", "serviceAccountName", "serviceAccount",
+    "activeDeadlineSeconds", "terminationGracePeriodSeconds", "imagePullSecrets",
+)  # fmt: skip
+
+
+@dataclass
+class Step:
+    """A step that is being written, and the pod that it must have."""
+
+    words: dict[str, Any]
+    wanted: dict[str, Any] = field(default_factory=dict)
+    """Fields of the pod's spec, of `main`, and of init containers by name, as the file has them."""
+    patch: dict[str, Any] = field(default_factory=dict)
+    """What no word of the spec says, in Kubernetes' words."""
+    where: Where = field(default_factory=Where)
+    secured: bool = False
+    """Whether the engine's own container template says what a program may do; then only who runs is the pod's."""
+    sound: bool = True
+    """Whether all of it could be said."""
+
+
+class PodReader:
+    """Reads the pods of one document."""
+
+    def __init__(self, listing: Listing, place: Place, site: Site, lookup: Lookup, claims: Mapping[str, str]) -> None:
+        """`lookup`: what tags stand for; `claims`: volumes that are made for each run, and the claim's name."""
+        self.listing, self.place, self.site, self.lookup, self.claims = listing, place, site, lookup, claims
+        self.set_outside: dict[str, Parts | None] = {}
+        """Variables that whoever makes the pod adds to it."""
+        self.structured: Callable[[str], list[str] | None] = lambda text: None
+        """The parts of a text that its engine puts together."""
+
+    def step(
+        self, spec: Mapping[str, Any], main: Mapping[str, Any], metadata: Mapping[str, Any], script: Any = None
+    ) -> Step:
+        """The step of a pod: its spec, and the container that the step's program runs in."""
+        step = Step({}, where=self.place.of(main))
+        words = step.words
+        containers = (main, *maps(spec.get("initContainers")))
+        volumes = PodVolumes(spec.get("volumes"), containers, self.claims, self.listing, self.place, self.value)
+        self._container(main, words, step, volumes, script)
+        step.wanted["main"] = self._rest(main, "container")
+        self._probes(main, words)
+        helpers: dict[str, Any] = {}
+        for each in maps(spec.get("initContainers")):
+            beside = each.get("restartPolicy") == "Always"
+            helper: dict[str, Any] = {"name": self.word(each, "name")}
+            raw = Step(helper, where=self.place.of(each))
+            self._container(each, helper, raw, volumes, None)
+            for name in set(helper) - HELPER:
+                self._no_word(each, name, "container")
+            words.setdefault("sidecars" if beside else "init_containers", []).append(helper)
+            helpers[str(helper["name"])] = self._rest(each, "init container", ("restartPolicy",))
+            raw.patch.pop("volumes", None)
+            if raw.patch:
+                step.patch.setdefault("initContainers", []).append({"name": helper["name"], **raw.patch})
+        step.wanted["init"] = helpers
+        self._spec(spec, words, step)
+        if raw_volumes := volumes.raw():
+            step.patch["volumes"] = raw_volumes
+        for key in ("labels", "annotations"):
+            if metadata.get(key):
+                words[key] = {str(name): str(self.value(value, metadata[key])) for name, value in metadata[key].items()}
+        self._queue(words)
+        self.listing.fields(metadata, ("labels", "annotations"), "metadata", self.place)
+        return step
+
+    def _queue(self, words: dict[str, Any]) -> None:
+        labels = words.get("labels", {})
+        if queue := labels.pop(QUEUE_LABEL, None):
+            words["queue"] = queue
+        if first := labels.pop(QUEUE_PRIORITY_LABEL, None):
+            pod = {"pod": words["priority"]} if "priority" in words else {}
+            words["priority"] = {**pod, "queue": first}
+        if "labels" in words and not labels:
+            del words["labels"]
+
+    # ------------------------------------------------------------------ values
+
+    def text(self, value: Any, owner: Any, key: Any = None) -> Parts:
+        """Text that may hold references."""
+        text = value if isinstance(value, str) else getattr(value, "text", None) or _word(value)
+        pieces = self.structured(text)
+        if pieces is not None:
+            return joined(tuple(part for piece in pieces for part in self.text(piece, owner, key)))
+        parts, lost = filled(text, self.lookup)
+        for tag in lost:
+            self.listing.cannot(tag, "no reference of a pipeline says it", self.place.of(owner, key), TAG_HINT, TAG)
+        return parts
+
+    def value(self, value: Any, owner: Any, key: Any = None) -> Any:
+        """A value that holds no reference: tags must stand for text."""
+        if isinstance(value, Mapping):
+            return {str(name): self.value(item, value, name) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.value(item, value, index) for index, item in enumerate(value)]
+        if not isinstance(value, str) or "{{" not in value:
+            return plain(value)
+        text = plain_text(self.text(value, owner, key))
+        if text is None:
+            why = "only text, variables and conditions take references, and this is none of them"
+            self.listing.cannot(value, why, self.place.of(owner, key), "write the value itself", TAG)
+            return value
+        return text
+
+    def word(self, owner: Mapping[str, Any], key: str) -> Any:
+        """The value of a field without references."""
+        return self.value(owner[key], owner, key) if owner.get(key) is not None else None
+
+    def _no_word(self, owner: Any, key: str, what: str) -> None:
+        self.listing.fields({key: owner.get(key)} if isinstance(owner, Mapping) else {}, (), what, self.place)
+
+    # -------------------------------------------------------------- containers
+
+    def _container(
+        self, main: Mapping[str, Any], words: dict[str, Any], step: Step, volumes: PodVolumes, script: Any
+    ) -> None:
+        where = self.place.of(main)
+        words["image"] = self.word(main, "image")
+        for key, name in (("imagePullPolicy", "image_pull_policy"), ("workingDir", "working_dir")):
+            if main.get(key):
+                words[name] = self.word(main, key)
+        variables = self._environment(main, words, step)
+        if script is not None:
+            self._script(main, script, words)
+        elif not main.get("command"):
+            why = "it runs what its image says, which no engine can see"
+            hint = "write the image's ENTRYPOINT and CMD as command and args"
+            self.listing.cannot("container without command", why, where, hint)
+        else:
+            for key in ("command", "args"):
+                if main.get(key):
+                    texts = main[key]
+                    words[key] = [
+                        written(self._expanded(self.text(text, texts, index), variables, texts, index))
+                        for index, text in enumerate(texts)
+                    ]
+        self._resources(main, words)
+        mounts, raw = volumes.mounts(main)
+        if mounts:
+            words["volumes"] = mounts
+        if raw:
+            step.patch["volumeMounts"] = raw
+
+    def _expanded(self, parts: Parts, variables: Mapping[str, Parts | None], owner: Any, key: Any) -> Parts:
+        value = expanded(parts, variables)
+        if value is None:
+            hint = "let a shell read the variable: sh -c 'program \"$NAME\"'"
+            self.listing.cannot(
+                "$(NAME)", "its value is a Secret or a fact of the pod", self.place.of(owner, key), hint
+            )
+            return parts
+        return value
+
+    def _script(self, main: Mapping[str, Any], script: Any, words: dict[str, Any]) -> None:
+        """Argo hands a script over as a file: nothing in it is expanded but its tags."""
+        source = self.text(script, main, "source")
+        interpreter = [self.value(word, main["command"], i) for i, word in enumerate(main.get("command") or ["sh"])]
+        if main.get("args"):
+            self._no_word(main, "args", "script")
+        text = plain_text(source)
+        if text is not None:
+            words["script"] = {"run": text, "interpreter": interpreter} if interpreter != ["sh"] else text
+        else:  # a script of a step is data, so the text with references is handed to the same small program
+            words["command"] = ["sh", "-c", SCRIPT_RUNNER, written(source), *interpreter]
+
+    def _environment(self, main: Mapping[str, Any], words: dict[str, Any], step: Step) -> dict[str, Parts | None]:
+        env: dict[str, Any] = {}
+        known = dict(self.set_outside)
+        raw: list[Any] = []
+        for entry in maps(main.get("env")):
+            name = str(entry.get("name"))
+            source = entry.get("valueFrom")
+            if name in known:
+                self.listing.cannot(f"variable {name}", "it is set twice", self.place.of(entry), "keep the last one")
+            if not source:
+                value = self._expanded(self.text(entry.get("value") or "", entry, "value"), known, entry, "value")
+                known[name], env[name] = value, written(value)
+                continue
+            known[name] = None
+            if (key := source.get("secretKeyRef")) and key.get("name"):
+                env[name] = _key("secret", self.value(key, source))
+            elif (key := source.get("configMapKeyRef")) and key.get("name"):
+                env[name] = _key("config_map", self.value(key, source))
+            else:
+                raw.append(self.value(entry, entry))
+        if env:
+            words["env"] = env
+        if raw:
+            step.patch["env"] = raw
+        sources = []
+        for entry in maps(main.get("envFrom")):
+            value = self.value(entry, entry)
+            found = {"prefix": value.get("prefix")}
+            for kind, word in (("secretRef", "secret"), ("configMapRef", "config_map")):
+                if kind in value:
+                    found |= {word: value[kind].get("name"), "optional": value[kind].get("optional") or None}
+            sources.append({key: item for key, item in found.items() if item})
+        if sources:
+            words["env_from"] = sources
+        return known
+
+    def _resources(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
+        resources = main.get("resources") or {}
+        requests = self.word(resources, "requests") or {}
+        limits = self.word(resources, "limits") or {}
+        for name, word in AMOUNTS.items():
+            amount = {"request": requests.pop(name, None), "limit": limits.pop(name, None)}
+            amount = {key: str(value) for key, value in amount.items() if value is not None}
+            if amount:
+                same = len(amount) == 2 and amount["request"] == amount["limit"]
+                words[word] = amount["limit"] if same else amount
+        extended = {**requests, **limits}
+        for name in extended:
+            if "/" not in name:
+                self._no_word(resources.get("limits") or resources.get("requests"), name, "resource")
+            elif name not in limits or requests.get(name, limits[name]) != limits[name]:
+                where = self.place.of(resources.get("requests"), name)
+                why = "Kubernetes takes only a limit, and a request that is equal to it"
+                self.listing.cannot(f"request of {name}", why, where, f"write it below limits: {name}")
+        if extended:
+            words["extended"] = {name: str(value) for name, value in extended.items()}
+        if resources.get("claims"):
+            self._no_word(resources, "claims", "resources")
+
+    def _probes(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
+        probes = {}
+        for kind in ("liveness", "readiness", "startup"):
+            if main.get(f"{kind}Probe") and (probe := probe_words(self.word(main, f"{kind}Probe"))):
+                probes[kind] = probe
+        if probes:
+            words["probes"] = probes
+
+    def _rest(self, main: Mapping[str, Any], what: str, also: tuple[str, ...] = ()) -> dict[str, Any]:
+        """Fields of a container that no word covers: Kubernetes' own go into the patch, others are listed."""
+        known = fields_of("Container")
+        found = {}
+        for key in main:
+            if key in OF_WORDS or key in also or main[key] in (None, [], {}):
+                continue
+            if key not in known or key in OF_MAIN:
+                self._no_word_at(main, key, what)
+            else:
+                found[key] = self.word(main, key)
+        return found
+
+    def _no_word_at(self, owner: Mapping[str, Any], key: str, what: str) -> None:
+        self.listing.cannot(f"{what} {key}", "a pipeline has no word for it", self.place.of(owner, key))
+
+    # --------------------------------------------------------------------- pod
+
+    def _spec(self, spec: Mapping[str, Any], words: dict[str, Any], step: Step) -> None:
+        wanted = step.wanted["spec"] = {
+            key: self.word(spec, key)
+            for key in spec
+            if key not in POD_WORDS and key in fields_of("PodSpec") and spec[key] not in (None, [], {})
+        }
+        for key in spec:
+            if (key not in fields_of("PodSpec") or key in OF_POD) and key not in POD_WORDS and spec[key]:
+                self._no_word_at(spec, key, "pod")
+        for key, word in (("serviceAccountName", "service_account"), ("priorityClassName", "priority")):
+            if spec.get(key):
+                words[word] = self.word(spec, key)
+        for key, word in (("activeDeadlineSeconds", "timeout"), ("terminationGracePeriodSeconds", "termination_grace")):
+            if spec.get(key) is not None:
+                words[word] = f"{self.word(spec, key)}s"
+        secrets = [str(each.get("name")) for each in self.word(spec, "imagePullSecrets") or ()]
+        if secrets:
+            words["image_pull_secrets"] = secrets
+        hatch: dict[str, Any] = {}
+        for key, word in HATCH.items():
+            if wanted.get(key):
+                hatch[word] = wanted[key]
+        if "tolerations" in hatch:
+            hatch["tolerations"] = [_toleration(each) for each in hatch["tolerations"]]
+        extended = words.pop("extended", {})
+        step.wanted["main_resources"] = extended
+        gpu, selector, rest = gpu_words(extended, dict(hatch.pop("node_selector", {})), self.site)
+        words |= gpu
+        if selector:
+            hatch["node_selector"] = selector
+        if rest:
+            hatch["resources"] = rest
+        security = wanted.get("securityContext") or {}
+        own = {"user": security.get("runAsUser") or None, "group": security.get("runAsGroup")}
+        own |= {"fs_group": security.get("fsGroup"), "run_as_root": security.get("runAsUser") == 0 or None}
+        own["privileged"] = step.wanted["main"].get("securityContext", {}).get("privileged") or None
+        if said := {key: value for key, value in own.items() if value is not None}:
+            words["security"] = said
+        if hatch:
+            words["kubernetes"] = hatch
+
+
+HATCH = {
+    "nodeSelector": "node_selector",
+    "tolerations": "tolerations",
+    "affinity": "affinity",
+    "schedulerName": "scheduler",
+    "runtimeClassName": "runtime_class",
+    "hostIPC": "host_ipc",
+    "hostNetwork": "host_network",
+    "dnsPolicy": "dns_policy",
+}
+HELPER = {"name", "image", "command", "args", "env", "env_from", "volumes", "cpu", "memory"}
+TAG_HINT = "references are {param: …}, {output: step.name}, {item: …} and {run: id}"
+
+
+def _word(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _key(kind: str, source: Mapping[str, Any]) -> dict[str, Any]:
+    optional = {"optional": True} if source.get("optional") else {}
+    return {kind: source.get("name"), "key": source.get("key"), **optional}
+
+
+def _toleration(each: Mapping[str, Any]) -> dict[str, Any]:
+    return {{"tolerationSeconds": "toleration_seconds"}.get(key, key): value for key, value in each.items()}

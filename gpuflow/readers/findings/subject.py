@@ -1,0 +1,125 @@
+"""What a rule looks at: a demand, the document that it was read from, and where things stand in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from gpuflow import yaml_tree
+from gpuflow.demands.model import Demand, Pod, StepDemand
+from gpuflow.errors import Where
+from gpuflow.readers.documents import Document
+from gpuflow.site.model import Site
+
+CONTAINERS = ("initContainers", "containers")
+
+
+class Asked(NamedTuple):
+    """One container of a step's pod."""
+
+    step: StepDemand
+    pod: Pod
+    container: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.container.get("name") or "main")
+
+    @property
+    def title(self) -> str:
+        """The container as sentences name it."""
+        return f'step "{self.step.name}": container "{self.name}"'
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A demand and its documents."""
+
+    document: Document
+    demand: Demand
+    site: Site
+    documents: tuple[Document, ...] = field(default=(), repr=False)
+
+    @property
+    def kind(self) -> str:
+        return self.document.kind
+
+    @property
+    def title(self) -> str:
+        """The object as sentences name it."""
+        return f"{self.document.kind} {self.document.name}"
+
+    def containers(self) -> Iterator[Asked]:
+        """Every container of every pod, each pod once."""
+        for step in self.demand.steps:
+            seen: list[Pod] = []
+            for pod_set in step.pod_sets:
+                if any(pod_set.pod is each or pod_set.pod == each for each in seen):
+                    continue
+                seen.append(pod_set.pod)
+                for group in CONTAINERS:
+                    for container in pod_set.pod["spec"].get(group) or ():
+                        if isinstance(container, Mapping):
+                            yield Asked(step, pod_set.pod, container)
+
+    def where(self, step: str) -> Where:
+        """Where a step is written, with its name."""
+        return replace(self.demand.where(step), step=step)
+
+    def written(self, step: str) -> Any:
+        """What begins where a step is written: its template; None where that is in no document that was given."""
+        known = self.demand.where(step)
+        return self._places_of(known.file).get((known.line, known.column))
+
+    def where_of(self, asked: Asked, *path: str) -> Where:
+        """Where a field of a container stands; where its step does, when the container was made from elsewhere."""
+        known = self.where(asked.step.name)
+        found = _container(self.written(asked.step.name), asked.name)
+        if found is None:
+            return known
+        place = yaml_tree.where_of(found, path, key=True)
+        return Where(known.file, place.line, place.column, known.step)
+
+    def _places_of(self, file: str | None) -> Mapping[tuple[int | None, int | None], Any]:
+        """What begins at each place of a file, worked out when it is first asked for."""
+        if file not in self._known:
+            documents = {id(each.tree): each for each in (self.document, *self.documents) if each.file == file}
+            self._known[file] = _places([each.tree for each in documents.values()])
+        return self._known[file]
+
+    @cached_property
+    def _known(self) -> dict[str | None, Mapping[tuple[int | None, int | None], Any]]:
+        return {}
+
+
+def _places(trees: list[Any]) -> dict[tuple[int | None, int | None], Any]:
+    """What begins at each place, or at its key; the outermost, where several begin at one."""
+    found: dict[tuple[int | None, int | None], Any] = {}
+    while trees:
+        tree = trees.pop()
+        spot = getattr(tree, "spot", None)
+        if spot is not None:
+            found.setdefault((spot.line, spot.column), tree)
+        if isinstance(tree, yaml_tree.Map):
+            for key, place in tree.key_at.items():
+                found.setdefault((place.line, place.column), tree.get(key))
+        inner = tree.values() if isinstance(tree, Mapping) else tree
+        trees += [each for each in inner if isinstance(each, Mapping | list)]
+    return found
+
+
+def _container(tree: Any, name: str) -> Any:
+    """The container of that name in a part of a document; containers without a name are called main."""
+    left: list[Any] = [tree]
+    while left:
+        part = left.pop(0)
+        if isinstance(part, Mapping):
+            is_container = "image" in part or "resources" in part
+            if is_container and str(part.get("name") or "main") == name and getattr(part, "spot", None):
+                return part
+            left += [each for each in part.values() if isinstance(each, Mapping | list)]
+        elif isinstance(part, list):
+            left += [each for each in part if isinstance(each, Mapping | list)]
+    return None

@@ -1,0 +1,243 @@
+"""Conditions of tasks: the part of CEL that kfp writes, with inputs that may not be known.
+
+`inputs.parameter_values['x'] == 'heads'`, `int(inputs.parameter_values['n']) > 5`, `!(…) && (…)`. A condition that asks
+for more, or that Kubeflow could not evaluate, is not decided here.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gpuflow.readers.kfp.values import Known, NotJson, Open, Value, Values, parsed
+
+MOST_WORDS = 500
+MOST_DEPTH = 40
+_WORD = re.compile(
+    r"""\s*(?:(?P<number>\d+\.\d*(?:[eE][-+]?\d+)?|\d+)|(?P<text>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')"""
+    r"""|(?P<name>[A-Za-z_]\w*)|(?P<sign>==|!=|<=|>=|&&|\|\||[-<>!()\[\].,]))"""
+)
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+class _Undecided(Exception):
+    """What this part of CEL cannot say."""
+
+
+@dataclass(frozen=True)
+class _Unknown:
+    """A value that is not known."""
+
+
+UNKNOWN = _Unknown()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition with the inputs of its task."""
+
+    holds: bool | None
+    """None: only the run will tell."""
+    by_item: bool
+    """Each item of a loop has its own answer."""
+
+
+def condition_of(text: str, inputs: Values) -> Condition:
+    """Whether a task with this condition runs. A default that a run may change decides nothing."""
+    reading = _Reading(text, inputs)
+    try:
+        found = reading.whole()
+    except (_Undecided, ValueError, OverflowError, TypeError, KeyError, IndexError):
+        found = UNKNOWN
+        reading.asked += [value for name, value in inputs.items() if name in text]
+    by_item = any(isinstance(value, Open) and value.by_item for value in reading.asked)
+    return Condition(found if isinstance(found, bool) else None, by_item)
+
+
+class _Reading:
+    """One condition, read and evaluated from left to right."""
+
+    def __init__(self, text: str, inputs: Values) -> None:
+        self.inputs = inputs
+        self.asked: list[Value] = []
+        self.words: list[tuple[str, str]] = []
+        self.at = self.depth = 0
+        self.text = text
+
+    def whole(self) -> Any:
+        start = 0
+        text = self.text.rstrip()
+        while start < len(text):
+            found = _WORD.match(text, start)
+            if found is None or len(self.words) >= MOST_WORDS:
+                raise _Undecided
+            self.words.append((str(found.lastgroup), found[str(found.lastgroup)]))
+            start = found.end()
+        value = self._either()
+        if self.at != len(self.words):
+            raise _Undecided
+        return value
+
+    def _next(self) -> str:
+        return self.words[self.at][1] if self.at < len(self.words) and self.words[self.at][0] != "text" else ""
+
+    def _take(self, sign: str) -> None:
+        if self._next() != sign:
+            raise _Undecided
+        self.at += 1
+
+    def _either(self) -> Any:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise _Undecided
+        found = self._both()
+        while self._next() == "||":
+            self.at += 1
+            found = _joined(found, self._both(), decided_by=True)
+        self.depth -= 1
+        return found
+
+    def _both(self) -> Any:
+        found = self._comparison()
+        while self._next() == "&&":
+            self.at += 1
+            found = _joined(found, self._comparison(), decided_by=False)
+        return found
+
+    def _comparison(self) -> Any:
+        left = self._single()
+        sign = self._next()
+        if sign not in _COMPARE:
+            return left
+        self.at += 1
+        right = self._single()
+        if left is UNKNOWN or right is UNKNOWN:
+            return UNKNOWN
+        if _kind(left) != _kind(right):
+            raise _Undecided  # Kubeflow's driver fails, or says that they differ
+        return _COMPARE[sign](left, right)
+
+    def _single(self) -> Any:
+        sign = self._next()
+        if sign == "!":
+            self.at += 1
+            value = self._single_within()
+            if value is not UNKNOWN and not isinstance(value, bool):
+                raise _Undecided
+            return UNKNOWN if value is UNKNOWN else not value
+        if sign == "-":
+            self.at += 1
+            value = self._single_within()
+            return UNKNOWN if value is UNKNOWN else -value
+        if sign == "(":
+            self.at += 1
+            value = self._either()
+            self._take(")")
+            return value
+        if self.at >= len(self.words):
+            raise _Undecided
+        kind, word = self.words[self.at]
+        self.at += 1
+        if kind == "number":
+            return float(word) if "." in word else int(word)
+        if kind == "text":
+            return _unquoted(word)
+        if kind != "name":
+            raise _Undecided
+        if word == "inputs":
+            return self._input()
+        return self._call(word) if self._next() == "(" else _named(word)
+
+    def _single_within(self) -> Any:
+        self.depth += 1
+        if self.depth > MOST_DEPTH:
+            raise _Undecided
+        value = self._single()
+        self.depth -= 1
+        return value
+
+    def _input(self) -> Any:
+        for word in (".", "parameter_values", "["):
+            self._take(word)
+        kind, name = self.words[self.at]
+        if kind != "text":
+            raise _Undecided
+        self.at += 1
+        self._take("]")
+        value = self.inputs[_unquoted(name)]
+        self.asked.append(value)
+        if isinstance(value, Known) and not value.is_default:
+            number = isinstance(value.value, int | float) and not isinstance(value.value, bool)
+            return float(value.value) if number else value.value
+        return UNKNOWN
+
+    def _call(self, name: str) -> Any:
+        self._take("(")
+        value = self._either()
+        self._take(")")
+        if value is UNKNOWN:
+            return UNKNOWN
+        if name == "int":
+            return _whole(value)
+        if name == "double":
+            return float(value)
+        if name == "bool" and value in ("true", "false", True, False):
+            return value in ("true", True)
+        if name == "string" and isinstance(value, str):
+            return value
+        if name == "parseJson" and isinstance(value, str) and parsed(value) is not NotJson:
+            return parsed(value)
+        raise _Undecided
+
+
+def _joined(left: Any, right: Any, *, decided_by: bool) -> Any:
+    """`||` is decided by one true, `&&` by one false."""
+    if any(each is not UNKNOWN and not isinstance(each, bool) for each in (left, right)):
+        raise _Undecided
+    if left is decided_by or right is decided_by:
+        return decided_by
+    return UNKNOWN if UNKNOWN in (left, right) else not decided_by
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    return "number" if isinstance(value, int | float) else type(value).__name__
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, str):
+        if not re.fullmatch(r"[-+]?\d{1,19}", value):
+            raise _Undecided
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise _Undecided
+    return int(value)
+
+
+def _named(word: str) -> Any:
+    if word not in _WORDS:
+        raise _Undecided
+    return _WORDS[word]
+
+
+def _unquoted(word: str) -> str:
+    inner = word[1:-1]
+    if "\\" not in inner:
+        return inner
+    plain = re.sub(r"\\([\\'\"`?])", r"\1", inner)
+    if re.search(r"\\[^\\'\"`?]", inner):
+        raise _Undecided
+    return plain

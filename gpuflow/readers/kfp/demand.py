@@ -1,0 +1,135 @@
+"""The demand of a Kubeflow pipeline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuflow.demands.model import ClaimDemand, Deadline, Demand, DriverPods, PodSet, Unseen
+from gpuflow.engines import NO_ENGINE, facts_of
+from gpuflow.errors import Finding, fail
+from gpuflow.graph import Dag
+from gpuflow.pod.injected import driver_pod, engine_of
+from gpuflow.readers.documents import Document
+from gpuflow.readers.frame import Library, Options, Passive
+from gpuflow.readers.kfp.ir import Ir, ir_of
+from gpuflow.readers.kfp.message import Message
+from gpuflow.readers.kfp.pods import WORKSPACE_VOLUME, quantity
+from gpuflow.readers.kfp.settings import MODES
+from gpuflow.readers.kfp.size import MOST_TASKS, task_count
+from gpuflow.readers.kfp.tasks import Around, Call, Drivers, Part, Tasks
+from gpuflow.readers.kfp.values import Scope, run_parameters
+
+ROOT = "root"
+SHOWN = 3
+
+
+def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+    """What a run of the pipeline asks of a cluster."""
+    ir = ir_of(document, library)
+    if not ir.root.value:
+        return Passive(document, "it has components and no root, so nothing runs them")
+    tasks = Tasks(ir, options)
+    whole = _whole(ir, tasks, options) if task_count(ir) <= MOST_TASKS else _unread(document, tasks)
+    parts, facts = engine_of(options.site, options.engine), facts_of(options.engine)
+    before = driver_pod(parts)
+    drivers = whole.drivers + Drivers(1, 1)  # the run's own
+    return Demand(
+        document.name,
+        tuple(tasks.steps),
+        whole.tree,
+        engine=options.engine,
+        file=document.file,
+        claims=(*_workspace(ir), *tasks.claims),
+        deadline=_deadline(ir),
+        driver=None if before is None else PodSet("driver", 1, before),
+        driver_pods=None if before is None else _driver_pods(drivers, tasks),
+        keeps_pods=facts.keeps_pods,
+        conditional=tasks.conditional,
+        refusals=(*dict.fromkeys(tasks.findings), *_cache_note(document, tasks)),
+        engine_settings=_settings(parts, options.engine),
+        kind=document.kind,
+        unseen=tuple(tasks.unseen),
+        only_at_most=tasks.only_at_most,
+    )
+
+
+def _whole(ir: Ir, tasks: Tasks, options: Options) -> Part:
+    root = ir.root
+    inputs = run_parameters(root, ir.given, options.params)
+    if "dag" in root:
+        return tasks.dag(root, inputs, {}, Around())
+    # A component that was compiled alone: its one task is the pipeline.
+    name = ir.executor(root, ROOT)[0].removeprefix("exec-") or ROOT
+    task = Message(root.document, root.path, {"componentRef": {"name": ROOT}}, root.shown_from)
+    part = tasks.body(Call(name, task, root, inputs, {}, Scope(inputs)), Around())
+    part.tree = Dag({name: part.tree})
+    return part
+
+
+def _unread(document: Document, tasks: Tasks) -> Part:
+    because = f"root: the pipeline has more than {MOST_TASKS:,} tasks, and none of them is read"
+    tasks.unseen.append(Unseen(document.name, because, document.where("root")))
+    return Part(Dag({}), Drivers(None, 0))
+
+
+def _driver_pods(drivers: Drivers, tasks: Tasks) -> DriverPods:
+    because = None
+    if drivers.most is None:
+        because = next((each.because for each in tasks.unseen if each.resource is None), None)
+        because = because or "how many copies a loop has is only known in the run"
+    return DriverPods(drivers.most, drivers.least, because)
+
+
+def _workspace(ir: Ir) -> tuple[ClaimDemand, ...]:
+    """The volume that all tasks of a run share, where the pipeline asks for one (argocompiler/argo.go)."""
+    workspace = ir.platform.message("pipelineConfig").message("workspace")
+    if "kubernetes" not in workspace.value:
+        return ()
+    size = workspace.text("size")
+    if not size:
+        raise fail(
+            "GF730", "the workspace has no size", where=workspace.where(), hint="Kubeflow refuses it: give it a size"
+        )
+    patch = workspace.message("kubernetes").message("pvcSpecPatch")
+    spec: dict[str, Any] = {
+        "accessModes": [each for each in patch.texts("accessModes") if each in MODES],
+        "resources": {"requests": {"storage": quantity(WORKSPACE_VOLUME, "size", size, workspace.where("size"))}},
+    }
+    if patch.text("storageClassName"):
+        spec["storageClassName"] = patch.text("storageClassName")
+    manifest = {"metadata": {"name": WORKSPACE_VOLUME}, "spec": spec}
+    where, size_where = workspace.where(), workspace.where("size")
+    return (
+        ClaimDemand(WORKSPACE_VOLUME, manifest, WORKSPACE_VOLUME, where, size_where, patch.where("storageClassName")),
+    )
+
+
+def _deadline(ir: Ir) -> Deadline | None:
+    config = ir.platform.message("pipelineConfig")
+    seconds = config.whole("activeDeadlineSeconds")
+    return Deadline(f"{seconds}s", seconds, config.where("activeDeadlineSeconds")) if seconds > 0 else None
+
+
+def _cache_note(document: Document, tasks: Tasks) -> list[Finding]:
+    if not tasks.cached:
+        return []
+    count = len(tasks.cached)
+    named = ", ".join(tasks.cached[:SHOWN]) + (f" and {count - SHOWN} more" if count > SHOWN else "")
+    return [
+        Finding(
+            "GF734",
+            f"{named}: Kubeflow may take the result from its cache, and then runs no pod; the peaks are those of a run "
+            "that finds nothing there",
+            document.where(),
+            "cachingOptions.enableCache says so",
+            severity="note",
+        )
+    ]
+
+
+def _settings(parts: Any, engine: str) -> dict[str, str]:
+    """Where the site says what each of the engine's containers uses."""
+    if engine == NO_ENGINE:
+        return {}
+    groups = {"init": parts.init, "containers": parts.containers, "output_containers": parts.output_containers}
+    return {name: f"engines.{engine}.{group}.{name}" for group, names in groups.items() for name in names}

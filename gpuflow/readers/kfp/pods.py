@@ -1,0 +1,219 @@
+"""The pod of a task: what Kubeflow's driver makes of its executor (driver/driver.go, initPodSpecPatch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.errors import Finding, Where, fail
+from gpuflow.quantity import Quantity
+from gpuflow.readers.kfp.message import Message
+from gpuflow.readers.kfp.values import WORKSPACE, Known, Open, Scope, Values, go_number, substituted
+
+COMPONENT_MARK = {"pipelines.kubeflow.org/v2_component": "true"}
+WORKSPACE_VOLUME = "kfp-workspace"
+WORKSPACE_PATH = "/kfp-workspace"
+RUNTIME_DEFAULT = {"seccompProfile": {"type": "RuntimeDefault"}}
+"""What the compiler gives every pod (argocompiler/security_context.go)."""
+CONFINED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, **RUNTIME_DEFAULT}
+"""What it gives every container of a user."""
+PASSED_ON = ("RESOURCES", "ENV", "KUBERNETES_AFFINITY", "KUBERNETES_TOLERATIONS", "KUBERNETES_NODE_SELECTOR",
+             "KUBERNETES_VOLUMES")  # fmt: skip
+"""What a component may hand to a workload that its program creates, instead of setting it on its own pod."""
+_TEXT_FIELDS = (
+    ("limits", "memory", "resourceMemoryLimit", "memoryLimit", "G"),
+    ("requests", "memory", "resourceMemoryRequest", "memoryRequest", "G"),
+    ("limits", "cpu", "resourceCpuLimit", "cpuLimit", ""),
+    ("requests", "cpu", "resourceCpuRequest", "cpuRequest", ""),
+)
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """Something about a pod that only the run will tell."""
+
+    because: str
+    where: Where
+    resource: str | None = None
+    is_placement: bool = False
+    """Its amounts are known; where it may run is not."""
+
+
+@dataclass
+class Made:
+    """A pod, and what is to be said of it."""
+
+    pod: dict[str, Any]
+    hidden: list[Hidden] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    on_pod: Mapping[str, bool] = field(default_factory=dict)
+    """What of its settings the pod itself gets."""
+    only_at_most: str | None = None
+    """Why some copies ask for less."""
+
+    @property
+    def main(self) -> dict[str, Any]:
+        main: dict[str, Any] = self.pod["spec"]["containers"][0]
+        return main
+
+    def add_volume(self, volume: Mapping[str, Any], path: str) -> None:
+        """A volume that the main container mounts."""
+        volumes = self.pod["spec"].setdefault("volumes", [])
+        if all(each["name"] != volume["name"] for each in volumes):
+            volumes.append(dict(volume))
+        self.main.setdefault("volumeMounts", []).append({"name": volume["name"], "mountPath": path})
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task with everything that its pod is made of."""
+
+    name: str
+    executor: Message
+    component: Message
+    settings: Message
+    """Its part of the platform document; empty where it has none."""
+    inputs: Values
+    scope: Scope
+    """What settings refer to: inputs of the group around the task, outputs of its neighbours."""
+    uris: Mapping[str, str]
+    """The addresses of its input artifacts, where they are known."""
+
+
+def pod_of(task: Task) -> Made:
+    """The pod of a task without what its platform document says."""
+    container = task.executor.message("container")
+    image = substituted(container.text("image"), task.inputs)
+    main: dict[str, Any] = {
+        "name": "main",
+        "image": image.value if isinstance(image, Known) and image.value else "unknown",
+        "securityContext": dict(CONFINED),
+    }
+    made = Made(
+        {
+            "metadata": {"labels": dict(COMPONENT_MARK), "annotations": dict(COMPONENT_MARK)},
+            "spec": {"restartPolicy": "Never", "securityContext": dict(RUNTIME_DEFAULT), "containers": [main]},
+        },
+        on_pod=_on_pod(task.component),
+    )
+    env = [{"name": each.text("name"), "value": each.text("value")} for each in container.messages("env")]
+    if env and made.on_pod["ENV"]:
+        main["env"] = env
+    resources = _resources(task, container.message("resources"), made)
+    if made.on_pod["RESOURCES"]:
+        main["resources"] = resources
+    if any(each.text("field") == "RESOURCES" for each in task.component.messages("taskConfigPassthroughs")):
+        made.hidden.append(
+            Hidden(
+                "taskConfigPassthroughs hands its resources to a workload that its program creates",
+                task.component.where("taskConfigPassthroughs"),
+            )
+        )
+    _model_images(task, made)
+    if _uses_workspace(task.inputs):
+        claim = {"persistentVolumeClaim": {"claimName": WORKSPACE_VOLUME}}
+        if made.on_pod["KUBERNETES_VOLUMES"]:
+            made.add_volume({"name": WORKSPACE_VOLUME, **claim}, WORKSPACE_PATH)
+    return made
+
+
+def _on_pod(component: Message) -> dict[str, bool]:
+    found = dict.fromkeys(PASSED_ON, True)
+    for each in component.messages("taskConfigPassthroughs"):
+        found[each.text("field")] = each.flag("applyToTask")
+    return found
+
+
+def _resources(task: Task, spec: Message, made: Made) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for side, resource, name, old, unit in _TEXT_FIELDS:
+        text = spec.text(name)
+        if text:
+            value, where = substituted(text, task.inputs), spec.where(name)
+            if isinstance(value, Open) and not value.among:
+                made.hidden.append(Hidden(f"{name}: {value.because}", where, resource))
+                continue
+            if isinstance(value, Open):
+                written = _largest(task, name, value, where)
+                made.only_at_most = f"{task.name}: {name}: {value.because}, and the largest is counted"
+            else:
+                written = str(value.value)
+        elif spec.number(old):
+            written, where = go_number(spec.number(old)) + unit, spec.where(old)
+        else:
+            continue
+        found.setdefault(side, {})[resource] = quantity(task.name, name, written, where)
+    accelerator = spec.message("accelerator")
+    if accelerator.value:
+        for resource, count in _accelerator(task, accelerator, made):
+            found.setdefault("limits", {})[resource] = count
+    return found
+
+
+def _largest(task: Task, name: str, value: Open, where: Where) -> str:
+    return max((quantity(task.name, name, str(each), where) for each in value.among), key=Quantity)
+
+
+def quantity(task: str, field: str, text: str, where: Where) -> str:
+    """A quantity, in the words in which it was written; the driver ends the run where it is none."""
+    try:
+        Quantity(text)
+    except ValueError as problem:
+        hint = (
+            "Kubeflow's driver fails on it, and the task never starts: write it as Kubernetes does, such as 500m or 2Gi"
+        )
+        raise fail("GF730", f'task "{task}": {field} is "{text[:60]}": {problem}', where=where, hint=hint) from None
+    return text
+
+
+def _accelerator(task: Task, spec: Message, made: Made) -> Iterator[tuple[str, str]]:
+    kind = substituted(spec.text("resourceType") or spec.text("type"), task.inputs)
+    count = substituted(spec.text("resourceCount"), task.inputs)
+    if not spec.text("resourceCount"):
+        old = spec.whole("count")
+        count = Known(str(old) if old > 0 else "")
+    if isinstance(kind, Open) or isinstance(count, Open):
+        unknown, name = (kind, "resourceType") if isinstance(kind, Open) else (count, "resourceCount")
+        assert isinstance(unknown, Open)
+        # Which resource it is may not be known either: NVIDIA's is what nearly all ask for.
+        resource = kind.value if isinstance(kind, Known) and kind.value else "nvidia.com/gpu"
+        made.hidden.append(Hidden(f"accelerator.{name}: {unknown.because}", spec.where(name), str(resource)))
+        return
+    if kind.value and count.value:
+        yield str(kind.value), quantity(task.name, "resourceCount", str(count.value), spec.where("resourceCount"))
+        return
+    missing = "resourceType" if not kind.value else "resourceCount"
+    why = "has no value" if not spec.text(missing) else "is the name of an input that is no text"
+    made.findings.append(
+        Finding(
+            "GF731",
+            f'task "{task.name}" asks for an accelerator, and {missing} {why}: Kubeflow\'s driver then sets none, and '
+            "says nothing",
+            spec.where(),
+            "call set_accelerator_type as well as set_accelerator_limit, and pass numbers as text",
+            severity="warning",
+        )
+    )
+
+
+def _model_images(task: Task, made: Made) -> None:
+    """A model in an OCI image becomes a container beside the main one (driver.go, addModelcarsToPodSpec)."""
+    addresses = [task.uris[name] for name in sorted(task.uris) if task.uris[name].startswith("oci://")]
+    if not addresses:
+        return
+    spec = made.pod["spec"]
+    spec["shareProcessNamespace"] = True
+    for index, address in enumerate(addresses):
+        image = address.removeprefix("oci://")
+        volume = {"name": f"oci-{index}", "emptyDir": {}}
+        made.add_volume(volume, f"/oci/{index}")
+        spec.setdefault("initContainers", []).append(
+            {"name": f"oci-prepull-{index}", "image": image, "securityContext": dict(CONFINED)}
+        )
+        spec["containers"].append({"name": f"oci-{index}", "image": image, "securityContext": dict(CONFINED)})
+
+
+def _uses_workspace(inputs: Values) -> bool:
+    texts = [each.value for each in inputs.values() if isinstance(each, Known) and isinstance(each.value, str)]
+    return any(WORKSPACE in text or WORKSPACE_PATH in text for text in texts)

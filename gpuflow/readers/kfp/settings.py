@@ -1,0 +1,281 @@
+"""What the platform document adds to a task's pod (driver/k8s.go, extendPodSpecPatch; argocompiler for metadata)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuflow.errors import Finding, fail
+from gpuflow.readers.kfp.message import Message, snake
+from gpuflow.readers.kfp.pods import CONFINED, Hidden, Made, Task, quantity
+from gpuflow.readers.kfp.values import Known, Open, Value
+
+FIELDS = (
+    "secretAsVolume", "secretAsEnv", "pvcMount", "nodeSelector", "podMetadata", "imagePullSecret", "imagePullPolicy",
+    "configMapAsVolume", "configMapAsEnv", "activeDeadlineSeconds", "fieldPathAsEnv", "tolerations",
+    "genericEphemeralVolume", "nodeAffinity", "podAffinity", "enabledSharedMemory", "emptyDirMounts",
+    "securityContext", "initContainers",
+)  # fmt: skip
+"""All that a KubernetesExecutorConfig has; the backend refuses any other field."""
+KNOWN = frozenset({*FIELDS, *(snake(name) for name in FIELDS)})
+IGNORED = ("podAffinity", "enabledSharedMemory")
+"""What the message has and the driver never reads."""
+REQUIRED, PREFERRED = (
+    "requiredDuringSchedulingIgnoredDuringExecution",
+    "preferredDuringSchedulingIgnoredDuringExecution",
+)
+MODES = ("ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod")
+
+
+def apply_settings(task: Task, made: Made) -> None:
+    """The pod with what the platform document says of it."""
+    settings = task.settings
+    if not settings.value:
+        return
+    _judge_fields(task, made)
+    for add in (_metadata, _claims, _selector, _tolerations, _mounts, _environment, _rest, _ephemeral, _affinity):
+        add(task, settings, made)
+    _identity(settings, made)
+    for each in settings.messages("initContainers"):
+        made.pod["spec"].setdefault("initContainers", []).append(_init_container(task, each, made))
+
+
+def _judge_fields(task: Task, made: Made) -> None:
+    for name in task.settings.value:
+        if name not in KNOWN:
+            text = (
+                f'task "{task.name}": Kubeflow has no Kubernetes setting "{name[:60]}", and refuses the whole pipeline'
+            )
+            made.findings.append(Finding("GF729", text, task.settings.where(name, key=True), "remove it"))
+    for name in IGNORED:
+        if name in task.settings:
+            text = f'task "{task.name}": Kubeflow\'s driver does not read {name}, and the pod is made without it'
+            hint = "use an emptyDirMount with medium Memory" if name == "enabledSharedMemory" else "use nodeAffinity"
+            made.findings.append(Finding("GF732", text, task.settings.where(name, key=True), hint, severity="warning"))
+
+
+def _metadata(task: Task, settings: Message, made: Made) -> None:
+    for part in ("labels", "annotations"):
+        own = settings.message("podMetadata").strings(part)
+        made.pod["metadata"][part] = {**own, **made.pod["metadata"][part]}
+
+
+def _claims(task: Task, settings: Message, made: Made) -> None:
+    for mount in settings.messages("pvcMount"):
+        name = _claim_name(task, mount)
+        if isinstance(name, Open):
+            because = f"pvcMount: the claim's name is not known: {name.because}"
+            made.hidden.append(Hidden(because, mount.where(), is_placement=True))
+        elif not isinstance(name.value, str) or not name.value:
+            raise _refused(task, "pvcMount names no claim", mount)
+        elif made.on_pod["KUBERNETES_VOLUMES"]:
+            claim = {"persistentVolumeClaim": {"claimName": name.value}}
+            made.add_volume({"name": name.value, **claim}, mount.text("mountPath"))
+
+
+def _claim_name(task: Task, mount: Message) -> Value:
+    if "pvcNameParameter" in mount:
+        return task.scope.parameter(mount.message("pvcNameParameter"))
+    if mount.text("constant"):
+        return Known(mount.text("constant"))
+    return task.scope.parameter(mount)  # the names of older documents are those of an input parameter
+
+
+def _selector(task: Task, settings: Message, made: Made) -> None:
+    selector = settings.message("nodeSelector")
+    if "nodeSelectorJson" not in selector:
+        labels: Any = selector.strings("labels")
+    else:
+        labels = _structure(task, selector, "nodeSelectorJson", made)
+        if labels is not None and not all(isinstance(each, str) for each in labels.values()):
+            raise _refused(task, "nodeSelectorJson holds values that are no text", selector)
+    if labels and made.on_pod["KUBERNETES_NODE_SELECTOR"]:
+        made.pod["spec"]["nodeSelector"] = dict(labels)
+
+
+def _structure(task: Task, around: Message, name: str, made: Made) -> Mapping[str, Any] | None:
+    """A setting that a parameter gives as a structure; None where it gives none."""
+    value = task.scope.parameter(around.message(name))
+    if isinstance(value, Open):
+        made.hidden.append(Hidden(f"{name}: {value.because}", around.where(name), is_placement=True))
+        return None
+    return value.value if isinstance(value.value, Mapping) else None
+
+
+def _tolerations(task: Task, settings: Message, made: Made) -> None:
+    found: list[Any] = []
+    for each in settings.messages("tolerations"):
+        if "tolerationJson" not in each:
+            found.append(_toleration(each))
+            continue
+        value = task.scope.parameter(each.message("tolerationJson"))
+        if isinstance(value, Open):
+            made.hidden.append(
+                Hidden(f"tolerationJson: {value.because}", each.where("tolerationJson"), is_placement=True)
+            )
+        elif value.value:
+            listed = value.value if isinstance(value.value, list) else [value.value]
+            if not all(isinstance(one, Mapping) for one in listed):
+                raise _refused(task, "tolerationJson is no toleration and no list of them", each)
+            found += [dict(one) for one in listed]
+    if found and made.on_pod["KUBERNETES_TOLERATIONS"]:
+        made.pod["spec"]["tolerations"] = found
+
+
+def _toleration(each: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {key: each.text(key) for key in ("key", "operator", "value", "effect") if each.text(key)}
+    if "tolerationSeconds" in each:
+        found["tolerationSeconds"] = each.whole("tolerationSeconds")
+    return found
+
+
+def _mounts(task: Task, settings: Message, made: Made) -> None:
+    """Secrets and ConfigMaps as volumes. One whose name only the run knows is left out: no verdict depends on it."""
+    kinds = (
+        ("secretAsVolume", "secretName", "secret", "secretName"),
+        ("configMapAsVolume", "configMapName", "configMap", "name"),
+    )
+    for field, named, kind, key in kinds:
+        for each in settings.messages(field):
+            name = _object_name(task, each, named)
+            if name and made.on_pod["KUBERNETES_VOLUMES"]:
+                source = {kind: {key: name, "optional": each.flag("optional")}}
+                made.add_volume({"name": name, **source}, each.text("mountPath"))
+    for each in settings.messages("emptyDirMounts"):
+        chosen = {key: each.text(key) for key in ("medium", "sizeLimit") if each.text(key)}
+        if "sizeLimit" in chosen:
+            quantity(task.name, "sizeLimit", chosen["sizeLimit"], each.where("sizeLimit"))
+        made.add_volume({"name": each.text("volumeName"), "emptyDir": chosen}, each.text("mountPath"))
+
+
+def _object_name(task: Task, each: Message, field: str) -> str | None:
+    """The name of a Secret or ConfigMap; None where the run gives it, or where an optional one is not given."""
+    parameter = f"{field}Parameter"
+    value = task.scope.parameter(each.message(parameter)) if parameter in each else Known(each.text(field))
+    if isinstance(value, Open) or value.value is None:
+        return None
+    if not isinstance(value.value, str) or not value.value:
+        raise _refused(task, f"{field} is empty", each)
+    return value.value
+
+
+def _environment(task: Task, settings: Message, made: Made) -> None:
+    env: list[dict[str, Any]] = []
+    kinds = (
+        ("secretAsEnv", "secretName", "secretKeyRef", "secretKey"),
+        ("configMapAsEnv", "configMapName", "configMapKeyRef", "configMapKey"),
+    )
+    for field, named, kind, key in kinds:
+        for each in settings.messages(field):
+            name = _object_name(task, each, named)
+            optional = {"optional": each.flag("optional")} if "optional" in each else {}
+            for pair in each.messages("keyToEnv") if name else ():
+                reference = {"name": name, "key": pair.text(key), **optional}
+                env.append({"name": pair.text("envVar"), "valueFrom": {kind: reference}})
+    for each in settings.messages("fieldPathAsEnv"):
+        env.append({"name": each.text("name"), "valueFrom": {"fieldRef": {"fieldPath": each.text("fieldPath")}}})
+    if env and made.on_pod["ENV"]:
+        made.main.setdefault("env", []).extend(env)
+
+
+def _rest(task: Task, settings: Message, made: Made) -> None:
+    policy = settings.text("imagePullPolicy")
+    if policy and policy not in ("Always", "Never", "IfNotPresent"):
+        raise _refused(task, f'imagePullPolicy is "{policy[:40]}"; it is Always, Never or IfNotPresent', settings)
+    if policy:
+        made.main["imagePullPolicy"] = policy
+    for each in settings.messages("imagePullSecret"):
+        name = _object_name(task, each, "secretName")
+        if name:
+            made.pod["spec"].setdefault("imagePullSecrets", []).append({"name": name})
+    deadline = settings.whole("activeDeadlineSeconds")
+    if deadline > 0:
+        made.pod["spec"]["activeDeadlineSeconds"] = deadline
+
+
+def _ephemeral(task: Task, settings: Message, made: Made) -> None:
+    for each in settings.messages("genericEphemeralVolume"):
+        size = quantity(task.name, "size", each.text("size"), each.where("size"))
+        spec: dict[str, Any] = {
+            "accessModes": [mode for mode in each.texts("accessModes") if mode in MODES],
+            "resources": {"requests": {"storage": size}},
+        }
+        if not each.flag("defaultStorageClass"):
+            spec["storageClassName"] = each.text("storageClassName")
+        metadata = {part: each.message("metadata").strings(part) for part in ("labels", "annotations")}
+        template = {"metadata": {key: value for key, value in metadata.items() if value}, "spec": spec}
+        volume = {"name": each.text("volumeName"), "ephemeral": {"volumeClaimTemplate": template}}
+        made.add_volume(volume, each.text("mountPath"))
+
+
+def _affinity(task: Task, settings: Message, made: Made) -> None:
+    required: list[Any] = []
+    preferred: list[Any] = []
+    for each in settings.messages("nodeAffinity"):
+        if "nodeAffinityJson" in each:
+            whole = _structure(task, each, "nodeAffinityJson", made) or {}
+            required += _terms(task, each, (whole.get(REQUIRED) or {}), "nodeSelectorTerms")
+            preferred += _terms(task, each, whole, PREFERRED)
+            continue
+        term = {
+            name: [_requirement(one) for one in each.messages(name)] for name in ("matchExpressions", "matchFields")
+        }
+        term = {name: listed for name, listed in term.items() if listed}
+        if term and "weight" in each:
+            preferred.append({"weight": each.whole("weight"), "preference": term})
+        elif term:
+            required.append(term)
+    node: dict[str, Any] = {REQUIRED: {"nodeSelectorTerms": required}} if required else {}
+    node |= {PREFERRED: preferred} if preferred else {}
+    if node and made.on_pod["KUBERNETES_AFFINITY"]:
+        made.pod["spec"]["affinity"] = {"nodeAffinity": node}
+
+
+def _terms(task: Task, each: Message, around: Any, name: str) -> Iterator[Any]:
+    listed = around.get(name) if isinstance(around, Mapping) else None
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(one, Mapping) for one in listed)):
+        raise _refused(task, f"nodeAffinityJson: {name} is no list of terms", each)
+    yield from listed or ()
+
+
+def _requirement(each: Message) -> dict[str, Any]:
+    found: dict[str, Any] = {"key": each.text("key"), "operator": each.text("operator")}
+    values = each.texts("values")
+    return {**found, "values": values} if values else found
+
+
+def _identity(settings: Message, made: Made) -> None:
+    if "securityContext" not in settings:
+        return
+    own = settings.message("securityContext")
+    context = {key: own.whole(key) for key in ("runAsUser", "runAsGroup") if key in own}
+    flags = {"runAsNonRoot": own.flag("runAsNonRoot")} if "runAsNonRoot" in own else {}
+    made.main["securityContext"] = {**CONFINED, **context, **flags}
+
+
+def _init_container(task: Task, each: Message, made: Made) -> dict[str, Any]:
+    spec = made.pod["spec"]
+    name, taken = each.text("name"), [one["name"] for one in (*spec["containers"], *spec.get("initContainers", ()))]
+    if not name or name in taken:
+        raise _refused(task, f'an init container is called "{name[:60]}"; it needs a name of its own', each)
+    if not each.text("image"):
+        raise _refused(task, f'the init container "{name[:60]}" has no image', each)
+    found: dict[str, Any] = {"name": name, "image": each.text("image"), "securityContext": dict(CONFINED)}
+    policy = each.text("restartPolicy")
+    if policy not in ("", "Always"):
+        raise _refused(task, f'the restart policy of the init container "{name[:60]}" is not Always', each)
+    if policy:
+        found["restartPolicy"] = policy
+    resources = each.message("resources")
+    sides = {}
+    for side in ("requests", "limits"):
+        amounts = resources.strings(side)
+        where = resources.where(side)
+        if amounts:
+            sides[side] = {key: quantity(task.name, f"{side}.{key}", text, where) for key, text in amounts.items()}
+    return {**found, "resources": sides} if sides else found
+
+
+def _refused(task: Task, what: str, at: Message) -> Exception:
+    hint = "Kubeflow's driver fails on it, and the task never starts: correct it where the pipeline is written"
+    return fail("GF730", f'task "{task.name}": {what}', where=at.where(), hint=hint)

@@ -1,0 +1,410 @@
+"""The tasks of a pipeline: which run, what waits for what, what repeats, and how often Kubeflow runs a driver for it.
+
+A component is read anew for each task that refers to it, with that task's inputs. Documents can name components that
+contain themselves, that nest without end (`MOST_DEPTH`) or that multiply (`size.py`): what is not read is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, Unseen
+from gpuflow.errors import Finding, Where, did_you_mean, fail
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown, find_cycle, order
+from gpuflow.pod.injected import driver_pod, engine_of
+from gpuflow.readers.frame import Options, with_parts
+from gpuflow.readers.kfp.claims import claims_of, is_claim_task
+from gpuflow.readers.kfp.conditions import condition_of
+from gpuflow.readers.kfp.ir import Ir
+from gpuflow.readers.kfp.message import Message
+from gpuflow.readers.kfp.pods import Made, Task, pod_of
+from gpuflow.readers.kfp.settings import apply_settings
+from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, parsed, task_inputs
+from gpuflow.site.model import Engine
+
+MOST_DEPTH = 50
+AT_THE_END = "ALL_UPSTREAM_TASKS_COMPLETED"
+NOTHING = Leaf("", {}, 0)
+
+
+@dataclass(frozen=True)
+class Around:
+    """What stands around a task."""
+
+    path: str = ""
+    copies: int | None = 1
+    is_sure: bool = True
+    is_exit: bool = False
+    retries: int = 0
+    """How often Kubeflow starts a failed task again, unless it says otherwise itself."""
+    components: tuple[str, ...] = ()
+    """The components around it, outermost first."""
+
+    def name(self, task: str) -> str:
+        return f"{self.path}.{task}" if self.path else task
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """How many driver pods a part of a run has."""
+
+    most: int | None = 0
+    least: int = 0
+
+    def __add__(self, other: Drivers) -> Drivers:
+        most = None if self.most is None or other.most is None else self.most + other.most
+        return Drivers(most, self.least + other.least)
+
+    def times(self, copies: int | None) -> Drivers:
+        most = 0 if self.most == 0 else None if self.most is None or copies is None else self.most * copies
+        return Drivers(most, self.least * (copies or 0))
+
+
+@dataclass
+class Part:
+    """A task or a DAG, as it was read."""
+
+    tree: Tree
+    drivers: Drivers = field(default_factory=Drivers)
+    outputs: dict[str, Value] = field(default_factory=dict)
+    uris: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A task, with the component that it refers to and what it hands to it."""
+
+    name: str
+    task: Message
+    component: Message
+    inputs: Values
+    uris: Mapping[str, str]
+    scope: Scope
+
+
+@dataclass
+class Tasks:
+    """Reads the tasks, and collects what they ask for."""
+
+    ir: Ir
+    options: Options
+    steps: list[StepDemand] = field(default_factory=list)
+    unseen: list[Unseen] = field(default_factory=list)
+    claims: list[ClaimDemand] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    conditional: dict[str, bool] = field(default_factory=dict)
+    only_at_most: str | None = None
+    cached: list[str] = field(default_factory=list)
+    """The tasks that may take their results from the cache."""
+    _names: set[str] = field(default_factory=set)
+
+    def dag(self, component: Message, inputs: Values, uris: Mapping[str, str], around: Around) -> Part:
+        """The tasks of a component, each after those that it waits for."""
+        tasks = component.message("dag").message("tasks")
+        before = {name: list(dict.fromkeys(self._waits_for(name, task, tasks))) for name, task in tasks.entries()}
+        at_end = {
+            name for name, task in tasks.entries() if task.message("triggerPolicy").text("strategy") == AT_THE_END
+        }
+        after: dict[str, list[str]] = {name: [] for name in before}
+        for name, needs in before.items():
+            for need in needs:
+                after[need].append(name)
+        cycle = find_cycle(after)
+        if cycle:
+            text = f"tasks wait for each other: {' -> '.join(cycle[:8])}"
+            raise fail("GF728", text, where=tasks.where(cycle[0], key=True), hint="remove one of these dependencies")
+        scope = Scope(inputs, uris=dict(uris))
+        part = Part(NOTHING)
+        nodes: dict[str, Tree] = {}
+        unsure: set[str] = set()
+        for name in order(after):
+            task = tasks.entry(name)
+            is_exit = around.is_exit or name in at_end
+            # A group that is skipped does not succeed, and what waits for it does not run.
+            sure = around.is_sure and not (unsure & {*before[name]} and name not in at_end)
+            inner = self.task(name, task, scope, replace(around, is_sure=sure, is_exit=is_exit))
+            if self._is_conditional(around.name(name)) or not sure:
+                unsure.add(name)
+            nodes[name] = inner.tree
+            part.drivers += inner.drivers if sure else replace(inner.drivers, least=0)
+            scope.outputs |= {(name, key): value for key, value in inner.outputs.items()}
+            scope.output_uris |= {(name, key): uri for key, uri in inner.uris.items()}
+        self._judge_exits(before, at_end, after, around)
+        # An exit task is started when each of the tasks that it names has ended, one time for each.
+        for name in at_end:
+            if len(before[name]) > 1:
+                nodes[name] = Loop(around.name(name), nodes[name], len(before[name]))
+                after = {need: [each for each in names if each != name] for need, names in after.items()}
+        part.tree = Dag(nodes, after)
+        part.outputs, part.uris = _outputs(component, scope)
+        return part
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return engine_of(self.options.site, self.options.engine)
+
+    def _is_conditional(self, path: str) -> bool:
+        return path in self.conditional
+
+    def _judge_exits(
+        self, before: Mapping[str, Sequence[str]], at_end: set[str], after: Mapping[str, Sequence[str]], around: Around
+    ) -> None:
+        for name in at_end:
+            beside = [each for need in before[name] for each in after[need] if each != name]
+            if beside or len(before[name]) > 1:
+                self.only_at_most = self.only_at_most or (
+                    f"{around.name(name)} runs when {', '.join(before[name][:3])} ended, and what waits for the same "
+                    "may have to wait for it"
+                )
+
+    def _waits_for(self, name: str, task: Message, tasks: Message) -> Iterator[str]:
+        """The tasks that a task waits for: those it names, and those whose outputs it reads."""
+        inputs = task.message("inputs")
+        named = [(each, task.where("dependentTasks")) for each in task.texts("dependentTasks")]
+        for kind, field_name in (("parameters", "taskOutputParameter"), ("artifacts", "taskOutputArtifact")):
+            for _, spec in inputs.message(kind).entries():
+                if field_name in spec:
+                    named.append((spec.message(field_name).text("producerTask"), spec.where(field_name)))
+        for each, where in named:
+            if each not in tasks.value:
+                hint = did_you_mean(each, tasks.value)
+                raise fail(
+                    "GF727", f'task "{name}" waits for "{each}", which is no task beside it', where=where, hint=hint
+                )
+            yield each
+
+    def task(self, name: str, task: Message, scope: Scope, around: Around) -> Part:
+        """One task with its condition and its loop."""
+        path = around.name(name)
+        component_name = task.message("componentRef").text("name")
+        component = self.ir.component(component_name, name, task)
+        where = task.where()
+        if component_name in around.components or len(around.components) >= MOST_DEPTH:
+            return self._too_deep(path, component_name, around, where)
+        around = replace(around, retries=_retries(task, around.retries))
+        inputs = task_inputs(task, component, scope)
+        text = task.message("triggerPolicy").text("condition")
+        if text:
+            condition = condition_of(text, inputs)
+            if condition.holds is False:
+                return Part(self._engine_pod(path, where, around))
+            if condition.holds is None:
+                self.conditional[path] = condition.by_item
+                around = replace(around, is_sure=False)
+        call = Call(name, task, component, inputs, _artifacts(task, scope), scope)
+        if "artifactIterator" in task:
+            place = task.where("artifactIterator")
+            self._refuse(f'task "{path}": Kubeflow does not implement loops over artifacts', place)
+            items = Unknown(f"{path} runs over artifacts ({_place(place)})")
+            return self._loop(call, items, replace(around, copies=None, is_sure=False))
+        return self._parameter_loop(call, around) if "parameterIterator" in task else self.body(call, around)
+
+    def _too_deep(self, path: str, component: str, around: Around, where: Where) -> Part:
+        if component in around.components:
+            because = f'componentRef: the component "{component}" contains itself, and nothing here ends that'
+        else:
+            because = f"componentRef: groups are nested deeper than {MOST_DEPTH} levels, and are not read any further"
+        self.unseen.append(Unseen(path, because, where))
+        return Part(NOTHING, Drivers(None, 0))
+
+    def _parameter_loop(self, call: Call, around: Around) -> Part:
+        path = around.name(call.name)
+        iterator = call.task.message("parameterIterator")
+        spec = iterator.message("items")
+        source = spec.text("inputParameter")
+        value: Value = Known(parsed(spec.text("raw")))
+        if source:
+            value = call.inputs.get(source, Open(f'it has no input "{source}"'))
+        items: list[Any] | Unknown
+        if isinstance(value, Known):
+            found = items_of(value.value)
+            if found is None:
+                text = f'task "{path}": it runs over what is no list'
+                raise fail(
+                    "GF730", text, where=spec.where(), hint="Kubeflow's driver fails on it: give the loop a list"
+                )
+            items = found
+        else:
+            among = [items_of(each) for each in value.among]
+            most = max((len(each or ()) for each in among), default=None)
+            items = Unknown(f"{path} runs over {source}: {value.because} ({_place(spec.where())})", most)
+        inner = {**call.inputs, iterator.text("itemInput"): _item(items, value, path)}
+        return self._loop(replace(call, inputs=inner), items, around)
+
+    def _loop(self, call: Call, items: list[Any] | Unknown, around: Around) -> Part:
+        path = around.name(call.name)
+        copies = items if isinstance(items, Unknown) else len(items)
+        number = None if isinstance(copies, Unknown) else copies
+        many = None if number is None or around.copies is None else around.copies * number
+        body = self.body(call, replace(around, copies=many, is_sure=around.is_sure and bool(number)))
+        limit = call.task.message("iteratorPolicy").whole("parallelismLimit")
+        tree = Loop(path, body.tree, copies, limit if limit > 0 else None)
+        if copies == 0:  # its driver finds that out
+            return Part(Dag({"driver": self._engine_pod(path, call.task.where(), around), "items": tree}))
+        return Part(tree, body.drivers.times(number) + Drivers(1, 1))
+
+    def body(self, call: Call, around: Around) -> Part:
+        """What one copy of a task runs."""
+        path, component_name = around.name(call.name), call.task.message("componentRef").text("name")
+        if "dag" in call.component:
+            inner = replace(around, path=path, components=(*around.components, component_name))
+            part = self.dag(call.component, call.inputs, call.uris, inner)
+            part.drivers += Drivers(1, 1)
+            return part
+        label, executor = self.ir.executor(call.component, component_name)
+        if "importer" in executor:
+            return self._importer(path, call, executor, around)
+        if "container" not in executor:
+            kind = next((each for each in ("resolver", "customJob") if each in executor), "nothing")
+            self._refuse(f'task "{path}": its executor is {kind}, which Kubeflow does not run', executor.where())
+            because = f"{label}: what runs is {kind}, which Kubeflow does not run"
+            self.unseen.append(Unseen(path, because, executor.where()))
+            return Part(NOTHING)
+        spec = Task(path, executor, call.component, self.ir.settings(label), call.inputs, call.scope, call.uris)
+        made_by_driver = is_claim_task(executor)
+        return (
+            self._claim(path, call.task, spec, around)
+            if made_by_driver
+            else self._container(path, call.task, spec, around)
+        )
+
+    def _container(self, path: str, task: Message, spec: Task, around: Around) -> Part:
+        made = pod_of(spec)
+        apply_settings(spec, made)
+        self._note(path, made)
+        if task.message("cachingOptions").flag("enableCache"):
+            self.cached.append(path)
+        is_cached = bool(self.cached) and self.cached[-1] == path
+        pod = self._with_account(made.pod)
+        step = StepDemand(
+            self._unique(path),
+            (PodSet("main", 1, pod),),
+            around.copies,
+            where=replace(task.where(key=True), step=path),
+            tries=1 + around.retries,
+            is_exit=around.is_exit,
+            is_sure=around.is_sure and not is_cached,
+        )
+        self.steps.append(with_parts(step, self.options, has_outputs=True))
+        return Part(Leaf(step.name, {}, 1), Drivers(1, 1))
+
+    def _note(self, path: str, made: Made) -> None:
+        for each in made.hidden:
+            hint = "give the value with --param, or a default in the pipeline" if "parameter" in each.because else None
+            self.unseen.append(Unseen(path, each.because, each.where, each.resource, hint, each.is_placement))
+        self.findings += [self._judged(each) for each in made.findings]
+        self.only_at_most = self.only_at_most or made.only_at_most
+
+    def _with_account(self, pod: dict[str, Any]) -> dict[str, Any]:
+        account = self._engine.service_account
+        return pod if account is None else {**pod, "spec": {"serviceAccountName": account, **pod["spec"]}}
+
+    def _claim(self, path: str, task: Message, spec: Task, around: Around) -> Part:
+        """A claim that Kubeflow's driver creates or deletes by itself: the task has no other pod."""
+        found = claims_of(path, task, spec, around.copies)
+        self.claims += found.claims
+        self.unseen += found.unseen
+        if not around.is_sure and found.claims:
+            self.only_at_most = self.only_at_most or f"{path} makes its claim only in some runs"
+        elif len(self.claims) > 1 and (around.path or task.texts("dependentTasks")):
+            self.only_at_most = (
+                self.only_at_most or f"{path} makes its claim while the run goes on; all are counted at once"
+            )
+        return Part(self._engine_pod(path, task.where(), around), outputs={"name": found.name})
+
+    def _engine_pod(self, path: str, where: Where, around: Around) -> Tree:
+        """A pod of Kubeflow's own; without the engine, none."""
+        pod = driver_pod(self._engine)
+        if pod is None:
+            return Leaf(path, {}, 0)
+        step = StepDemand(self._unique(path), (PodSet("main", 1, self._with_account(pod)),), around.copies, where=where)
+        step = replace(step, is_exit=around.is_exit, is_sure=around.is_sure)
+        self.steps.append(replace(step, overhead=step.usage))
+        return Leaf(step.name, {}, 1)
+
+    def _importer(self, path: str, call: Call, executor: Message, around: Around) -> Part:
+        """An importer has one pod, of Kubeflow's own, that asks for as much as a driver does."""
+        if call.task.message("triggerPolicy").text("condition"):
+            text = f'task "{path}": Kubeflow takes no condition on an importer'
+            self._refuse(text, call.task.where("triggerPolicy"))
+        source = executor.message("importer").message("artifactUri")
+        value = Scope(call.inputs).parameter(_as_parameter(source))
+        uris = {}
+        if isinstance(value, Known) and isinstance(value.value, str):
+            uris = dict.fromkeys(call.component.message("outputDefinitions").message("artifacts").value, value.value)
+        return Part(self._engine_pod(path, call.task.where(), around), uris=uris)
+
+    def _refuse(self, text: str, where: Where) -> None:
+        hint = "it runs on other backends that read this format"
+        self.findings.append(self._judged(Finding("GF729", text, where, hint)))
+
+    def _judged(self, finding: Finding) -> Finding:
+        """Without an engine nobody says that it is Kubeflow's own backend that runs it."""
+        no_engine = self.options.engine == "none" and finding.severity == "error"
+        return replace(finding, severity="warning") if no_engine else finding
+
+    def _unique(self, path: str) -> str:
+        """A name of its own: names of tasks may hold dots."""
+        name, number = path, 1
+        while name in self._names:
+            number += 1
+            name = f"{path}-{number}"
+        self._names.add(name)
+        return name
+
+
+def _item(items: list[Any] | Unknown, value: Value, path: str) -> Value:
+    """The item of a loop, as each copy of its body sees it."""
+    if isinstance(items, Unknown):
+        return Open(f"it is an item of {path}", by_item=True)
+    is_default = isinstance(value, Known) and value.is_default
+    if items and all(each == items[0] for each in items):
+        return Known(items[0], is_default=is_default)
+    return Open(f"each item of {path} has its own", by_item=True, among=tuple(items))
+
+
+def _retries(task: Message, around: int) -> int:
+    return max(0, task.message("retryPolicy").whole("maxRetryCount")) if "retryPolicy" in task else around
+
+
+def _artifacts(task: Message, scope: Scope) -> dict[str, str]:
+    """The addresses of a task's input artifacts, where they are known."""
+    found: dict[str, str] = {}
+    for name, spec in task.message("inputs").message("artifacts").entries():
+        made = spec.message("taskOutputArtifact")
+        given = spec.text("componentInputArtifact")
+        uri = scope.uris.get(given) if given else None
+        uri = uri or scope.output_uris.get((made.text("producerTask"), made.text("outputArtifactKey")))
+        if uri is not None:
+            found[name] = uri
+    return found
+
+
+def _outputs(component: Message, scope: Scope) -> tuple[dict[str, Value], dict[str, str]]:
+    """What a DAG hands on of what its tasks gave it."""
+    given = component.message("dag").message("outputs")
+    values: dict[str, Value] = {}
+    for name, spec in given.message("parameters").entries():
+        source = spec.message("valueFromParameter")
+        found = scope.outputs.get((source.text("producerSubtask"), source.text("outputParameterKey")))
+        if found is not None:
+            values[name] = found
+    uris: dict[str, str] = {}
+    for name, spec in given.message("artifacts").entries():
+        sources = list(spec.messages("artifactSelectors"))
+        keys = [(each.text("producerSubtask"), each.text("outputArtifactKey")) for each in sources]
+        if len(keys) == 1 and keys[0] in scope.output_uris:
+            uris[name] = scope.output_uris[keys[0]]
+    return values, uris
+
+
+def _as_parameter(source: Message) -> Message:
+    """An address is written as the value of a parameter is."""
+    return Message(source.document, source.path[:-1], {"runtimeValue": source.value}, source.shown_from)
+
+
+def _place(where: Where) -> str:
+    return f"{where.file}:{where.line}"

@@ -1,0 +1,320 @@
+"""An Airflow DAG, as a real Airflow describes it, as a demand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuflow.demands import Demand
+from gpuflow.demands.model import ClaimDemand, Deadline, Overlap, PodSet, StepDemand, Unseen
+from gpuflow.errors import Finding, GpuflowError, Where
+from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.quantity import Quantity
+from gpuflow.readers.documents import Document, kind_of
+from gpuflow.readers.findings import ForeignSource, foreign_source
+from gpuflow.readers.frame import Foreign, Library, Options, Passive, with_parts
+from gpuflow.readers.kinds import READERS
+from gpuflow.readers.python.task_groups import Node, graph_of_tasks
+from gpuflow.readers.python.task_order import order_of
+
+DEFAULT_POOL = "default_pool"
+MOST_RUNS = 16
+"""Airflow's `max_active_runs_per_dag`, unless it was changed."""
+BY_ITEM = "item"
+RARE_RULES = ("one_failed", "all_failed", "all_skipped")
+
+
+@dataclass(frozen=True)
+class DagSource:
+    """What is to be said of a DAG beside its numbers."""
+
+    found: tuple[Finding, ...]
+    common: ForeignSource
+    """What is said of any document, and what the file silences."""
+
+    def warnings(self) -> Iterator[Finding]:
+        yield from self.found
+        yield from self.common.warnings()
+
+    def heard(self, findings: Iterable[Finding]) -> list[Finding]:
+        return self.common.heard(findings)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One task as a part of the graph."""
+
+    tree: Tree
+    """With all its copies."""
+    body: Tree | None = None
+    """One copy, where all are alike."""
+    steps: tuple[StepDemand, ...] = ()
+    unseen: tuple[Unseen, ...] = ()
+    conditional: Mapping[str, bool] | None = None
+
+
+def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
+    """What the pods of one run of a DAG ask for."""
+    dag = document.tree
+    tasks = {str(each["task_id"]): each for each in dag["tasks"]}
+    made = {name: _task(document, library, options, task) for name, task in tasks.items()}
+    order = order_of(tasks)
+    steps = tuple(step for each in made.values() for step in each.steps)
+    conditional = {step: by_item for each in made.values() for step, by_item in (each.conditional or {}).items()}
+    for name in order.conditional:
+        conditional |= {step.name: False for step in made[name].steps if step.name not in conditional}
+    pod_tasks = [task for name, task in tasks.items() if made[name].steps]
+    cap, loose = _cap(dag, pod_tasks)
+    nodes = {name: _node(made[name], task) for name, task in tasks.items()}
+    limits = {name: task.get("limits") or () for name, task in tasks.items()}
+    graph, complete = graph_of_tasks(nodes, order.edges, limits, cap)
+    if not complete:
+        loose.append("limits of task groups may let fewer run at once")
+    reasons = [*loose, *order.loose, *_pools(pod_tasks)]
+    demand = Demand(
+        name=str(dag["dag_id"]),
+        steps=steps,
+        graph=graph,
+        engine=options.engine,
+        file=document.file,
+        claims=tuple(_claims(document, tasks)),
+        overlap=_overlap(document),
+        deadline=_deadline(document),
+        keeps_pods="all" if any(task.get("keeps") == "keep_pod" for task in pod_tasks) else "failed",
+        conditional=conditional,
+        places=lambda step: _where(document, tasks.get(step.partition("/")[0])),
+        kind="DAG",
+        unseen=tuple(part for each in made.values() for part in each.unseen),
+        only_at_most=reasons[0] if reasons else None,
+    )
+    common = foreign_source(document, demand, options.site, library.documents)
+    return replace(demand, source=DagSource(tuple(_remarks(document, tasks)), common))
+
+
+def _node(made: _Task, task: Mapping[str, Any]) -> Node:
+    levels = (task.get("copies") or {}).get("levels") or ()
+    return Node(made.tree, made.body or made.tree, tuple(task.get("groups") or ()), tuple(levels))
+
+
+def _task(document: Document, library: Library, options: Options, task: Mapping[str, Any]) -> _Task:
+    name, where = str(task["task_id"]), _where(document, task)
+    makes = task.get("makes")
+    if makes is None:
+        return _Task(Leaf(name, {}, 0))
+    if makes == "unseen":
+        return _Task(Leaf(name, {}, 0), unseen=(Unseen(name, str(task.get("because")), where),))
+    kinds = task["made"]
+    copies, by_item = _copies(document, task)
+    parts: dict[str, Tree] = {}
+    bodies: list[Tree] = []
+    steps: list[StepDemand] = []
+    unseen: list[Unseen] = []
+    conditional: dict[str, bool] = {}
+    for number, kind in enumerate(kinds):
+        own = name if len(kinds) == 1 else f"{name}/{number + 1}"
+        # Copies that are alike are one step; where they differ, each kind was counted when it was built.
+        times = copies if len(kinds) == 1 else kind["copies"]
+        for place, manifest in enumerate(kind["objects"]):
+            step = own if len(kind["objects"]) == 1 else f"{own}/{place + 1}"
+            if makes == "pods":
+                found = _pod(step, manifest, task, options, where)
+            else:
+                found = _object(step, manifest, document, library, options, where)
+            steps += [replace(each, copies=_times(each.copies, times)) for each in found.steps]
+            unseen += found.unseen
+            conditional |= found.conditional or {}
+            bodies.append(found.tree)
+            mapped = copies is not None
+            parts[step] = Loop(step, found.tree, times, _at_once(task)) if mapped and times is not None else found.tree
+    if by_item or task.get("when") or task.get("only_after_failure"):
+        conditional |= {each.name: by_item or task.get("when") == BY_ITEM for each in steps}
+    tree = next(iter(parts.values())) if len(parts) == 1 else Dag(parts)
+    return _Task(tree, bodies[0] if len(bodies) == 1 else None, tuple(steps), tuple(unseen), conditional)
+
+
+def _pod(name: str, manifest: Mapping[str, Any], task: Mapping[str, Any], options: Options, where: Where) -> _Task:
+    pod, unseen = _settled(manifest, name, where)
+    tries = task.get("tries") or 1 + int(task.get("retries") or 0)
+    step = StepDemand(name, (PodSet("main", 1, pod),), where=where, tries=tries)
+    step = with_parts(step, options, has_outputs=bool(task.get("has_outputs")))
+    return _Task(Leaf(name, {}, 1), steps=(step,), unseen=tuple(unseen))
+
+
+def _object(
+    name: str, manifest: Mapping[str, Any], document: Document, library: Library, options: Options, where: Where
+) -> _Task:
+    """What an operator creates and Kubernetes makes pods of: the reader of its kind knows how many."""
+    kind, group = kind_of(manifest)
+    if (kind, group) not in READERS:
+        return _Task(Leaf(name, {}, 0))
+    inner = Document(manifest, document.file, kind, group, 0)
+    try:
+        demand = Foreign(inner, library).demand(replace(options, engine="none", params={}))
+    except GpuflowError as refusal:
+        text = f"its {kind} cannot be read: {refusal.findings[0].message}"
+        return _Task(Leaf(name, {}, 0), unseen=(Unseen(name, text, where),))
+    if isinstance(demand, Passive):
+        return _Task(Leaf(name, {}, 0))
+    renamed = {step.name: name if len(demand.steps) == 1 else f"{name}/{step.name}" for step in demand.steps}
+    return _Task(
+        _renamed(demand.graph, renamed),
+        steps=tuple(replace(step, name=renamed[step.name], where=where) for step in demand.steps),
+        unseen=tuple(replace(part, step=renamed.get(part.step, name), where=where) for part in demand.unseen),
+        conditional={renamed[step]: by_item for step, by_item in demand.conditional.items() if step in renamed},
+    )
+
+
+def _renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
+    match tree:
+        case Leaf():
+            return replace(tree, name=names.get(tree.name, tree.name))
+        case Loop():
+            return replace(tree, name=names.get(tree.name, tree.name), body=_renamed(tree.body, names))
+        case Dag():
+            return replace(tree, nodes={key: _renamed(each, names) for key, each in tree.nodes.items()})
+
+
+def _copies(document: Document, task: Mapping[str, Any]) -> tuple[int | Unknown | None, bool]:
+    """How many copies a task has, with the mapped groups around it; None when it is not mapped. And whether each
+    copy has a condition of its own."""
+    groups = document.tree.get("groups") or {}
+    counts = [groups[each] for each in task.get("groups") or () if each in groups]
+    counts += [task["copies"]] if task.get("copies") else []
+    if not counts:
+        return None, False
+    by_item = any(each.get("conditional") == BY_ITEM for each in counts)
+    unknown = next((each for each in counts if each.get("number") is None), None)
+    if unknown is not None:
+        return Unknown(str(unknown.get("because"))), by_item
+    number = 1
+    for each in counts:
+        number *= int(each["number"])
+    return number, by_item
+
+
+def _times(inner: int | None, outer: int | Unknown | None) -> int | None:
+    if outer is None:
+        return inner
+    return None if inner is None or isinstance(outer, Unknown) else inner * outer
+
+
+def _at_once(task: Mapping[str, Any]) -> int | None:
+    """How many copies Airflow has active in a run. With groups around it the copies of different groups mix."""
+    most = task.get("at_once")
+    return most if isinstance(most, int) and most > 0 and not task.get("groups") else None
+
+
+def _settled(manifest: Mapping[str, Any], name: str, where: Where) -> tuple[dict[str, Any], list[Unseen]]:
+    """The pod, without amounts that are no quantities: templates, which only the run fills in."""
+    unseen: list[Unseen] = []
+
+    def amounts(given: object, field: str) -> dict[str, Any]:
+        found = {}
+        for key, value in given.items() if isinstance(given, Mapping) else ():
+            try:
+                Quantity(str(value))
+                found[key] = value
+            except ValueError:
+                text = f'{field}.{key} is "{value}", which only the run fills in'
+                unseen.append(Unseen(name, text, where, resource=str(key)))
+        return found
+
+    spec = dict(manifest.get("spec") or {})
+    for part in ("initContainers", "containers"):
+        if not isinstance(spec.get(part), list):
+            continue
+        containers = []
+        for each in spec[part]:
+            given = each.get("resources")
+            if isinstance(given, Mapping):
+                kinds = {kind: amounts(given.get(kind), kind) for kind in ("requests", "limits") if given.get(kind)}
+                each = {**each, "resources": {**given, **kinds}}
+            containers.append(each)
+        spec[part] = containers
+    return {"metadata": dict(manifest.get("metadata") or {}), "spec": spec}, unseen
+
+
+def _cap(dag: Mapping[str, Any], pod_tasks: Collection[Mapping[str, Any]]) -> tuple[int | None, list[str]]:
+    """How many pods of a run there are at most, and why fewer may be let in than can be counted here."""
+    loose = []
+    caps = [_whole_run(task) for task in pod_tasks]
+    own = min((each for each in caps if each is not None), default=None) if None not in caps else None
+    if any(task.get("at_once") and task.get("groups") for task in pod_tasks):
+        loose.append("max_active_tis_per_dag of tasks in groups may let fewer run at once")
+    most = dag.get("max_active_tasks")
+    if isinstance(most, int):
+        if not any(task.get("deferrable") or not task.get("waits", True) for task in pod_tasks):
+            own = most if own is None else min(own, most)
+        elif own is None:
+            loose.append(f"max_active_tasks={most} may let fewer run at once; it does not count deferred tasks")
+    return own, loose
+
+
+def _whole_run(task: Mapping[str, Any]) -> int | None:
+    """The limit of gpuflow's own operator on the pods of the whole run."""
+    limits = [each for each in task.get("limits") or () if not each["group"] and not each["per"] and not each["items"]]
+    return min((each["most"] for each in limits), default=None)
+
+
+def _pools(pod_tasks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    named = sorted({str(task["pool"]) for task in pod_tasks if task.get("pool") not in (None, DEFAULT_POOL)})
+    if named:
+        yield f"pool {named[0]} may let fewer run at once; its size is not in the file"
+
+
+def _claims(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[ClaimDemand]:
+    """The volumes that gpuflow's own operator claims for a run."""
+    for task in tasks.values():
+        claim = task.get("claim")
+        if not isinstance(claim, Mapping):
+            continue
+        spec: dict[str, Any] = {"accessModes": [claim["access"]], "resources": {"requests": {"storage": claim["size"]}}}
+        if claim.get("storage_class") is not None:
+            spec["storageClassName"] = claim["storage_class"]
+        name, where = str(claim["name"]), _where(document, task)
+        yield ClaimDemand(name, {"metadata": {"name": name}, "spec": spec}, name, where, where, where)
+
+
+def _overlap(document: Document) -> Overlap | None:
+    """Runs that start while another is active."""
+    dag = document.tree
+    most = dag.get("max_active_runs")
+    if dag.get("schedule") is None or most == 1:
+        return None
+    said = f"schedule {dag['schedule']}, " + ("no max_active_runs" if most is None else f"max_active_runs={most}")
+    return Overlap(said, _where(document, None), most or MOST_RUNS)
+
+
+def _deadline(document: Document) -> Deadline | None:
+    seconds = document.tree.get("timeout")
+    if not isinstance(seconds, int):
+        return None
+    return Deadline(f"dagrun_timeout of {seconds}s", seconds, _where(document, None))
+
+
+def _where(document: Document, task: Mapping[str, Any] | None) -> Where:
+    line = (task or {}).get("line") or document.tree.get("line") or [1, 1]
+    return Where(document.file, line[0], line[1])
+
+
+def _remarks(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+    for code, message, line, column, hint in document.tree.get("old") or ():
+        yield Finding(code, message, Where(document.file, line, column), hint, "warning")
+    bare = [name for name, task in tasks.items() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
+    if bare:
+        text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
+        hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"
+        yield Finding("GF752", text, _where(document, None), hint, "note")
+    for name, task in tasks.items():
+        if task.get("executor_config"):
+            text = f"{name}: executor_config describes the worker's pod; it is not counted"
+            hint = "only KubernetesExecutor makes it"
+            yield Finding("GF753", text, _where(document, task), hint, "note")
+        if task.get("makes") == "objects" and task.get("waits") is False:
+            text = f"{name}: the task ends before its pods do; later tasks run beside them"
+            hint = "wait_until_job_complete=True waits for the Job"
+            yield Finding("GF754", text, _where(document, task), hint, "note")
+        if task.get("starts"):
+            text = f"{name}: it starts DAG {task['starts']}, which is not counted here"
+            yield Finding("GF755", text, _where(document, task), "check the file of that DAG too", "note")

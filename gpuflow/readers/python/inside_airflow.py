@@ -1,0 +1,466 @@
+"""Runs inside a real Airflow, of whatever version, as a program of its own: a DAG file as data.
+
+    python inside_airflow.py DAG_FILE ANSWER_FILE
+
+It imports nothing of gpuflow, since that Airflow's Python may not have it. Pods are built by the operators themselves,
+so that they are what Airflow would send; nothing is asked of a cluster, a database or a connection.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+MOST_BUILT = 200
+"""So many copies of a mapped task are built; with more, all must be alike."""
+MOST_ANSWER = 48 * 1024 * 1024
+UNSET = 1_000_003
+"""What Airflow's settings say where the DAG file says nothing; the caller sets it."""
+POD_FIELDS = {"cmds", "arguments", "env_vars", "labels", "annotations", "name", "params"}
+POD_FIELDS |= {"op_args", "op_kwargs", "item"}
+"""Arguments of a mapped task that do not change what its pods ask for."""
+
+
+class _OnlyInTheRun(Exception):
+    """What a task makes depends on values that the file does not hold."""
+
+
+def main() -> Any:
+    file, answer = sys.argv[1:3]
+    sys.argv = [file]
+    sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
+    _bounded()
+    try:
+        said = {"dags": [_dag(dag) for dag in _dags(file)]}
+    except BaseException as fault:  # sys.exit in a DAG file is a fault of the file too
+        said = {"fault": _fault(fault, file)}
+    text = json.dumps(said)
+    if len(text) > MOST_ANSWER:
+        text = json.dumps({"fault": {"message": f"its DAGs are {len(text):,} bytes of data; that is too large"}})
+    Path(answer).write_text(text, encoding="utf-8")
+    # Whatever threads and exit handlers the file has started are not waited for.
+    os._exit(0)
+
+
+def _bounded() -> Any:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (256 * 1024 * 1024,) * 2)
+    except (ImportError, ValueError, OSError):
+        pass
+
+
+def _fault(fault: Any, file: Any) -> Any:
+    frames = [each for each in traceback.extract_tb(fault.__traceback__) if each.filename == file]
+    shown = str(fault).strip().splitlines()
+    name = type(fault).__name__
+    missing = getattr(fault, "name", None) if isinstance(fault, ImportError) else None
+    return {
+        "message": f"{name}: {shown[0][:500]}" if shown else name,
+        "line": frames[-1].lineno if frames else None,
+        "missing": missing,
+    }
+
+
+def _dags(file: Any) -> Any:
+    """Every DAG that the file makes: those at its top level, and those that it left open or made in a function."""
+    context = _context()
+    name = "gpuflow_dag_file"
+    sys.path.insert(0, str(Path(file).resolve().parent))
+    spec: Any = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if context is not None:
+        context.current_autoregister_module_name = name
+    spec.loader.exec_module(module)
+    found = [each for each in vars(module).values() if hasattr(each, "dag_id") and hasattr(each, "task_dict")]
+    if context is not None:
+        found += [dag for dag, _ in context.autoregistered_dags]
+    by_id: Any = {}
+    for dag in found:
+        by_id.setdefault(dag.dag_id, dag)
+    return [by_id[each] for each in sorted(by_id)]
+
+
+def _context() -> Any:
+    for name in ("airflow.sdk.definitions._internal.contextmanager", "airflow.models.dag"):
+        try:
+            return importlib.import_module(name).DagContext
+        except (ImportError, AttributeError):
+            continue
+    return None
+
+
+def _dag(dag: Any) -> Any:
+    group = getattr(dag, "task_group", None)
+    return {
+        "dag_id": dag.dag_id,
+        "max_active_tasks": _own(getattr(dag, "max_active_tasks", None)),
+        "max_active_runs": _own(getattr(dag, "max_active_runs", None)),
+        "schedule": _schedule(dag),
+        "catchup": bool(getattr(dag, "catchup", False)),
+        "timeout": _seconds(getattr(dag, "dagrun_timeout", None)),
+        "params": {str(key): _plain(_param(dag, key)) for key in dag.params},
+        "groups": {} if group is None else dict(_groups(group)),
+        "tasks": [_task(task, dag) for task in dag.task_dict.values()],
+    }
+
+
+def _param(dag: Any, name: Any) -> Any:
+    """The default of a parameter; None when a run must give it."""
+    try:
+        return dag.params.get(name)
+    except Exception:
+        return None
+
+
+def _own(number: Any) -> Any:
+    """A limit of the file's own; None where it only is what this Airflow's settings say."""
+    return number if isinstance(number, int) and number > 0 and number != UNSET else None
+
+
+def _seconds(span: Any) -> Any:
+    return None if span is None else int(span.total_seconds())
+
+
+def _schedule(dag: Any) -> Any:
+    """Whether runs start by themselves, in words."""
+    for name in ("schedule", "schedule_interval"):
+        if getattr(dag, name, None) is not None:
+            value = getattr(dag, name)
+            return value if isinstance(value, str) else type(value).__name__
+    timetable = getattr(dag, "timetable", None)
+    name = type(timetable).__name__
+    return None if timetable is None or name == "NullTimetable" else str(getattr(timetable, "summary", name))
+
+
+def _groups(group: Any) -> Any:
+    """Mapped task groups: how many copies each has."""
+    for child in getattr(group, "children", {}).values():
+        if hasattr(child, "children"):
+            given = getattr(child, "_expand_input", None)
+            if given is not None:
+                yield child.group_id, _count(given, child.group_id)
+            yield from _groups(child)
+
+
+def _task(task: Any, dag: Any) -> Any:
+    lineage = [each.__name__ for each in _class(task).__mro__]
+    said = {
+        "task_id": task.task_id,
+        "operator": lineage[0],
+        "upstream": sorted(task.upstream_task_ids),
+        "trigger_rule": str(getattr(task.trigger_rule, "value", task.trigger_rule)),
+        "groups": _around(task),
+        "pool": str(getattr(task, "pool", "default_pool")),
+        "retries": task.retries if isinstance(task.retries, int) else 0,
+        "is_setup": bool(getattr(task, "is_setup", False)),
+        "is_teardown": bool(getattr(task, "is_teardown", False)),
+        "at_once": getattr(task, "max_active_tis_per_dagrun", None) or getattr(task, "max_active_tis_per_dag", None),
+        "branches": any("Branch" in name or "ShortCircuit" in name or name == "LatestOnlyOperator" for name in lineage),
+        "executor_config": _override(task),
+        "starts": None,
+        "makes": None,
+    }
+    try:
+        said.update(_pods(task, lineage, dag))
+    except _OnlyInTheRun as fault:
+        said.update(makes="unseen", because=str(fault))
+    except Exception as fault:
+        name = getattr(_class(task), "custom_operator_name", lineage[0])
+        said.update(makes="unseen", because=f"{name} cannot make its pod here: {_fault(fault, '')['message']}")
+    return said
+
+
+def _class(task: Any) -> Any:
+    """The operator's class; of a mapped task, that of its copies."""
+    found = getattr(task, "operator_class", None)
+    return found if isinstance(found, type) else type(task)
+
+
+def _around(task: Any) -> Any:
+    """The ids of the task groups around it, the outermost first."""
+    found: Any = []
+    group = getattr(task, "task_group", None)
+    while group is not None and getattr(group, "group_id", None):
+        found.insert(0, group.group_id)
+        group = getattr(group, "parent_group", getattr(group, "task_group", None))
+    return found
+
+
+def _override(task: Any) -> Any:
+    """What `executor_config` says of the pod that a KubernetesExecutor would run the task in."""
+    given = getattr(task, "executor_config", None) or {}
+    if not isinstance(given, dict) or not (given.get("pod_override") or given.get("KubernetesExecutor")):
+        return None
+    return _plain(given.get("pod_override") or given.get("KubernetesExecutor"))
+
+
+def _pods(task: Any, lineage: Any, dag: Any) -> Any:
+    if "SparkKubernetesOperator" in lineage:
+        return {"makes": "unseen", "because": "it creates a SparkApplication, whose driver and executors Spark makes"}
+    if "MakeClaim" in lineage and hasattr(task, "size"):
+        claim = {"name": str(getattr(task.name, "name", task.name)), "size": str(task.size), "access": task.access}
+        return {"claim": {**claim, "storage_class": task.storage_class}}
+    if "TriggerDagRunOperator" in lineage:
+        return {"starts": str(getattr(task, "trigger_dag_id", "?"))}
+    if not {"KubernetesPodOperator", "KubernetesCreateResourceOperator"} & set(lineage):
+        return {}
+    made = [_made(each, lineage) for each in _copies(task, dag)]
+    said = {"makes": made[0]["makes"], "made": _alike(made), "deferrable": False}
+    for name in ("deferrable", "has_outputs", "waits", "keeps"):
+        if any(name in each for each in made):
+            said[name] = made[0][name]
+    if getattr(task, "operator_class", None) is not None and hasattr(task, "partial_kwargs"):
+        said["copies"] = _count(_expansion(task), task.task_id, dag)
+    if "GpuPodOperator" in lineage:
+        said.update(_ours(_first(task, dag)))
+    return said
+
+
+def _alike(made: Any) -> Any:
+    """The distinct things that the copies make, with how many copies make each."""
+    found: Any = {}
+    for each in made:
+        key = json.dumps(each["objects"], sort_keys=True)
+        found.setdefault(key, {"objects": each["objects"], "copies": 0})["copies"] += 1
+    return list(found.values())
+
+
+def _copies(task: Any, dag: Any) -> Any:
+    """The operators to build: the task itself, or as many copies of a mapped task as are not all alike."""
+    if not hasattr(task, "partial_kwargs"):
+        return [task]
+    given = _expansion(task)
+    if given is getattr(task, "op_kwargs_expand_input", None):
+        return [_first(task, dag)]  # the arguments of a decorated function change no pod
+    rows = _rows(given)
+    changing = sorted({name for row in rows or [dict.fromkeys(_names(given))] for name in row} - POD_FIELDS)
+    if not changing:
+        return [_first(task, dag)]
+    if rows is None:
+        raise _OnlyInTheRun(f"{', '.join(changing)} of each copy is only known in the run")
+    if len(rows) > MOST_BUILT:
+        raise _OnlyInTheRun(f"it has {len(rows):,} copies with different {', '.join(changing)}; too many to build each")
+    return [task.unmap(row) for row in rows]
+
+
+def _first(task: Any, dag: Any) -> Any:
+    """One copy of a mapped task, with made-up values for arguments that do not change what its pod asks for."""
+    if not hasattr(task, "partial_kwargs"):
+        return task
+    given = _expansion(task)
+    if given is getattr(task, "op_kwargs_expand_input", None):
+        return task.unmap({"op_kwargs": dict.fromkeys(_names(given))})
+    rows = _rows(given)
+    if rows:
+        return task.unmap(rows[0])
+    blank: Any = {"env_vars": {}, "labels": {}, "annotations": {}, "params": {}, "op_kwargs": {}, "item": {}}
+    return task.unmap({name: blank.get(name, "x" if name == "name" else []) for name in _names(given)})
+
+
+def _expansion(task: Any) -> Any:
+    inner = getattr(task, "op_kwargs_expand_input", None)
+    return getattr(task, "expand_input", None) if inner is None else inner
+
+
+def _names(given: Any) -> Any:
+    value = getattr(given, "value", None)
+    if isinstance(value, dict):
+        return list(value)
+    return ["expand_kwargs"] if value is not None else []
+
+
+def _rows(given: Any) -> Any:
+    """The arguments of each copy; None where only the run knows them, or where there are too many to list."""
+    value = getattr(given, "value", None)
+    if isinstance(value, dict):
+        if not all(isinstance(each, (list, tuple, dict)) for each in value.values()):
+            return None
+        count = 1
+        for each in value.values():
+            count *= len(each)
+        if count > 10_000:
+            return None
+        rows: Any = [{}]
+        for name, each in value.items():
+            items = list(each.items()) if isinstance(each, dict) else list(each)
+            rows = [{**row, name: one} for row in rows for one in items]
+        return rows
+    if isinstance(value, (list, tuple)) and all(isinstance(each, dict) for each in value):
+        return [dict(each) for each in value]
+    return None
+
+
+def _count(given: Any, name: Any, dag: Any = None) -> Any:
+    """How many copies a mapped task or group has: a number, or why only the run knows."""
+    value: Any = getattr(given, "value", None)
+    if isinstance(value, (list, tuple)):
+        return {"number": len(value)}
+    number, conditional = 1, None
+    for key, each in value.items() if isinstance(value, dict) else ():
+        if isinstance(each, (list, tuple, dict)):
+            number *= len(each)
+            continue
+        listed = _listed(each, dag)
+        if listed is None:
+            return {"number": None, "because": f"{name} is mapped over {key}, {_origin(each)}"}
+        if listed.get("number") is None or len(value) == 1:
+            return listed
+        number, conditional = number * listed["number"], conditional or listed["conditional"]
+    if not isinstance(value, dict):
+        return {"number": None, "because": f"{name} is mapped over {_origin(value)}"}
+    return {"number": number, "conditional": conditional}
+
+
+def _origin(value: Any) -> Any:
+    operator = getattr(value, "operator", None)
+    return f"what task {operator.task_id} returns" if operator is not None else "a value that only the run knows"
+
+
+def _listed(value: Any, dag: Any) -> Any:
+    """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list.
+
+    `levels`: the lists around it and its own, each with its number of items for one item of the list around it.
+    """
+    lister: Any = getattr(value, "operator", None)
+    if dag is None or type(lister).__name__ != "ListItems":
+        return None
+    said: Any = {"number": 1, "conditional": None, "because": None, "levels": []}
+    for outer in lister.within[:1]:
+        found = dag.task_dict.get(outer)
+        said = _listed(type("Output", (), {"operator": found}), dag) or said
+    own: Any = 1
+    because = None
+    for name, source in lister.for_each.items():
+        if type(source).__name__ == "param":
+            source = _param(dag, source.name)
+        if isinstance(source, (list, tuple, range)):
+            own = None if own is None else own * len(source)
+        else:
+            own, because = None, f"the items of {name} are only known in the run"
+    if lister.when is not None:
+        said["conditional"] = "item" if "item(" in repr(lister.when) else said["conditional"] or "run"
+    said["levels"] = [*said["levels"], {"list": lister.task_id, "number": own, "because": because}]
+    said["number"] = None if own is None or said["number"] is None else said["number"] * own
+    said["because"] = said["because"] or because
+    return said
+
+
+class _NoHook:
+    """Stands in for the connection, which is no part of the file."""
+
+    is_in_cluster = False
+
+    def get_namespace(self) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("get_xcom_sidecar"):
+            return lambda: None
+        raise AttributeError(f"a DAG is read without a connection to a cluster ({name})")
+
+
+def _made(operator: Any, lineage: Any) -> Any:
+    if "GpuPodOperator" in lineage:
+        template = operator.template
+        pod = template if isinstance(template, dict) else {"metadata": template.metadata, "spec": template.spec}
+        return _answer("pods", [_plain(pod)], operator, bool(operator.outputs), True)
+    if "KubernetesCreateResourceOperator" in lineage:
+        import yaml
+
+        text = operator.yaml_conf
+        if text is None:
+            text = Path(operator.yaml_conf_file).read_text(encoding="utf-8")
+        objects = [each for each in yaml.safe_load_all(text) if isinstance(each, dict)]
+        return {
+            "makes": "objects",
+            "objects": _plain(objects),
+            "waits": False,
+            "deferrable": False,
+            "has_outputs": False,
+        }
+    operator.__dict__["hook"] = _NoHook()
+    has_outputs, operator.do_xcom_push = bool(getattr(operator, "do_xcom_push", False)), False
+    if getattr(operator, "pod_template_file", None):
+        operator.pod_template_file = _path(operator, operator.pod_template_file)
+    if "KubernetesJobOperator" in lineage:
+        job = _plain(operator.build_job_request_obj(None))
+        return _answer(
+            "objects", [job], operator, has_outputs, bool(getattr(operator, "wait_until_job_complete", False))
+        )
+    return _answer("pods", [_plain(operator.build_pod_request_obj(None))], operator, has_outputs, True)
+
+
+def _path(operator: Any, name: Any) -> Any:
+    """A template beside the DAG file, as Airflow's search path would find it."""
+    folder = Path(sys.argv[0]).resolve().parent
+    return name if os.path.isabs(name) or not (folder / name).exists() else str(folder / name)
+
+
+def _answer(makes: Any, objects: Any, operator: Any, has_outputs: Any, waits: Any) -> Any:
+    action = getattr(operator, "on_finish_action", None)
+    return {
+        "makes": makes,
+        "objects": [_without_names(each) for each in objects],
+        "has_outputs": has_outputs,
+        "waits": waits,
+        "deferrable": bool(getattr(operator, "deferrable", False)),
+        "keeps": str(getattr(action, "value", action)),
+    }
+
+
+def _without_names(made: Any) -> Any:
+    """Without what is new each time, so that copies can be compared: a random suffix of the name."""
+    metadata = dict(made.get("metadata") or {})
+    metadata.pop("name", None)
+    return {**made, "metadata": metadata}
+
+
+def _ours(operator: Any) -> Any:
+    """What only gpuflow's own operator says."""
+    budgets = operator.budgets
+    more = budgets.failures + budgets.interruptions if budgets.any is None else budgets.any
+    return {
+        "when": None if operator.when is None else "item" if "item(" in repr(operator.when) else "run",
+        "only_after_failure": operator.only_after_failure,
+        "limits": [
+            {"most": each.most, "group": each.group, "per": list(each.per), "items": list(each.items)}
+            for each in operator.limits
+        ],
+        "tries": 1 + more,
+        "queue_timeout": _seconds(operator.queue_timeout),
+    }
+
+
+def _plain(value: Any, depth: Any = 0) -> Any:
+    """A value as JSON: objects of the Kubernetes client as their manifest, anything else as its text."""
+    if depth > 60:
+        return "…"
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {str(key): _plain(each, depth + 1) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set, range)):
+        return [_plain(each, depth + 1) for each in list(value)[:10_000]]
+    if hasattr(value, "openapi_types") and hasattr(value, "attribute_map"):
+        manifest = {}
+        for name, key in value.attribute_map.items():
+            each = getattr(value, name)
+            if each is not None and each != [] and each != {}:
+                manifest[key] = _plain(each, depth + 1)
+        return manifest
+    return repr(value)[:200]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Why does it wait now? The checker's model, asked about one pod, workload, workflow or job of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.site.model import Site
+from gpuflow.why.answer import Answer, Cause, answer_of
+from gpuflow.why.pods import why_pod
+from gpuflow.why.queues import workload_causes
+from gpuflow.why.runs import why_job, why_workflow
+from gpuflow.why.subjects import JOB, POD, WORKLOAD, Kind
+
+__all__ = ["Answer", "Cause", "why"]
+
+
+def why(kind: Kind, body: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
+    """Why this object does not run now, and what would let it."""
+    if kind is POD:
+        return why_pod(body, ready)
+    if kind is WORKLOAD:
+        return answer_of(f"workload/{body['metadata']['name']}", ready.namespace, workload_causes(body, ready))
+    return (why_job if kind is JOB else why_workflow)(body, ready, site)

@@ -1,0 +1,166 @@
+"""Why Kueue does not admit a workload: its queue, the quota, who holds it, and who stands before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuflow.checker.kueue.amounts import amount_text
+from gpuflow.checker.kueue.answer import Assignment
+from gpuflow.checker.kueue.fifo import blocker_ahead
+from gpuflow.checker.kueue.reasons import NoUnusedQuota
+from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
+from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.errors import shortened
+from gpuflow.why.answer import Cause
+
+GATE = "kueue.x-k8s.io/admission"
+TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
+"""Kueue takes this one away when it has chosen the nodes of an admitted workload."""
+GROUP = "kueue.x-k8s.io/pod-group-name"
+MOST_HOLDERS = 5
+
+
+def workload_causes(workload: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
+    """What Kueue says to a workload now."""
+    conditions = {each.get("type"): each for each in _list((workload.get("status") or {}).get("conditions"))}
+
+    def holds(kind: str) -> bool:
+        return (conditions.get(kind) or {}).get("status") == "True"
+
+    if holds("Finished"):
+        yield Cause("queue", "the workload has ended", "ended", kubernetes=conditions["Finished"].get("message"))
+    elif holds("Admitted"):
+        yield Cause("queue", "Kueue has admitted the workload: its pods may start", "starts")
+    elif holds("QuotaReserved"):
+        yield from _checks(workload)
+    else:
+        yield from _pending(workload, ready, conditions)
+
+
+def _checks(workload: Mapping[str, Any]) -> Iterator[Cause]:
+    """Quota is reserved: admission checks decide now."""
+    states = _list((workload.get("status") or {}).get("admissionChecks"))
+    open_ones = [each for each in states if each.get("state") != "Ready"]
+    for each in open_ones:
+        state = "never" if each.get("state") == "Rejected" else "waits"
+        text = f"Kueue has reserved quota; the admission check {each.get('name')} is {each.get('state') or 'open'}"
+        when = (f"the check {each.get('name')} says Ready",)
+        yield Cause("queue", text, state, when, each.get("message") or None)  # type: ignore[arg-type]  # one of two words
+    if not open_ones:
+        yield Cause("queue", "Kueue has reserved quota and admits the workload at once", "starts")
+
+
+def _pending(workload: Mapping[str, Any], ready: PreparedCluster, conditions: Mapping[Any, Any]) -> Iterator[Cause]:
+    setup = read_setup(ready.cluster, ready.namespace)
+    if setup is None or not setup.knows_queues:
+        hint = "ask again with the queues: --cluster live, or gpuflow snapshot"
+        yield Cause(
+            "snapshot", f"which queues there are is not known: {ready.cluster.source} shows none", "unknown", (hint,)
+        )
+        return
+    answer = setup.kueue.assign(workload)
+    said = (conditions.get("QuotaReserved") or {}).get("message")
+    yield _cause(answer, workload, setup, said)
+    requeue = (workload.get("status") or {}).get("requeueState") or {}
+    if requeue.get("requeueAt"):
+        yield Cause(
+            "queue", f"Kueue tries it again at {requeue['requeueAt']}, after {requeue.get('count', 1)} evictions"
+        )
+    ahead = blocker_ahead(setup.kueue, workload, setup.pending)
+    if ahead is not None:
+        text = f"{ahead.namespace}/{ahead.name} stands before it, and the queue is StrictFIFO"
+        when = (
+            f"{ahead.namespace}/{ahead.name} is admitted"
+            if not ahead.is_forever
+            else f"{ahead.namespace}/{ahead.name} is removed: it is never admitted"
+        )
+        yield Cause("queue", text, "waits", (when,), ahead.assignment.message or None)
+    for each in answer.unmodeled:
+        yield Cause("snapshot", f"not looked at: {each}", "unknown")
+
+
+def _cause(answer: Assignment, workload: Mapping[str, Any], setup: Setup, said: str | None) -> Cause:
+    queue = answer.cluster_queue or "its queue"
+    words = answer.message or said
+    match answer.verdict:
+        case "fit":
+            return Cause(
+                "queue", f"there is quota for it in ClusterQueue {queue}: Kueue admits it at its next try", "starts"
+            )
+        case "preempt":
+            text = f"Kueue evicts others for it in ClusterQueue {queue}"
+            return Cause("queue", text, "starts", tuple(f"{each} has gone" for each in answer.targets), words)
+        case "wait":
+            text = f"ClusterQueue {queue} has too little quota left"
+            return Cause("queue", text, "waits", tuple(_frees(answer, setup)), words)
+        case "never":
+            text = f"ClusterQueue {queue} could not hold it even if nothing else was admitted"
+            when = ("the queue gets more quota, or the workload asks for less",)
+            return Cause("queue", text, "never", when, answer.because or words)
+        case _:
+            state = "never" if answer.blocked is not None else "waits"
+            why = answer.blocked.value if answer.blocked is not None else "Kueue does not look at it"
+            return Cause("queue", why, state, _way_out(answer), answer.because or words)  # type: ignore[arg-type]  # one of two words
+
+
+def _way_out(answer: Assignment) -> tuple[str, ...]:
+    name = "" if answer.blocked is None else answer.blocked.name
+    ways = {
+        "NO_LOCAL_QUEUE": "the LocalQueue is made, or the workload names another one",
+        "LOCAL_QUEUE_STOPPED": "the LocalQueue's stopPolicy is set to None",
+        "NO_CLUSTER_QUEUE": "the ClusterQueue is made, or the LocalQueue points at another one",
+        "CLUSTER_QUEUE_INACTIVE": "the ClusterQueue becomes active again",
+        "DEACTIVATED": "spec.active of the workload is set to true",
+        "GATED": "whoever set the gate takes it away",
+        "NAMESPACE": "the ClusterQueue's namespaceSelector selects this namespace",
+        "FAILED_CHECKS": "the admission checks pass",
+        "RESOURCES": "its limits are at least its requests",
+        "LIMIT_RANGE": "its requests respect the LimitRange",
+        "CLAIMS": "it asks for devices without resource claims",
+    }
+    return (ways[name],) if name in ways else ()
+
+
+def _frees(answer: Assignment, setup: Setup) -> Iterator[str]:
+    """How much must be given back, and who has it."""
+    snapshot = setup.kueue.snapshot
+    node = snapshot.nodes.get(answer.cluster_queue or "")
+    if node is None:
+        return
+    root = node.path()[-1]
+    for reason in answer.reasons:
+        if not isinstance(reason, NoUnusedQuota):
+            continue
+        key = (reason.flavor, reason.resource)
+        holders = [
+            ("/".join(holder.key), holder.usage[key], holder.cluster_queue)
+            for queue, all_of in snapshot.holders.items()
+            if snapshot.nodes[queue].path()[-1] is root
+            for holder in all_of
+            if holder.usage.get(key)
+        ]
+        holders.sort(key=lambda each: (each[2] != answer.cluster_queue, -each[1], each[0]))
+        names = [f"{name} ({amount_text(reason.resource, amount)} in {queue})" for name, amount, queue in holders]
+        by = f"; now held by {shortened(names)}" if names else ""
+        more = amount_text(reason.resource, reason.missing)
+        yield f"{more} more {reason.resource} of flavor {reason.flavor} is given back{by}"
+
+
+def workload_of(pod: Mapping[str, Any], ready: PreparedCluster) -> Mapping[str, Any] | None:
+    """The workload that a pod belongs to: it owns the pod's group, or the pod or its owner owns it."""
+    metadata = pod.get("metadata") or {}
+    group = (metadata.get("labels") or {}).get(GROUP)
+    owners = {(each.get("kind"), each.get("name")) for each in _list(metadata.get("ownerReferences"))}
+    owners.add(("Pod", metadata.get("name")))
+    for item in ready.cluster.of("Workload", ready.namespace):
+        if group is not None and item.name == group:
+            return item.body
+        refs = _list((item.body.get("metadata") or {}).get("ownerReferences"))
+        if any((each.get("kind"), each.get("name")) in owners for each in refs):
+            return item.body
+    return None
+
+
+def _list(value: object) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -1,0 +1,151 @@
+"""Why a run or a job does not go on: what its engine says, and why each of its pods waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.demands import Demand
+from gpuflow.errors import GpuflowError
+from gpuflow.readers import Foreign, Library, Options, documents_of
+from gpuflow.site.model import Site
+from gpuflow.why.answer import Answer, Cause, gravest
+from gpuflow.why.pods import why_missing, why_pod
+from gpuflow.why.queues import workload_causes, workload_of
+from gpuflow.why.subjects import JOB, WORKFLOW, pods_of
+
+ENDED = ("Succeeded", "Failed", "Error", "Skipped", "Omitted")
+
+
+def why_workflow(workflow: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
+    """Why the steps of an Argo workflow wait."""
+    name = str((workflow.get("metadata") or {}).get("name"))
+    spec, status = workflow.get("spec") or {}, workflow.get("status") or {}
+    phase = status.get("phase")
+    if phase in ("Succeeded", "Failed", "Error"):
+        text = f"the workflow has ended: {phase}"
+        return _whole("workflow", name, ready, [Cause("engine", text, "ended", kubernetes=status.get("message"))], [])
+    causes = list(_own(spec, status))
+    pods = {item.name: item for item in pods_of(ready.cluster, WORKFLOW, name, ready.namespace)}
+    parts = [why_pod(item.body, ready) for item in pods.values()]
+    parts += _missing(workflow, status, pods, ready, site)
+    return _whole("workflow", name, ready, causes, parts)
+
+
+def _own(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Cause]:
+    """What the workflow as a whole waits for."""
+    if spec.get("suspend"):
+        yield Cause("engine", "the workflow is suspended", "waits", ("somebody resumes it: argo resume",))
+    if status.get("phase") in (None, "", "Pending"):
+        words = status.get("message")
+        when = ("Argo's controller takes it up: does it run, and does it watch this namespace?",)
+        yield Cause("engine", "Argo has not begun the workflow", "waits", () if words else when, words)
+    locks = (status.get("synchronization") or {}) if isinstance(status.get("synchronization"), Mapping) else {}
+    for kind in ("mutex", "semaphore"):
+        for each in (locks.get(kind) or {}).get("waiting") or ():
+            holders = each.get("holder") or ", ".join(map(str, each.get("holders") or ())) or "another workflow"
+            text = f"it waits for the {kind} {each.get(kind) or ''}".rstrip()
+            yield Cause("engine", text, "waits", (f"{holders} gives it back",))
+    for node in _nodes(status):
+        if node.get("type") == "Suspend" and node.get("phase") == "Running":
+            text = f"the step {node.get('displayName')} waits for a person"
+            yield Cause("engine", text, "waits", ("somebody resumes it: argo resume",), node.get("message"))
+
+
+def _missing(
+    workflow: Mapping[str, Any],
+    status: Mapping[str, Any],
+    pods: Mapping[str, object],
+    ready: PreparedCluster,
+    site: Site,
+) -> Iterator[Answer]:
+    """The steps whose pods Argo has not made."""
+    waiting = [
+        node
+        for node in _nodes(status)
+        if node.get("type") == "Pod" and node.get("phase") == "Pending" and not _has_pod(node, pods)
+    ]
+    demand = _demand(workflow, ready, site) if waiting else None
+    for node in waiting:
+        name = str(node.get("displayName") or node.get("name"))
+        pod = None if demand is None else _pod_of(demand, name)
+        words = node.get("message")
+        if pod is None:
+            cause = Cause("engine", f"Argo has not made the pod of the step {name}", "waits", (), words)
+            yield Answer(f"step/{name}", ready.namespace, "waits", cause.message, (cause,))
+        else:
+            yield why_missing(f"step/{name}", _named(pod, name), ready, words)
+
+
+def _has_pod(node: Mapping[str, Any], pods: Mapping[str, object]) -> bool:
+    """Whether the pod of a node is there: its name ends with the number of the node's id."""
+    number = str(node.get("id") or "").rpartition("-")[2]
+    return any(name == node.get("id") or name.endswith(f"-{number}") for name in pods)
+
+
+def _demand(document: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Demand | None:
+    """What the object asks for, with the templates that the cluster shows; None where that cannot be said."""
+    templates = [item.body for item in ready.cluster.objects if item.group == "argoproj.io" and "Template" in item.kind]
+    documents = documents_of([document, *templates], ready.cluster.source)
+    try:
+        demand = Foreign(documents[0], Library(tuple(documents))).demand(Options(site))
+    except (GpuflowError, ModuleNotFoundError):
+        return None
+    return demand if isinstance(demand, Demand) else None
+
+
+def _pod_of(demand: Demand, name: str) -> Mapping[str, Any] | None:
+    """The pod of a step by the name that Argo shows; None where several steps are called so and differ."""
+    bare = name.partition("(")[0]
+    found = [step.pod for step in demand.steps if step.name.rpartition(".")[2] == bare or step.name == bare]
+    return found[0] if found and all(pod == found[0] for pod in found) else None
+
+
+def why_job(job: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
+    """Why a Job has no pods, or why they wait."""
+    name = str((job.get("metadata") or {}).get("name"))
+    spec, status = job.get("spec") or {}, job.get("status") or {}
+    for each in status.get("conditions") or ():
+        if each.get("status") == "True" and each.get("type") in ("Complete", "Failed", "SuccessCriteriaMet"):
+            text = f"the job has ended: {each['type']}"
+            return _whole("job", name, ready, [Cause("engine", text, "ended", kubernetes=each.get("message"))], [])
+    if spec.get("suspend"):
+        workload = workload_of({"metadata": {"name": None, "ownerReferences": [{"kind": "Job", "name": name}]}}, ready)
+        if workload is None:
+            causes = [Cause("engine", "the job is suspended", "waits", ("somebody sets spec.suspend to false",))]
+        else:
+            causes = list(workload_causes(workload, ready))
+        return _whole("job", name, ready, causes, [])
+    pods = pods_of(ready.cluster, JOB, name, ready.namespace)
+    parts = [why_pod(item.body, ready) for item in pods]
+    if not parts:
+        template = spec.get("template") or {}
+        pod = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
+        parts = [why_missing(f"pod/{name}-…", _named(pod, name), ready)]
+    return _whole("job", name, ready, [], parts)
+
+
+def _named(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    safe = "".join(each if each.isalnum() else "-" for each in name.lower()).strip("-") or "pod"
+    return {**pod, "metadata": {**pod["metadata"], "name": safe}}
+
+
+def _nodes(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = status.get("nodes")
+    return [each for each in found.values() if isinstance(each, Mapping)] if isinstance(found, Mapping) else []
+
+
+def _whole(kind: str, name: str, ready: PreparedCluster, causes: list[Cause], parts: list[Answer]) -> Answer:
+    """The run with its pods. One that runs keeps nobody from knowing what the others wait for."""
+    states = [*(cause.state for cause in causes), *(part.state for part in parts)]
+    open_ones = [state for state in states if state not in ("runs", "ended")] or states
+    state = gravest(open_ones) if open_ones else "unknown"
+    waiting = sum(part.state not in ("runs", "ended") for part in parts)
+    if causes and not waiting:
+        summary = causes[0].message
+    elif parts:
+        summary = f"{waiting} of {len(parts)} pods do not run" if waiting else "all its pods run or have ended"
+    else:
+        summary = "no pod of it is there, and nothing says why"
+    return Answer(f"{kind}/{name}", ready.namespace, state, summary, tuple(causes), tuple(parts))
