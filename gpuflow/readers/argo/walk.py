@@ -474,7 +474,7 @@ class Walk:
         return self.readers.created(self, template, tree, at, name, own)
 
     def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> StepDemand | None:
-        where = template.where("name", key=True)
+        where = template.where()
         try:
             made = self.pods.made(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
         except BadPod as refusal:
