@@ -198,7 +198,9 @@ class PodMaker:
         missing: dict[Missing, None] = {}
         patches = [patch for patch in (self._patch(each, scope, missing) for each in (common, tree)) if patch]
         has_outputs = bool(mapping(tree.get("outputs")))
-        full = with_engine(pod, self.parts, has_outputs=has_outputs) if kind not in ONLY_ENGINE else pod
+        if kind in ONLY_ENGINE:
+            pod = self._own_program(pod)
+        full = pod if kind in ONLY_ENGINE else with_engine(pod, self.parts, has_outputs=has_outputs)
         named = {
             group: [each["name"] for each in full["spec"].get(group, ()) if "name" in each]
             for group, _ in OWN_CONTAINERS
@@ -221,6 +223,12 @@ class PodMaker:
             if wrong is not None:
                 raise BadPod(wrong)
         return Made(bare, full, tuple(missing))
+
+    def _own_program(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """A pod whose main container is Argo's own, which asks for what Argo's own containers ask for."""
+        made = with_engine({**pod, "spec": {**pod["spec"], "containers": []}}, self.parts, has_outputs=False)
+        own = [{**each, "name": "main"} for each in made["spec"]["containers"] if each["name"] == "wait"]
+        return {**made, "spec": {**made["spec"], "containers": own or pod["spec"]["containers"]}}
 
     def _patch(self, source: Mapping[str, Any], scope: Scope, missing: dict[Missing, None]) -> Mapping[str, Any] | None:
         written = source.get("podSpecPatch")

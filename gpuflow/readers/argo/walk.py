@@ -493,7 +493,7 @@ class Walk:
             (full if self.with_engine else bare,),
             at.copies,
             where=where,
-            overhead=overhead,
+            overhead=full.amounts.usage if kind in ONLY_ENGINE else overhead,
             tries=at.tries,
             nodes_avoided=at.tries - 1 if avoids else 0,
             is_exit=at.is_exit,
