@@ -34,7 +34,7 @@ def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
     parts = [_Part(name, demand, runs) for name, (demand, runs) in zip(names, demands, strict=True)]
     drivers = [part for part in parts if part.demand.driver is not None]
     first = demands[0][0]
-    documents = _Pipelines(
+    documents = _Documents(
         {part.name: part.demand.pipeline for part in parts}, {part.name: part.demand.source for part in parts}
     )
     return Demand(
@@ -135,7 +135,7 @@ class _Places:
 
 
 @dataclass(frozen=True)
-class _Pipelines:
+class _Documents:
     """The documents behind several demands. What is certain of each without the others is not said again."""
 
     pipelines: Mapping[str, OwnPipeline | None]
