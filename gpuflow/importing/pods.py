@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from gpuflow.importing.gpus import gpu_words
 from gpuflow.importing.listing import TAG, Listing, Place
 from gpuflow.importing.plain import maps, plain
 from gpuflow.importing.probes import probe_words
-from gpuflow.importing.texts import Lookup, Parts, expanded, filled, plain_text, written
+from gpuflow.importing.texts import Lookup, Parts, expanded, filled, joined, plain_text, written
 from gpuflow.importing.volumes import PodVolumes
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.kubernetes.pod_fields import fields_of
@@ -40,6 +40,8 @@ class Step:
     patch: dict[str, Any] = field(default_factory=dict)
     """What no word of the spec says, in Kubernetes' words."""
     where: Where = field(default_factory=Where)
+    secured: bool = False
+    """Whether the engine's own container template says what a program may do; then only who runs is the pod's."""
     sound: bool = True
     """Whether all of it could be said."""
 
@@ -50,6 +52,10 @@ class PodReader:
     def __init__(self, listing: Listing, place: Place, site: Site, lookup: Lookup, claims: Mapping[str, str]) -> None:
         """`lookup`: what tags stand for; `claims`: volumes that are made for each run, and the claim's name."""
         self.listing, self.place, self.site, self.lookup, self.claims = listing, place, site, lookup, claims
+        self.set_outside: dict[str, Parts | None] = {}
+        """Variables that whoever makes the pod adds to it."""
+        self.structured: Callable[[str], list[str] | None] = lambda text: None
+        """The parts of a text that its engine puts together."""
 
     def step(
         self, spec: Mapping[str, Any], main: Mapping[str, Any], metadata: Mapping[str, Any], script: Any = None
@@ -101,6 +107,9 @@ class PodReader:
     def text(self, value: Any, owner: Any, key: Any = None) -> Parts:
         """Text that may hold references."""
         text = value if isinstance(value, str) else getattr(value, "text", None) or _word(value)
+        pieces = self.structured(text)
+        if pieces is not None:
+            return joined(tuple(part for piece in pieces for part in self.text(piece, owner, key)))
         parts, lost = filled(text, self.lookup)
         for tag in lost:
             self.listing.cannot(tag, "no reference of a pipeline says it", self.place.of(owner, key), TAG_HINT, TAG)
@@ -184,7 +193,7 @@ class PodReader:
 
     def _environment(self, main: Mapping[str, Any], words: dict[str, Any], step: Step) -> dict[str, Parts | None]:
         env: dict[str, Any] = {}
-        known: dict[str, Parts | None] = {}
+        known = dict(self.set_outside)
         raw: list[Any] = []
         for entry in maps(main.get("env")):
             name = str(entry.get("name"))

@@ -30,7 +30,7 @@ MAPS = frozenset(
 )  # fmt: skip
 FREE = frozenset(["labels", "annotations", "nodeSelector", "requests", "limits"])
 """Maps from a name to a text or a number."""
-OTHERS = ("artifacts", "prometheus")
+OTHERS = ("artifacts", "prometheus", "withItems")
 """What is in them has other words of the same names."""
 
 

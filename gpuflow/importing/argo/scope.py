@@ -17,6 +17,10 @@ _EXPRESSION = re.compile(
 )
 
 
+class AnyItem(dict[str, Any]):
+    """The item of a loop that is listed already."""
+
+
 @dataclass
 class Scope:
     """The values that a template sees; `draft` is the pipeline that they are spoken of in."""
@@ -29,12 +33,15 @@ class Scope:
     """What {{item}} is: a text, or a map of texts."""
     outer: Callable[[str], Parts | None] | None = None
     """What workflow parameters are, outside of the outermost pipeline's own text."""
-    more: dict[str, Parts] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    """Steps that are listed already: what refers to them is not listed again."""
 
     def __call__(self, tag: str) -> Parts | None:
         """What a tag stands for; None when no reference says it."""
         if match := _EXPRESSION.fullmatch(tag):
             tag = f"{match['owner']}.{match['dotted'] or match['quoted']}"
+        if tag.replace(" ", "") == "=item":
+            tag = "item"
         if tag.startswith("inputs.parameters."):
             return self.inputs.get(tag.removeprefix("inputs.parameters."))
         if tag.startswith("workflow.parameters."):
@@ -47,6 +54,8 @@ class Scope:
         return self._output(match["step"], match["name"]) if match else None
 
     def _item(self, key: str) -> Parts | None:
+        if isinstance(self.item, AnyItem):
+            return ({"item": "item"},)
         if isinstance(self.item, dict):
             value: Parts | None = self.item.get(key) if key else None
             return value
@@ -55,7 +64,7 @@ class Scope:
     def _output(self, step: str, name: str) -> Parts | None:
         found = self.names.get(step)
         if found is None:
-            return None
+            return ({"output": "refused.refused"},) if step in self.refused else None
         owner = self.draft.steps.get(found, {})
         known = owner.get("outputs", {}) if "pipeline" not in owner else owner["pipeline"].get("outputs", {})
         wanted = identifier(name, ())

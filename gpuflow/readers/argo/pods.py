@@ -250,10 +250,21 @@ def parsed_with_tags(text: str, field: str) -> Any:
         return f"{_TOKEN}{len(tags) - 1}-"
 
     try:
-        found = plain(yaml_tree.parse(TAG.sub(hide, text), field))
+        found = _with_nulls(yaml_tree.parse(TAG.sub(hide, text), field))
     except GpuflowError as refusal:
         raise BadPod(f"{field} is not valid YAML: {refusal.findings[0].message}", field) from None
     return _shown(found, tags) if tags else found
+
+
+def _with_nulls(value: Any) -> Any:
+    """The value in Python's own types; in a patch a null takes away."""
+    match value:
+        case Mapping():
+            return {str(key): _with_nulls(each) for key, each in value.items()}
+        case list():
+            return [_with_nulls(each) for each in value]
+        case _:
+            return plain(value)
 
 
 def _shown(value: Any, tags: list[str]) -> Any:

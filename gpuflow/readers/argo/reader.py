@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.demands.model import ClaimDemand, Deadline, Demand, KeptPods, LaterAttempts, Overlap, StepDemand, Unseen
+from gpuflow.demands.model import (
+    ClaimDemand,
+    Deadline,
+    Demand,
+    KeptPods,
+    LaterAttempts,
+    Overlap,
+    PodSet,
+    StepDemand,
+    Unseen,
+)
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Tree
@@ -97,6 +107,9 @@ def _assembled(
         refusals.append(Finding("GF718", text, spec.home.where("parallelism"), "give 1 or more, or leave it out"))
         parallel = None
     at_most = [*found.at_most, *bound_by(found.locks)]
+    if found.daemons and (parallel is not None or found.limited):
+        # A daemon that has started keeps its place; the graph counts as if it could wait.
+        at_most.append(f"{found.daemons[0]} is a daemon, which takes one of the places that parallelism leaves")
     if parallel is not None and found.created:
         # Argo counts the pods of its own steps, and none of what they create.
         at_most.append("parallelism of the workflow does not count the pods of what a step creates")
@@ -120,12 +133,14 @@ def _assembled(
     conditional = dict(found.conditional)
     if len(conditional) > 1:
         conditional |= {name: False for name in found.inherited if name not in conditional}
-    later = LaterAttempts("at its last attempt", {name: (each,) for name, each in found.later.items()})
+    later: dict[str, dict[str, tuple[PodSet, ...]]] = {}
+    for when, name, pods in found.later.values():
+        later.setdefault(when, {})[name] = (pods,)
     return _demand(
         document, spec, options, steps, tree,
         claims=(*claims, *found.claims),
         conditional=conditional,
-        later=(later,) if found.later else (),
+        later=tuple(LaterAttempts(when, pod_sets) for when, pod_sets in later.items()),
         refusals=tuple(dict.fromkeys(refusals)),
         unseen=tuple(dict.fromkeys(found.unseen)),
         only_at_most=at_most[0] if at_most else None,
