@@ -3,6 +3,7 @@ silence."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import subprocess
 import sys
