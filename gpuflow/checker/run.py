@@ -92,6 +92,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         demand.file,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
         demand.kind,
+        demand.by_itself,
     )
 
 

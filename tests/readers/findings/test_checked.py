@@ -186,3 +186,16 @@ spec:
     where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
     assert main(["check", str(tmp_path / "w.yaml"), *where]) == 2
     assert "GF736 Workflow w: a field of its pods cannot be read" in capsys.readouterr().err
+
+
+def test_hints_are_in_the_words_of_the_kind_and_not_of_pipelines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(QUOTA.replace('"10"', '"3"') + WHOLE)
+    (tmp_path / "theirs.yaml").write_text(SAMPLES["deployment"].text + "---\n" + SAMPLES["daemon set"].text)
+    where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
+    main(["check", str(tmp_path / "theirs.yaml"), *where])
+    said = capsys.readouterr().out
+    assert "its 4 pods together ask for 4 of pods" in said
+    assert "a document that bounds the number would settle it" in said
+    assert "--engine" not in said and "fan-out" not in said and "parallel" not in said
