@@ -9,7 +9,7 @@ from typing import Any
 from gpuflow.errors import Where
 from gpuflow.importing.gpus import gpu_words
 from gpuflow.importing.listing import TAG, Listing, Place
-from gpuflow.importing.plain import maps, plain
+from gpuflow.importing.plain import mapping, maps, plain
 from gpuflow.importing.probes import probe_words
 from gpuflow.importing.texts import Lookup, Parts, expanded, filled, joined, plain_text, written
 from gpuflow.importing.volumes import PodVolumes
@@ -197,7 +197,11 @@ class PodReader:
         raw: list[Any] = []
         for entry in maps(main.get("env")):
             name = str(entry.get("name"))
-            source = entry.get("valueFrom")
+            source = mapping(entry.get("valueFrom"))
+            self.listing.fields(entry, ("name", "value", "valueFrom"), "variable", self.place)
+            self.listing.fields(source, SOURCES, "valueFrom", self.place)
+            for kind in SOURCES[:2]:
+                self.listing.fields(source.get(kind), ("name", "key", "optional"), kind, self.place)
             if name in known:
                 self.listing.cannot(f"variable {name}", "it is set twice", self.place.of(entry), "keep the last one")
             if not source:
@@ -217,6 +221,9 @@ class PodReader:
             step.patch["env"] = raw
         sources = []
         for entry in maps(main.get("envFrom")):
+            self.listing.fields(entry, ("prefix", "secretRef", "configMapRef"), "envFrom", self.place)
+            for kind in ("secretRef", "configMapRef"):
+                self.listing.fields(entry.get(kind), ("name", "optional"), kind, self.place)
             value = self.value(entry, entry)
             found = {"prefix": value.get("prefix")}
             for kind, word in (("secretRef", "secret"), ("configMapRef", "config_map")):
@@ -228,7 +235,8 @@ class PodReader:
         return known
 
     def _resources(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
-        resources = main.get("resources") or {}
+        resources = mapping(main.get("resources"))
+        self.listing.fields(resources, ("requests", "limits"), "resources", self.place)
         requests = self.word(resources, "requests") or {}
         limits = self.word(resources, "limits") or {}
         for name, word in AMOUNTS.items():
@@ -247,8 +255,6 @@ class PodReader:
                 self.listing.cannot(f"request of {name}", why, where, f"write it below limits: {name}")
         if extended:
             words["extended"] = {name: str(value) for name, value in extended.items()}
-        if resources.get("claims"):
-            self._no_word(resources, "claims", "resources")
 
     def _probes(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
         probes = {}
@@ -328,6 +334,7 @@ HATCH = {
     "hostNetwork": "host_network",
     "dnsPolicy": "dns_policy",
 }
+SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef")
 HELPER = {"name", "image", "command", "args", "env", "env_from", "volumes", "cpu", "memory"}
 TAG_HINT = "references are {param: …}, {output: step.name}, {item: …} and {run: id}"
 

@@ -80,7 +80,7 @@ class Importer:
     calls: int = 0
 
     def place(self, template: Template) -> Place:
-        return Place(template.owner)
+        return Place(template.owner, Place(template.owner).of(template.tree))
 
     def find(self, call: Mapping[str, Any], within: Template, where: Where) -> Template | None:
         """The template that a task or step calls."""

@@ -118,6 +118,7 @@ def _resources(resources: Mapping[str, Any], listing: Listing, place: Place) -> 
         elif resources.get(number):
             found.setdefault(side, {})[name] = f"{float(resources[number]):g}{unit}"
     accelerator = mapping(resources.get("accelerator"))
+    listing.fields(accelerator, ("type", "count", "resourceType", "resourceCount"), "accelerator", place)
     kind = accelerator.get("resourceType") or accelerator.get("type")
     count = accelerator.get("resourceCount") or accelerator.get("count")
     if kind and count:
