@@ -123,6 +123,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         put(_shown(args.format, reports, whole, before, failing))
     verdicts = [each.verdict for each in (*reports, whole) if each is not None]
+    if not sources.is_whole:
+        return 2
     return 1 if any(verdict in failing for verdict in verdicts) else 0
 
 

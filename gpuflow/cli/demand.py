@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(documents[0] if len(documents) == 1 else documents)
     else:
         say("\n".join(texts))
-    return 0
+    return 0 if sources.is_whole else 2
 
 
 def foreign_remarks(demands: list[Demand]) -> list[Finding]:

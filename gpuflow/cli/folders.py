@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpuflow import yaml_tree
 from gpuflow.cli.terminal import say
-from gpuflow.errors import GpuflowError, Where, fail
+from gpuflow.errors import Finding, GpuflowError, Where, fail
 from gpuflow.files import read_at_most, reason_of
 from gpuflow.printable import line
 from gpuflow.readers.contents import OUR_OTHER_KINDS as OTHER_KINDS
@@ -72,6 +72,8 @@ class Given:
     files: list[Contents] = field(default_factory=list)
     beside: list[Document] = field(default_factory=list)
     """Documents of folders that start nothing, such as the runtime of a TrainJob: others may name them."""
+    broken: list[Finding] = field(default_factory=list)
+    """What is wrong with files of folders that name a workload and cannot be read."""
 
 
 def given_files(words: Sequence[str]) -> Given:
@@ -85,7 +87,7 @@ def given_files(words: Sequence[str]) -> Given:
     for word in words:
         if _is_many(word):
             files = _candidates(Path(word)) if Path(word).is_dir() else _matches(word)
-            given.files += _sorted_out(word, files, seen, given.beside)
+            _sort_out(word, files, seen, given)
         elif not once or os.path.abspath(word) not in seen:
             given.files.append(contents_of(word))
             seen.add(os.path.abspath(word))
@@ -104,8 +106,8 @@ def _matches(pattern: str) -> list[Path]:
     return found
 
 
-def _sorted_out(named: str, files: Iterable[Path], seen: set[str], beside: list[Document]) -> list[Contents]:
-    """The pipelines and workloads among the files of a folder. None at all is an error."""
+def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given) -> None:
+    """Add the pipelines and workloads among the files of a folder. None at all is an error."""
     found: list[Contents] = []
     left_out: dict[str, list[Path]] = {}
     again = 0
@@ -114,12 +116,13 @@ def _sorted_out(named: str, files: Iterable[Path], seen: set[str], beside: list[
             again += 1
             continue
         seen.add(os.path.abspath(file))
-        what, documents = _what(file)
+        what, documents, broken = _what(file)
         if what in ("pipeline", "workload"):
             found.append(Contents(str(file), documents))
-        else:
-            beside += documents
-            left_out.setdefault(what, []).append(file)
+            continue
+        given.beside += documents
+        given.broken += broken
+        left_out.setdefault(what, []).append(file)
     ours = sum(not each.documents for each in found)
     theirs = len(found) - ours
     counts = [f"{ours} pipeline{'' if ours == 1 else 's'}"] if ours else []
@@ -128,9 +131,9 @@ def _sorted_out(named: str, files: Iterable[Path], seen: set[str], beside: list[
     told = "; ".join([", ".join(counts) or "no pipeline, no workload", *rest])
     if not found and not again:
         hint = "a pipeline begins with apiVersion: gpuflow/v1, kind: Pipeline; a workload is a Workflow, a Job, a Pod…"
-        raise fail("GF911", f"{named}: {told}", where=Where(named), hint=hint)
+        raise GpuflowError([*given.broken, Finding("GF911", f"{named}: {told}", Where(named), hint)])
     say(f"{line(named)}: {told}\n", sys.stderr)
-    return found
+    given.files += found
 
 
 NOT_RUN = "Python, not run unless named"
@@ -139,19 +142,19 @@ NOT_WORKLOADS = "not workloads"
 NOT_READABLE = "cannot be read"
 
 
-def _what(file: Path) -> tuple[str, list[Document]]:
-    """What a file of a folder is: a pipeline, a workload, or why it is left out; and its documents."""
+def _what(file: Path) -> tuple[str, list[Document], list[Finding]]:
+    """What a file of a folder is: a pipeline, a workload, or why it is left out; its documents; what is wrong."""
     if file.suffix == ".py":
-        return NOT_RUN, []
+        return NOT_RUN, [], []
     if is_pipeline(file):
-        return "pipeline", []
+        return "pipeline", [], []
     try:
         documents = foreign_among(read_documents(str(file)))
     except GpuflowError as refusal:
         if is_unrendered(refusal.findings):
-            return NOT_RENDERED, []
-        return ("pipeline" if _is_broken_workload(file) else NOT_READABLE), []  # loading it says what is wrong
-    return ("workload" if any(map(is_workload, documents)) else NOT_WORKLOADS), documents
+            return NOT_RENDERED, [], []
+        return NOT_READABLE, [], list(refusal.findings) if _is_broken_workload(file) else []
+    return ("workload" if any(map(is_workload, documents)) else NOT_WORKLOADS), documents, []
 
 
 def _is_broken_workload(file: Path) -> bool:

@@ -10,7 +10,7 @@ from gpuflow import yaml_tree
 from gpuflow.cli.output import repository_of
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.readers.contents import contents_of, foreign_among
-from gpuflow.readers.documents import Document, documents_of
+from gpuflow.readers.documents import Document, documents_of, silenced_in
 from gpuflow.readers.frame import Foreign, Library
 from gpuflow.spec.loading import load, loads
 from gpuflow.spec.pipeline import Pipeline
@@ -84,7 +84,8 @@ class EarlierDocuments:
         found = earlier_bytes(file, self._other)
         if isinstance(found, Finding):
             return found
-        return foreign_among(documents_of(yaml_tree.parse_all(yaml_tree.decode(found, file), file), file))
+        text = yaml_tree.decode(found, file)
+        return foreign_among(documents_of(yaml_tree.parse_all(text, file), file, silenced_in(text)))
 
 
 def is_file(other: str) -> bool:

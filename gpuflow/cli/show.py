@@ -32,14 +32,14 @@ def run(args: argparse.Namespace) -> int:
     show_remarks(sources.pipelines, site)
     if args.format == "yaml":
         put("---\n".join(_yaml(each) for each in sources.parts))
-        return 0
+        return 0 if sources.is_whole else 2
     shown = _shown(sources, site, args.param)
     if args.format == "json":
         documents = [to_document(each) if isinstance(each, Pipeline) else structure.document(each) for each in shown]
         show_json(documents[0] if len(documents) == 1 else documents)
-        return 0
+        return 0 if sources.is_whole else 2
     say("\n".join(_drawn(each, args.format) for each in shown))
-    return 0
+    return 0 if sources.is_whole else 2
 
 
 def _shown(sources: Sources, site: Site, params: list[str]) -> list[Pipeline | Demand]:

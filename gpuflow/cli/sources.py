@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuflow.cli.folders import given_files
 from gpuflow.cli.inputs import params_given, python_is_allowed, with_params
 from gpuflow.cli.progress import progress
-from gpuflow.cli.terminal import say
+from gpuflow.cli.terminal import say, show_findings
 from gpuflow.demands import Demand, demand_of
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
@@ -45,6 +45,8 @@ class Sources:
     parts: list[Pipeline | Foreign]
     passive: list[Passive]
     library: Library
+    is_whole: bool = True
+    """Whether every workload of the folders could be read; what is wrong with the others has been said."""
 
     @property
     def pipelines(self) -> list[Pipeline]:
@@ -114,7 +116,9 @@ def read_sources(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) 
     if active:
         _refuse_unknown(args.param, known, [each for each in parts if isinstance(each, Pipeline)], active)
     beside = {id(document) for document in given.beside}
-    return Sources(parts, [each for each in passive if id(each.document) not in beside], library)
+    show_findings(given.broken)
+    left = [each for each in passive if id(each.document) not in beside]
+    return Sources(parts, left, library, is_whole=not given.broken)
 
 
 def own_demand(pipeline: Pipeline, site: Site, engine: str, *, allow_lossy: bool) -> Demand:

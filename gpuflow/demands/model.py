@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 
 from gpuflow.catalog import Offer
 from gpuflow.demands.amounts import Amounts, amounts_of
-from gpuflow.demands.peaks import Bound, Usage, peaks_of
+from gpuflow.demands.peaks import ALIASES, Bound, Usage, peaks_of
 from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import usage_of_claim
@@ -339,8 +339,7 @@ class Demand:
         for part in self.unseen:
             if part.is_placement:
                 continue
-            counted = part.resource in ("pods", "persistentvolumeclaims")
-            keys = HIDDEN if part.resource is None else (f"{'' if counted else 'requests.'}{part.resource}",)
+            keys = HIDDEN if part.resource is None else _keys_of(part.resource)
             peaks = {**dict.fromkeys(keys, nothing), **peaks}
         yield from peaks.items()
 
@@ -410,6 +409,14 @@ def graph_of(
         leaf = Leaf(step.name, {}, step.pods)
         nodes[step.name] = leaf if step.copies == 1 else Loop(step.name, leaf, _copies(step))
     return Dag(nodes, edges or {}, parallel)
+
+
+def _keys_of(resource: str) -> tuple[str, ...]:
+    """The quota keys that count a resource."""
+    if resource in ("pods", "persistentvolumeclaims"):
+        return (resource,)
+    limited = (f"limits.{resource}",) if resource in ALIASES else ()
+    return (f"requests.{resource}", *limited)
 
 
 def _copies(step: StepDemand) -> int | Unknown:

@@ -15,6 +15,7 @@ from gpuflow.demands.model import (
     LaterAttempts,
     OwnPipeline,
     Pod,
+    Source,
     StepDemand,
 )
 from gpuflow.errors import Finding, Where
@@ -33,6 +34,9 @@ def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
     parts = [_Part(name, demand, runs) for name, (demand, runs) in zip(names, demands, strict=True)]
     drivers = [part for part in parts if part.demand.driver is not None]
     first = demands[0][0]
+    documents = _Documents(
+        {part.name: part.demand.pipeline for part in parts}, {part.name: part.demand.source for part in parts}
+    )
     return Demand(
         " + ".join(names),
         tuple(step for part in parts for step in part.steps()),
@@ -50,7 +54,8 @@ def together(demands: Sequence[tuple[Demand, int]]) -> Demand:
         places=_Places({part.name: part.demand for part in parts}),
         unseen=tuple(replace(each, step=part.called(each.step)) for part in parts for each in part.demand.unseen),
         only_at_most=next((part.demand.only_at_most for part in parts if part.demand.only_at_most), None),
-        pipeline=_Pipelines({part.name: part.demand.pipeline for part in parts}),
+        source=documents,
+        pipeline=documents,
     )
 
 
@@ -125,15 +130,16 @@ class _Places:
     demands: Mapping[str, Demand]
 
     def __call__(self, step: str) -> Where:
-        pipeline, _, name = step.partition(".")
+        pipeline, name = _taken_apart(step, self.demands)
         return self.demands[pipeline].where(name)
 
 
 @dataclass(frozen=True)
-class _Pipelines:
+class _Documents:
     """The documents behind several demands. What is certain of each without the others is not said again."""
 
     pipelines: Mapping[str, OwnPipeline | None]
+    sources: Mapping[str, Source | None]
 
     def warnings(self) -> Iterator[Finding]:
         return iter(())
@@ -149,7 +155,7 @@ class _Pipelines:
 
     def _all_silence(self, code: str) -> bool:
         note = Finding(code, "", severity="note")
-        return all(each is not None and note not in each.heard([note]) for each in self.pipelines.values())
+        return all(each is not None and note not in each.heard([note]) for each in self.sources.values())
 
     def offers(self, labels: Mapping[str, str], allocatable: Mapping[str, int]) -> Iterator[Offer]:
         known = [each for each in self.pipelines.values() if each is not None]
@@ -166,5 +172,11 @@ class _Pipelines:
         return None
 
     def _of(self, step: str) -> tuple[OwnPipeline | None, str]:
-        pipeline, _, name = step.partition(".")
+        pipeline, name = _taken_apart(step, self.pipelines)
         return self.pipelines[pipeline], name
+
+
+def _taken_apart(step: str, names: Collection[str]) -> tuple[str, str]:
+    """Pipeline and step; names of objects that are not ours may hold dots."""
+    pipeline = max((name for name in names if step.startswith(f"{name}.")), key=len)
+    return pipeline, step[len(pipeline) + 1 :]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpuflow import yaml_tree
 from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.files import STREAMS
-from gpuflow.readers.documents import OURS, STDIN, Document, documents_of, read_documents
+from gpuflow.readers.documents import OURS, STDIN, Document, documents_of, read_documents, silenced_in
 from gpuflow.readers.kinds import READERS
 from gpuflow.readers.unrendered import is_template, is_unrendered, rendered, said_of_workload
 
@@ -38,11 +38,12 @@ def contents_of(file: str) -> Contents:
     if not Path(file).is_file() or file.endswith(".py"):
         return Contents(file, [])
     try:
-        return Contents(file, foreign_among(read_documents(file)))
+        documents = read_documents(file)
     except GpuflowError as refusal:
         if is_unrendered(refusal.findings):
             raise said_of_workload(refusal) from None
         return Contents(file, [])
+    return Contents(file, foreign_among(documents))
 
 
 def foreign_among(documents: list[Document]) -> list[Document]:
@@ -90,7 +91,7 @@ def _of_stream(file: str) -> Contents:
         raise fail("GF702", f"{what} is empty", where=Where(shown), hint="pipe a document into the command")
     text = yaml_tree.decode(raw, shown)
     try:
-        documents = documents_of(yaml_tree.parse_all(text, shown), shown)
+        documents = documents_of(yaml_tree.parse_all(text, shown), shown, silenced_in(text))
     except GpuflowError:
         if (template := is_template(text, shown)) is not None:
             raise template from None

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from gpuflow.demands import Demand
+from gpuflow.demands.model import leaves_of
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.printable import line
 from gpuflow.quantity import Quantity
@@ -28,8 +29,9 @@ class _Node(NamedTuple):
 def facts(demand: Demand, name: str) -> list[str]:
     """What a reader wants to know of a step at a glance: pods, GPUs, what a pod requests, retries, conditions."""
     step = demand.by_name.get(name)
+    hidden = [f"not known: {part.because}" for part in demand.unseen if part.step == name]
     if step is None:
-        words = ["no pods"]
+        words = [] if hidden else ["no pods"]
     else:
         words = [f"{step.pods} pods"] if step.pods > 1 else []
         for resource, amount in sorted(step.requests.items(), key=_devices_first):
@@ -40,8 +42,7 @@ def facts(demand: Demand, name: str) -> list[str]:
             words.append("at the end")
     if name in demand.conditional:
         words.append("conditional")
-    words += [f"not known: {part.because}" for part in demand.unseen if part.step == name]
-    return [line(word) for word in words]
+    return [line(word) for word in (*words, *hidden)]
 
 
 def terminal(demand: Demand, paint: Paint) -> str:
@@ -58,7 +59,8 @@ def terminal(demand: Demand, paint: Paint) -> str:
         space = " " * max(0, width - len(art) - len(label))
         said = paint(" · ", "dim").join(words)
         lines.append(f"{paint(art, 'dim')}{paint(label, 'bold')}{space}  {said}".rstrip())
-    hidden = [part for part in demand.unseen if part.step not in demand.by_name]
+    drawn = {leaf.name for leaf in leaves_of(demand.graph)}
+    hidden = [part for part in demand.unseen if part.step not in drawn]
     lines += [""] if hidden else []
     lines += [
         f"{paint('not known', 'yellow')}: {line(part.step)}: {line(part.because)} ({part.where})" for part in hidden
@@ -88,27 +90,20 @@ def _nodes(demand: Demand, tree: Tree, within: str) -> Iterator[_Node]:
     level = tree.nodes if isinstance(tree, Dag) else {getattr(tree, "name", "run"): tree}
     for key, node in level.items():
         words: list[str] = []
-        while isinstance(node, Loop):
-            words.append(_copies(node))
-            node = node.body
+        # No level is shown for a loop, or for a graph of one node.
+        while isinstance(node, Loop) or (isinstance(node, Dag) and len(node.nodes) == 1):
+            words += _limits(node)
+            node = node.body if isinstance(node, Loop) else next(iter(node.nodes.values()))
         if isinstance(node, Leaf):
             yield _Node(within + key, line(node.name), [*words, *facts(demand, node.name)], None)
-            continue
-        if node.parallel is not None:
-            words.append(f"at most {node.parallel} pods at once")
-        inside = _inside(node)
-        if inside is not None:
-            words += facts(demand, inside.name)
-            yield _Node(within + key, line(inside.name), words, None)
         else:
-            yield _Node(within + key, line(key), words, node)
+            yield _Node(within + key, line(key), [*words, *_limits(node)], node)
 
 
-def _inside(node: Tree) -> Leaf | None:
-    """The only step of a graph that has no other, so that no level is shown for it alone."""
-    while isinstance(node, Dag) and len(node.nodes) == 1:
-        node = next(iter(node.nodes.values()))
-    return node if isinstance(node, Leaf) else None
+def _limits(node: Loop | Dag) -> list[str]:
+    if isinstance(node, Loop):
+        return [_copies(node)] if node.copies != 1 else []
+    return [] if node.parallel is None else [f"at most {node.parallel} pods at once"]
 
 
 def _edges(tree: Tree) -> dict[str, list[str]]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema, model_validator
+from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.secret_text import is_secret_name
-from gpuflow.spec.model import Model, exactly_one, problem
+from gpuflow.spec.model import Model, OneOrMore, exactly_one, problem
 from gpuflow.spec.names import DataKey, ObjectName
 from gpuflow.spec.problems import nested
-from gpuflow.spec.step import as_list
 
 Channel = Literal["slack", "webhook", "pagerduty", "mail"]
 CHANNELS: tuple[Channel, ...] = ("slack", "webhook", "pagerduty", "mail")
@@ -29,7 +28,12 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
 _CONNECTION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}")
 _CHANNEL = re.compile(r"[#@]?[A-Za-z0-9._-]{1,80}")
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie", "x-api-key", "x-auth-token", "api-key"})
-_SECRET_HOSTS = ("hooks.slack.com", "discord.com/api/webhooks", "webhook.office.com", "chat.googleapis.com")
+_SECRET_QUERIES = frozenset({"sig", "signature", "key", "auth", "code", "access_key", "apikey"})
+"""What carries the right to post in addresses of Azure, Google and others."""
+_SECRET_HOSTS = (
+    "hooks.slack.com", "discord.com/api/webhooks", "discordapp.com/api/webhooks", "webhook.office.com",
+    "outlook.office.com/webhook", "chat.googleapis.com", "hooks.zapier.com",
+)  # fmt: skip
 """Addresses that are secrets themselves: whoever knows one may post."""
 BY_REFERENCE = "keep it in a Secret and write {secret: SECRET, key: KEY}; for Airflow, in a connection: NAME"
 
@@ -69,7 +73,15 @@ def _url(value: Any) -> Any:
         raise problem("GF381", "the address holds a user or a password, in plain text", BY_REFERENCE)
     if any(host in value.lower() for host in _SECRET_HOSTS):
         raise problem("GF381", "whoever knows this address may post to it, so it is a secret", BY_REFERENCE)
+    for name, content in parse_qsl(urlsplit(value).query):
+        if content and _is_secret_query(name):
+            raise problem("GF381", f'the address holds a secret in plain text, after "{name}="', BY_REFERENCE)
     return value
+
+
+def _is_secret_query(name: str) -> bool:
+    plain = name.lower().replace("-", "_")
+    return plain in _SECRET_QUERIES or is_secret_name(plain)
 
 
 def _has_host(value: str) -> bool:
@@ -187,7 +199,7 @@ class PagerDuty(Model):
 class Mail(Model):
     """A mail. Only Airflow has a way to send one."""
 
-    to: Annotated[tuple[Address, ...], BeforeValidator(as_list)]
+    to: Annotated[tuple[Address, ...], OneOrMore()]
     """The addresses."""
     connection: Connection = "smtp_default"
     """Airflow: the SMTP connection."""
@@ -210,7 +222,7 @@ class Alert(Model):
     """An event in PagerDuty."""
     mail: Mail | None = None
     """A mail."""
-    on: Annotated[tuple[Literal["failure", "success"], ...], BeforeValidator(as_list)] = ("failure",)
+    on: Annotated[tuple[Literal["failure", "success"], ...], OneOrMore()] = ("failure",)
     """How a run must have ended: failure, success, or both."""
 
     @model_validator(mode="after")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuflow.errors import GpuflowError
+from gpuflow.spec.loading import load
 from tests.assumed import RECORD
 from tests.cli.commands import DEMO, NIGHTLY, Answer, Gpuflow
 
@@ -180,13 +182,22 @@ def test_a_new_pipeline_is_checked_alone_where_others_are_compared(
     assert (answer.code, "GF908" in answer.err) == (2, True)
 
 
-@pytest.mark.parametrize(("version", "kind"), [("v1", "Pod"), ("argoproj.io/v1alpha1", "Workflow")])
-def test_a_manifest_of_kubernetes_is_answered_with_what_to_name_instead(
-    gpuflow: Gpuflow, tmp_path: Path, version: str, kind: str
+@pytest.mark.parametrize(
+    ("version", "kind", "spec"),
+    [
+        ("v1", "Pod", "{containers: [{name: main, image: i}]}"),
+        ("argoproj.io/v1alpha1", "Workflow", "{entrypoint: m, templates: [{name: m, container: {image: i}}]}"),
+    ],
+)
+def test_a_manifest_of_kubernetes_is_checked_and_not_compiled(
+    gpuflow: Gpuflow, tmp_path: Path, version: str, kind: str, spec: str
 ) -> None:
     file = tmp_path / "manifest.yaml"
-    file.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {{}}\n")
-    answer = gpuflow("check", str(file), "--cluster", str(tmp_path), "--namespace", "nlp")
-    assert answer.code == 2
-    assert f'{file}:1:13: GF120 apiVersion "{version}" is not "gpuflow/v1"' in answer.err
-    assert "name the pipeline that this one was compiled from" in answer.err
+    file.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n")
+    answer = gpuflow("check", str(file), "--cluster", CLUSTER, "--namespace", "team-a", "--format", "json").data
+    assert (answer["pipeline"], answer["verdict"]) == ("x", "never")
+    assert "violates PodSecurity" in next(each["kubernetes"] for each in answer["findings"] if each["kubernetes"])
+    refused = gpuflow("compile", str(file), "--target", "argo")
+    assert refused.code == 2 and "GF706" in refused.err and "gpuflow import" in refused.err
+    with pytest.raises(GpuflowError, match="name the pipeline that this one was compiled from"):
+        load(file)

@@ -37,6 +37,10 @@ def written(notify: str) -> Pipeline:
         ("[{webhook: {url: 'https://x:99999/'}}]", "GF382", "not an address"),
         ("[{webhook: {url: 'https://user:hunter2@x.com/'}}]", "GF381", "user or a password"),
         ("[{webhook: {url: 'https://hooks.slack.com/services/T/B/x'}}]", "GF381", "it is a secret"),
+        ("[{webhook: {url: 'https://x.com/a?token=abc'}}]", "GF381", 'after "token="'),
+        ("[{webhook: {url: 'https://x.com/a?v=1&api-key=abc'}}]", "GF381", 'after "api-key="'),
+        ("[{webhook: {url: 'https://x.com/a?sv=1.0&sig=abc'}}]", "GF381", 'after "sig="'),
+        ("[{webhook: {url: 'https://discordapp.com/api/webhooks/1/x'}}]", "GF381", "it is a secret"),
         ("[{webhook: {url: https://x, headers: {Authorization: Bearer abc}}}]", "GF381", '"Authorization" is a secret'),
         ("[{webhook: {url: https://x, headers: {X-Api-Key: abc}}}]", "GF381", '"X-Api-Key" is a secret'),
         ("[{webhook: {url: https://x, headers: {X-Auth-Token: abc}}}]", "GF381", '"X-Auth-Token" is a secret'),
@@ -106,3 +110,10 @@ def test_no_text_reaches_an_engine_that_it_would_read_as_its_own(url: str, heade
         for alert in pipeline.notify or ():
             texts = [alert.slack.channel] if alert.slack else [alert.webhook.url, *alert.webhook.headers.values()]  # type: ignore[union-attr]
             assert all(text and "{" not in text and text.isprintable() and text.isascii() for text in texts if text)
+
+
+def test_an_address_may_ask_for_what_is_no_secret() -> None:
+    text = "[{webhook: {url: 'https://x.com/a?channel=ml&keys=3&token='}}]"
+    assert loads(
+        f"apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nnotify: {text}\nsteps: {{a: {{image: i, command: [x]}}}}"
+    )

@@ -49,6 +49,7 @@ def overlap_outcome(first: Outcome, demand: Demand, asked: int | None, check: Ca
 def _said(demand: Demand, verdict: Verdict, text: str, hint: str) -> Outcome:
     assert demand.overlap is not None
     severity: Severity = "note" if verdict == "always" else "warning"
-    one = "concurrency: forbid" if demand.kind == "Pipeline" else "concurrencyPolicy: Forbid"
+    words = {"Pipeline": "concurrency: forbid", "DAG": "max_active_runs=1"}
+    one = words.get(demand.kind, "concurrencyPolicy: Forbid")
     way_out = hint.format(one=one)
     return Outcome(verdict, findings=(Finding("GF553", text, demand.overlap.where, way_out, severity=severity),))

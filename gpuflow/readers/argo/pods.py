@@ -50,6 +50,10 @@ class BadPod(ValueError):
         self.path = path
 
 
+PATCHED = ("cpu", "memory", "nvidia.com/gpu")
+"""What a patch that nobody knows may ask for."""
+
+
 @dataclass(frozen=True)
 class Missing:
     """A part of a pod that is not known."""
@@ -191,7 +195,8 @@ class PodMaker:
         self, pod: dict[str, Any], tree: Mapping[str, Any], common: Mapping[str, Any], scope: Scope, kind: str
     ) -> Made:
         """Patched, without what is not known, and checked."""
-        patches = [patch for patch in (self._patch(common, scope), self._patch(tree, scope)) if patch]
+        missing: dict[Missing, None] = {}
+        patches = [patch for patch in (self._patch(each, scope, missing) for each in (common, tree)) if patch]
         has_outputs = bool(mapping(tree.get("outputs")))
         full = with_engine(pod, self.parts, has_outputs=has_outputs) if kind not in ONLY_ENGINE else pod
         named = {
@@ -205,7 +210,6 @@ class PodMaker:
                 bare_pod = {**bare_pod, "spec": merged(bare_pod["spec"], patch, "PodSpec")}
             except (BadPatch, TypeError, AttributeError) as refusal:
                 raise BadPod(f"podSpecPatch cannot be applied: {refusal}", "podSpecPatch") from None
-        missing: dict[Missing, None] = {}
         full = _known(full, scope, missing)
         for group, name in OWN_CONTAINERS:
             if name not in named[group]:
@@ -218,13 +222,18 @@ class PodMaker:
                 raise BadPod(wrong)
         return Made(bare, full, tuple(missing))
 
-    def _patch(self, source: Mapping[str, Any], scope: Scope) -> Mapping[str, Any] | None:
+    def _patch(self, source: Mapping[str, Any], scope: Scope, missing: dict[Missing, None]) -> Mapping[str, Any] | None:
         written = source.get("podSpecPatch")
         if not written:
             return None
         if not isinstance(written, str):
             raise BadPod("podSpecPatch is not a text", "podSpecPatch")
-        patch = parsed_with_tags(scope.filled(written)[0], "podSpecPatch")
+        text, unknown = scope.filled(written)
+        if unknown and TAG.fullmatch(text.strip()):
+            # The whole patch is a value of the run, as Kubeflow's is: it may set anything.
+            missing.update(dict.fromkeys(Missing(unknown[0], resource) for resource in (*PATCHED, None)))
+            return None
+        patch = parsed_with_tags(text, "podSpecPatch")
         if patch is None:
             return None
         if not isinstance(patch, dict):
@@ -241,10 +250,21 @@ def parsed_with_tags(text: str, field: str) -> Any:
         return f"{_TOKEN}{len(tags) - 1}-"
 
     try:
-        found = plain(yaml_tree.parse(TAG.sub(hide, text), field))
+        found = _with_nulls(yaml_tree.parse(TAG.sub(hide, text), field))
     except GpuflowError as refusal:
         raise BadPod(f"{field} is not valid YAML: {refusal.findings[0].message}", field) from None
     return _shown(found, tags) if tags else found
+
+
+def _with_nulls(value: Any) -> Any:
+    """The value in Python's own types; in a patch a null takes away."""
+    match value:
+        case Mapping():
+            return {str(key): _with_nulls(each) for key, each in value.items()}
+        case list():
+            return [_with_nulls(each) for each in value]
+        case _:
+            return plain(value)
 
 
 def _shown(value: Any, tags: list[str]) -> Any:

@@ -16,6 +16,8 @@ def overlapping_schedule(subject: Subject) -> Iterator[Finding]:
             "GF772",
             f"{subject.title} may run several times at once ({overlap.because}): the peak is that of one run",
             overlap.where,
-            "concurrencyPolicy: Forbid waits for the run before, Replace stops it",
+            "max_active_runs=1 waits for the run before"
+            if subject.kind == "DAG"
+            else "concurrencyPolicy: Forbid waits for the run before, Replace stops it",
             severity="warning",
         )

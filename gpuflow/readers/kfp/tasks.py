@@ -22,7 +22,7 @@ from gpuflow.readers.kfp.ir import Ir
 from gpuflow.readers.kfp.message import Message
 from gpuflow.readers.kfp.pods import Made, Task, pod_of
 from gpuflow.readers.kfp.settings import apply_settings
-from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, task_inputs
+from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, parsed, task_inputs
 from gpuflow.site.model import Engine
 
 MOST_DEPTH = 50
@@ -215,7 +215,7 @@ class Tasks:
         iterator = call.task.message("parameterIterator")
         spec = iterator.message("items")
         source = spec.text("inputParameter")
-        value: Value = Known(spec.text("raw"))
+        value: Value = Known(parsed(spec.text("raw")))
         if source:
             value = call.inputs.get(source, Open(f'it has no input "{source}"'))
         items: list[Any] | Unknown

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuflow.demands import Demand
-from gpuflow.demands.model import Deadline, Overlap, PodSet, StepDemand, Unseen
+from gpuflow.demands.model import ClaimDemand, Deadline, Overlap, PodSet, StepDemand, Unseen
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import Document, kind_of
+from gpuflow.readers.findings import ForeignSource, foreign_source
 from gpuflow.readers.frame import Foreign, Library, Options, Passive, with_parts
 from gpuflow.readers.kinds import READERS
+from gpuflow.readers.python.task_groups import Node, graph_of_tasks
 from gpuflow.readers.python.task_order import order_of
 
 DEFAULT_POOL = "default_pool"
@@ -28,12 +30,15 @@ class DagSource:
     """What is to be said of a DAG beside its numbers."""
 
     found: tuple[Finding, ...]
+    common: ForeignSource
+    """What is said of any document, and what the file silences."""
 
     def warnings(self) -> Iterator[Finding]:
         yield from self.found
+        yield from self.common.warnings()
 
     def heard(self, findings: Iterable[Finding]) -> list[Finding]:
-        return list(findings)
+        return self.common.heard(findings)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,9 @@ class _Task:
     """One task as a part of the graph."""
 
     tree: Tree
+    """With all its copies."""
+    body: Tree | None = None
+    """One copy, where all are alike."""
     steps: tuple[StepDemand, ...] = ()
     unseen: tuple[Unseen, ...] = ()
     conditional: Mapping[str, bool] | None = None
@@ -58,13 +66,19 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         conditional |= {step.name: False for step in made[name].steps if step.name not in conditional}
     pod_tasks = [task for name, task in tasks.items() if made[name].steps]
     cap, loose = _cap(dag, pod_tasks)
+    nodes = {name: _node(made[name], task) for name, task in tasks.items()}
+    limits = {name: task.get("limits") or () for name, task in tasks.items()}
+    graph, complete = graph_of_tasks(nodes, order.edges, limits, cap)
+    if not complete:
+        loose.append("limits of task groups may let fewer run at once")
     reasons = [*loose, *order.loose, *_pools(pod_tasks)]
-    return Demand(
+    demand = Demand(
         name=str(dag["dag_id"]),
         steps=steps,
-        graph=Dag({name: each.tree for name, each in made.items()}, order.edges, cap),
+        graph=graph,
         engine=options.engine,
         file=document.file,
+        claims=tuple(_claims(document, tasks)),
         overlap=_overlap(document),
         deadline=_deadline(document),
         keeps_pods="all" if any(task.get("keeps") == "keep_pod" for task in pod_tasks) else "failed",
@@ -73,8 +87,14 @@ def demand_of(document: Document, library: Library, options: Options) -> Demand 
         kind="DAG",
         unseen=tuple(part for each in made.values() for part in each.unseen),
         only_at_most=reasons[0] if reasons else None,
-        source=DagSource(tuple(_remarks(document, tasks))),
     )
+    common = foreign_source(document, demand, options.site, library.documents)
+    return replace(demand, source=DagSource(tuple(_remarks(document, tasks)), common))
+
+
+def _node(made: _Task, task: Mapping[str, Any]) -> Node:
+    levels = (task.get("copies") or {}).get("levels") or ()
+    return Node(made.tree, made.body or made.tree, tuple(task.get("groups") or ()), tuple(levels))
 
 
 def _task(document: Document, library: Library, options: Options, task: Mapping[str, Any]) -> _Task:
@@ -87,6 +107,7 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
     kinds = task["made"]
     copies, by_item = _copies(document, task)
     parts: dict[str, Tree] = {}
+    bodies: list[Tree] = []
     steps: list[StepDemand] = []
     unseen: list[Unseen] = []
     conditional: dict[str, bool] = {}
@@ -103,12 +124,13 @@ def _task(document: Document, library: Library, options: Options, task: Mapping[
             steps += [replace(each, copies=_times(each.copies, times)) for each in found.steps]
             unseen += found.unseen
             conditional |= found.conditional or {}
+            bodies.append(found.tree)
             mapped = copies is not None
             parts[step] = Loop(step, found.tree, times, _at_once(task)) if mapped and times is not None else found.tree
     if by_item or task.get("when") or task.get("only_after_failure"):
         conditional |= {each.name: by_item or task.get("when") == BY_ITEM for each in steps}
     tree = next(iter(parts.values())) if len(parts) == 1 else Dag(parts)
-    return _Task(tree, tuple(steps), tuple(unseen), conditional)
+    return _Task(tree, bodies[0] if len(bodies) == 1 else None, tuple(steps), tuple(unseen), conditional)
 
 
 def _pod(name: str, manifest: Mapping[str, Any], task: Mapping[str, Any], options: Options, where: Where) -> _Task:
@@ -116,7 +138,7 @@ def _pod(name: str, manifest: Mapping[str, Any], task: Mapping[str, Any], option
     tries = task.get("tries") or 1 + int(task.get("retries") or 0)
     step = StepDemand(name, (PodSet("main", 1, pod),), where=where, tries=tries)
     step = with_parts(step, options, has_outputs=bool(task.get("has_outputs")))
-    return _Task(Leaf(name, {}, 1), (step,), tuple(unseen))
+    return _Task(Leaf(name, {}, 1), steps=(step,), unseen=tuple(unseen))
 
 
 def _object(
@@ -137,9 +159,9 @@ def _object(
     renamed = {step.name: name if len(demand.steps) == 1 else f"{name}/{step.name}" for step in demand.steps}
     return _Task(
         _renamed(demand.graph, renamed),
-        tuple(replace(step, name=renamed[step.name], where=where) for step in demand.steps),
-        tuple(replace(part, step=renamed.get(part.step, name), where=where) for part in demand.unseen),
-        {renamed[step]: by_item for step, by_item in demand.conditional.items() if step in renamed},
+        steps=tuple(replace(step, name=renamed[step.name], where=where) for step in demand.steps),
+        unseen=tuple(replace(part, step=renamed.get(part.step, name), where=where) for part in demand.unseen),
+        conditional={renamed[step]: by_item for step, by_item in demand.conditional.items() if step in renamed},
     )
 
 
@@ -218,8 +240,6 @@ def _cap(dag: Mapping[str, Any], pod_tasks: Collection[Mapping[str, Any]]) -> tu
     loose = []
     caps = [_whole_run(task) for task in pod_tasks]
     own = min((each for each in caps if each is not None), default=None) if None not in caps else None
-    if any(each["group"] for task in pod_tasks for each in task.get("limits") or ()):
-        loose.append("limits of task groups may let fewer run at once")
     if any(task.get("at_once") and task.get("groups") for task in pod_tasks):
         loose.append("max_active_tis_per_dag of tasks in groups may let fewer run at once")
     most = dag.get("max_active_tasks")
@@ -241,6 +261,19 @@ def _pools(pod_tasks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     named = sorted({str(task["pool"]) for task in pod_tasks if task.get("pool") not in (None, DEFAULT_POOL)})
     if named:
         yield f"pool {named[0]} may let fewer run at once; its size is not in the file"
+
+
+def _claims(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[ClaimDemand]:
+    """The volumes that gpuflow's own operator claims for a run."""
+    for task in tasks.values():
+        claim = task.get("claim")
+        if not isinstance(claim, Mapping):
+            continue
+        spec: dict[str, Any] = {"accessModes": [claim["access"]], "resources": {"requests": {"storage": claim["size"]}}}
+        if claim.get("storage_class") is not None:
+            spec["storageClassName"] = claim["storage_class"]
+        name, where = str(claim["name"]), _where(document, task)
+        yield ClaimDemand(name, {"metadata": {"name": name}, "spec": spec}, name, where, where, where)
 
 
 def _overlap(document: Document) -> Overlap | None:
@@ -268,7 +301,7 @@ def _where(document: Document, task: Mapping[str, Any] | None) -> Where:
 def _remarks(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     for code, message, line, column, hint in document.tree.get("old") or ():
         yield Finding(code, message, Where(document.file, line, column), hint, "warning")
-    bare = [name for name, task in tasks.items() if task.get("makes") is None]
+    bare = [name for name, task in tasks.items() if task.get("makes") is None and task["operator"] != "EmptyOperator"]
     if bare:
         text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
         hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"

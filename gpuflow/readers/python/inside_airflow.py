@@ -27,6 +27,10 @@ POD_FIELDS |= {"op_args", "op_kwargs", "item"}
 """Arguments of a mapped task that do not change what its pods ask for."""
 
 
+class _OnlyInTheRun(Exception):
+    """What a task makes depends on values that the file does not hold."""
+
+
 def main() -> Any:
     file, answer = sys.argv[1:3]
     sys.argv = [file]
@@ -103,10 +107,18 @@ def _dag(dag: Any) -> Any:
         "schedule": _schedule(dag),
         "catchup": bool(getattr(dag, "catchup", False)),
         "timeout": _seconds(getattr(dag, "dagrun_timeout", None)),
-        "params": {str(key): _plain(dag.params.get(key)) for key in dag.params},
+        "params": {str(key): _plain(_param(dag, key)) for key in dag.params},
         "groups": {} if group is None else dict(_groups(group)),
         "tasks": [_task(task, dag) for task in dag.task_dict.values()],
     }
+
+
+def _param(dag: Any, name: Any) -> Any:
+    """The default of a parameter; None when a run must give it."""
+    try:
+        return dag.params.get(name)
+    except Exception:
+        return None
 
 
 def _own(number: Any) -> Any:
@@ -159,8 +171,11 @@ def _task(task: Any, dag: Any) -> Any:
     }
     try:
         said.update(_pods(task, lineage, dag))
+    except _OnlyInTheRun as fault:
+        said.update(makes="unseen", because=str(fault))
     except Exception as fault:
-        said.update(makes="unseen", because=f"{lineage[0]} cannot make its pod here: {_fault(fault, '')['message']}")
+        name = getattr(_class(task), "custom_operator_name", lineage[0])
+        said.update(makes="unseen", because=f"{name} cannot make its pod here: {_fault(fault, '')['message']}")
     return said
 
 
@@ -191,6 +206,9 @@ def _override(task: Any) -> Any:
 def _pods(task: Any, lineage: Any, dag: Any) -> Any:
     if "SparkKubernetesOperator" in lineage:
         return {"makes": "unseen", "because": "it creates a SparkApplication, whose driver and executors Spark makes"}
+    if "MakeClaim" in lineage and hasattr(task, "size"):
+        claim = {"name": str(getattr(task.name, "name", task.name)), "size": str(task.size), "access": task.access}
+        return {"claim": {**claim, "storage_class": task.storage_class}}
     if "TriggerDagRunOperator" in lineage:
         return {"starts": str(getattr(task, "trigger_dag_id", "?"))}
     if not {"KubernetesPodOperator", "KubernetesCreateResourceOperator"} & set(lineage):
@@ -221,34 +239,36 @@ def _copies(task: Any, dag: Any) -> Any:
     if not hasattr(task, "partial_kwargs"):
         return [task]
     given = _expansion(task)
+    if given is getattr(task, "op_kwargs_expand_input", None):
+        return [_first(task, dag)]  # the arguments of a decorated function change no pod
     rows = _rows(given)
+    changing = sorted({name for row in rows or [dict.fromkeys(_names(given))] for name in row} - POD_FIELDS)
+    if not changing:
+        return [_first(task, dag)]
     if rows is None:
-        changing = sorted(set(_names(given)) - POD_FIELDS)
-        if changing:
-            raise ValueError(f"{', '.join(changing)} of each copy is only known in the run")
-        return [_first(task, dag)]
-    if not set().union(*rows) - POD_FIELDS if rows else True:
-        return [_first(task, dag)]
+        raise _OnlyInTheRun(f"{', '.join(changing)} of each copy is only known in the run")
     if len(rows) > MOST_BUILT:
-        raise ValueError(f"its {len(rows):,} copies are more than are built one by one")
-    return [task.unmap(row) for row in rows] or [_first(task, dag)]
+        raise _OnlyInTheRun(f"it has {len(rows):,} copies with different {', '.join(changing)}; too many to build each")
+    return [task.unmap(row) for row in rows]
 
 
 def _first(task: Any, dag: Any) -> Any:
     """One copy of a mapped task, with made-up values for arguments that do not change what its pod asks for."""
     if not hasattr(task, "partial_kwargs"):
         return task
-    rows = _rows(_expansion(task))
+    given = _expansion(task)
+    if given is getattr(task, "op_kwargs_expand_input", None):
+        return task.unmap({"op_kwargs": dict.fromkeys(_names(given))})
+    rows = _rows(given)
     if rows:
         return task.unmap(rows[0])
     blank: Any = {"env_vars": {}, "labels": {}, "annotations": {}, "params": {}, "op_kwargs": {}, "item": {}}
-    return task.unmap({name: blank.get(name, "x" if name == "name" else []) for name in _names(_expansion(task))})
+    return task.unmap({name: blank.get(name, "x" if name == "name" else []) for name in _names(given)})
 
 
 def _expansion(task: Any) -> Any:
-    found = getattr(task, "expand_input", None)
     inner = getattr(task, "op_kwargs_expand_input", None)
-    return inner if inner is not None and not _names(found) else found
+    return getattr(task, "expand_input", None) if inner is None else inner
 
 
 def _names(given: Any) -> Any:
@@ -281,7 +301,7 @@ def _rows(given: Any) -> Any:
 
 def _count(given: Any, name: Any, dag: Any = None) -> Any:
     """How many copies a mapped task or group has: a number, or why only the run knows."""
-    value = getattr(given, "value", None)
+    value: Any = getattr(given, "value", None)
     if isinstance(value, (list, tuple)):
         return {"number": len(value)}
     number, conditional = 1, None
@@ -292,7 +312,7 @@ def _count(given: Any, name: Any, dag: Any = None) -> Any:
         listed = _listed(each, dag)
         if listed is None:
             return {"number": None, "because": f"{name} is mapped over {key}, {_origin(each)}"}
-        if listed.get("number") is None:
+        if listed.get("number") is None or len(value) == 1:
             return listed
         number, conditional = number * listed["number"], conditional or listed["conditional"]
     if not isinstance(value, dict):
@@ -306,25 +326,32 @@ def _origin(value: Any) -> Any:
 
 
 def _listed(value: Any, dag: Any) -> Any:
-    """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list."""
+    """The items that a task of gpuflow's lists, where they are in the file; None when it is no such list.
+
+    `levels`: the lists around it and its own, each with its number of items for one item of the list around it.
+    """
     lister: Any = getattr(value, "operator", None)
     if dag is None or type(lister).__name__ != "ListItems":
         return None
-    number, conditional = 1, None
-    if lister.when is not None:
-        conditional = "item" if "item(" in repr(lister.when) else "run"
+    said: Any = {"number": 1, "conditional": None, "because": None, "levels": []}
     for outer in lister.within[:1]:
-        around = _listed(type("Output", (), {"operator": dag.task_dict.get(outer)}), dag)
-        if around is None or around.get("number") is None:
-            return around or {"number": None, "because": f"the items of {outer} are only known in the run"}
-        number, conditional = around["number"], conditional or around["conditional"]
+        found = dag.task_dict.get(outer)
+        said = _listed(type("Output", (), {"operator": found}), dag) or said
+    own: Any = 1
+    because = None
     for name, source in lister.for_each.items():
         if type(source).__name__ == "param":
-            source = dag.params.get(source.name)
-        if not isinstance(source, (list, tuple, range)):
-            return {"number": None, "because": f"the items of {name} are only known in the run: {source!r}"}
-        number *= len(source)
-    return {"number": number, "conditional": conditional}
+            source = _param(dag, source.name)
+        if isinstance(source, (list, tuple, range)):
+            own = None if own is None else own * len(source)
+        else:
+            own, because = None, f"the items of {name} are only known in the run"
+    if lister.when is not None:
+        said["conditional"] = "item" if "item(" in repr(lister.when) else said["conditional"] or "run"
+    said["levels"] = [*said["levels"], {"list": lister.task_id, "number": own, "because": because}]
+    said["number"] = None if own is None or said["number"] is None else said["number"] * own
+    said["because"] = said["because"] or because
+    return said
 
 
 class _NoHook:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, Where, fail, install_line
-from gpuflow.readers.documents import Document, kind_of
+from gpuflow.readers.documents import Document, kind_of, silenced_in
 from gpuflow.readers.python.detection import parsed, program_of
 from gpuflow.readers.python.old_snippets import old_snippets
 from gpuflow.readers.python.places import places_of
@@ -42,8 +43,9 @@ def read_program(file: str, pythons: Pythons, *, allowed: bool) -> list[Document
         what = "an Airflow DAG" if kind == "airflow" else "a Hera workflow"
         hint = "read what it does, then allow it: --allow-python runs it without credentials, in a process of its own"
         raise fail("GF196", f"{file} is {what}: a program, which is not run", where=Where(file), hint=hint)
-    tree = parsed(file)
-    return _dags(file, tree, pythons) if kind == "airflow" else _workflows(file, pythons)
+    silenced = silenced_in(Path(file).read_text(encoding="utf-8", errors="replace"))
+    documents = _dags(file, parsed(file), pythons) if kind == "airflow" else _workflows(file, pythons)
+    return [replace(each, silenced=silenced) for each in documents]
 
 
 def _dags(file: str, tree: ast.Module, pythons: Pythons) -> list[Document]:

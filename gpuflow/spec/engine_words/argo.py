@@ -74,7 +74,7 @@ class TemplateRef(Model):
     """It is a ClusterWorkflowTemplate."""
 
 
-class Hook(Model):
+class WorkflowHook(Model):
     """What Argo runs beside the workflow when its expression becomes true, once."""
 
     expression: Str
@@ -142,10 +142,9 @@ class Metric(Model):
 
     def _says_something(self) -> None:
         """What Argo demands of a value. It finds out while the workflow runs, and leaves the metric out."""
-        holder = self.gauge or self.histogram
-        kind = "gauge" if self.gauge else "histogram" if self.histogram else "counter"
-        place = (kind,) if holder is None else (kind, "value")
-        value = self.counter if holder is None else holder.value
+        gauge, measured = self.gauge, self.gauge or self.histogram
+        value = measured.value if measured else self.counter
+        place = ("gauge" if gauge else "histogram", "value") if measured else ("counter",)
         if not value:
             raise problem("GF357", f'the metric "{self.name}" has no value', 'for example "1"', at=place)
         if not self.help:
@@ -318,7 +317,7 @@ class ArgoWorkflow(EngineWords):
     """Annotations on the object and on its runs."""
     pod_metadata: PodMetadata | None = None
     """Labels and annotations on every pod of a run."""
-    hooks: dict[Str, Hook] = {}
+    hooks: dict[Str, WorkflowHook] = {}
     """Templates of the cluster that run beside the workflow, by name."""
     metrics: tuple[Metric, ...] = ()
     """Prometheus metrics of the run."""
