@@ -86,7 +86,7 @@ class PodReader:
         if raw_volumes := volumes.raw():
             step.patch["volumes"] = raw_volumes
         for key in ("labels", "annotations"):
-            if metadata.get(key):
+            if isinstance(metadata.get(key), Mapping) and metadata[key]:
                 words[key] = {str(name): str(self.value(value, metadata[key])) for name, value in metadata[key].items()}
         self._queue(words)
         self.listing.fields(metadata, ("labels", "annotations"), "metadata", self.place)
@@ -150,13 +150,13 @@ class PodReader:
         variables = self._environment(main, words, step)
         if script is not None:
             self._script(main, script, words)
-        elif not main.get("command"):
+        elif not main.get("command") or not isinstance(main["command"], list):
             why = "it runs what its image says, which no engine can see"
             hint = "write the image's ENTRYPOINT and CMD as command and args"
             self.listing.cannot("container without command", why, where, hint)
         else:
             for key in ("command", "args"):
-                if main.get(key):
+                if isinstance(main.get(key), list):
                     texts = main[key]
                     words[key] = [
                         written(self._expanded(self.text(text, texts, index), variables, texts, index))
@@ -182,7 +182,7 @@ class PodReader:
     def _script(self, main: Mapping[str, Any], script: Any, words: dict[str, Any]) -> None:
         """Argo hands a script over as a file: nothing in it is expanded but its tags."""
         source = self.text(script, main, "source")
-        interpreter = [self.value(word, main["command"], i) for i, word in enumerate(main.get("command") or ["sh"])]
+        interpreter = [self.value(word, main.get("command"), i) for i, word in enumerate(main.get("command") or ["sh"])]
         if main.get("args"):
             self._no_word(main, "args", "script")
         text = plain_text(source)

@@ -108,21 +108,22 @@ class Run:
             template = self._named(theirs, reference["template"])
         elif template is None:
             template = self._named(spec, call["template"])
-        when = f"when {self.text(self._condition(call['when']), inputs, None)} " if call.get("when") else ""
+        when = self._condition(call["when"]) if call.get("when") else ""
         for item in self._items(call, inputs):
             given = {
                 plain(each["name"]): self.text(text_of(each.get("value")), inputs, item)
                 for each in call.get("arguments", {}).get("parameters", [])
             }
-            when_item = self.text(when, inputs, item) if when else ""
+            when_item = re.sub(r"['\"\s()]", "", self.text(when, inputs, item))
+            when_item = f"when {when_item} " if when else ""
             for pod in self._of(template, theirs, given):
                 yield f"{when_item}{pod}"
 
     def _condition(self, when: str) -> str:
-        """The texts of a condition: its operators are spelled in two languages."""
+        """A condition with its references as tags, in whichever of the two languages it is written."""
         inside = re.sub(r"^\{\{=(.*)\}\}$", r"\1", when.strip(), flags=re.DOTALL)
         inside = REFERENCE.sub(lambda match: f"{{{{{match[0]}}}}}" if inside != when.strip() else match[0], inside)
-        return re.sub(r"['\"\s()]", "", inside)
+        return inside
 
     def _items(self, call: Mapping[str, Any], inputs: dict[str, str]) -> list[Any]:
         if call.get("withItems") is not None:
@@ -177,7 +178,7 @@ class Run:
                 each["volumeMounts"] = [*each.get("volumeMounts", []), *main.get("volumeMounts", [])]
         spec |= {"containers": [{**main, "name": "main"}], "initContainers": helpers}
         spec["volumes"] = [*self.spec.get("volumes", []), *template.get("volumes", [])]
-        if "activeDeadlineSeconds" in template:
+        if "activeDeadlineSeconds" in template and not template.get("outputs", {}).get("parameters"):
             spec["activeDeadlineSeconds"] = int(template["activeDeadlineSeconds"])
         for patch in (self.spec.get("podSpecPatch"), template.get("podSpecPatch")):
             if patch:
@@ -195,7 +196,6 @@ def comparable(
     made = [_container(each, sources, source if index == 0 else None) for index, each in enumerate(containers)]
     if made[0].pop("supervised", False):
         spec.pop("activeDeadlineSeconds", None)
-        made[0]["supervised or with a deadline"] = True
     own = {key: value for key, value in metadata.get("labels", {}).items() if not key.startswith("gpuflow.dev/")}
     if spec.get("tolerations"):
         spec["tolerations"] = sorted(spec["tolerations"], key=repr)

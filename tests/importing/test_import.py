@@ -113,7 +113,7 @@ def test_what_cannot_be_said_is_listed_by_line_with_the_way_out(gpuflow: Gpuflow
     places = [line for line in answer.err.splitlines() if "GF" in line]
     assert places == [
         f"{file}:40:11: GF786 task continueOn: a pipeline has no word for it",
-        f"{file}:109:7: GF786 http: a step runs a container; it sends no requests by itself",
+        f"{file}:104:7: GF786 http: a step runs a container; it sends no requests by itself",
     ]
     assert answer.err.endswith("nightly is no pipeline: 2 things cannot be said\n")
 

@@ -158,6 +158,8 @@ class Importer:
         text = reader.value(str(patch), owner, "podSpecPatch")
         try:
             given = yaml_tree.parse(text, "podSpecPatch")
+            if not isinstance(given, Mapping):
+                raise BadPatch("it is not a map")
             pod = merged(
                 {"spec": {**plain(spec), "containers": [{**plain(main), "name": "main"}]}}, {"spec": plain(given)}
             )

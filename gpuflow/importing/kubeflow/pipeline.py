@@ -12,7 +12,7 @@ from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, lab
 from gpuflow.importing.kubeflow.conditions import condition
 from gpuflow.importing.kubeflow.executors import pod_of
 from gpuflow.importing.listing import TAG, TEMPLATE, Listing, Place
-from gpuflow.importing.plain import mapping, plain
+from gpuflow.importing.plain import mapping, plain, texts
 from gpuflow.importing.pods import TAG_HINT, PodReader
 from gpuflow.importing.texts import Parts, filled, plain_text
 from gpuflow.readers import Document, Library
@@ -130,7 +130,7 @@ class Importer:
                 listing.fields(each, PARAMETER, "parameter", place)
 
     def _needs(self, task: Mapping[str, Any]) -> list[str]:
-        found = [str(name) for name in task.get("dependentTasks") or ()]
+        found = [str(name) for name in texts(task.get("dependentTasks"))]
         for value in mapping(mapping(task.get("inputs")).get("parameters")).values():
             producer = mapping(mapping(value).get("taskOutputParameter")).get("producerTask")
             found += [str(producer)] if producer else []
@@ -245,6 +245,9 @@ class Importer:
 
     def _value(self, value: Any, scope: Scope) -> Parts | None:
         given = mapping(value)
+        known = ("componentInputParameter", "runtimeValue", "taskOutputParameter", "parameterExpressionSelector")
+        self.listing.fields(given, known, "input", self.place)
+        self.listing.fields(given.get("runtimeValue"), ("constant",), "runtimeValue", self.place)
         if given.get("parameterExpressionSelector"):
             return None
         if "componentInputParameter" in given:
@@ -342,7 +345,8 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
         listing.cannot("root", "it is a component and no pipeline", importer.place.of(root), hint)
         return draft
     scope = Scope(draft)
-    for name, each in mapping(mapping(root.get("inputDefinitions")).get("parameters")).items():
+    for name, declared in mapping(mapping(root.get("inputDefinitions")).get("parameters")).items():
+        each = mapping(declared)
         kind = TYPES.get(str(mapping(each).get("parameterType")))
         title = identifier(str(name), draft.params)
         where = importer.place.of(each)
