@@ -18,7 +18,10 @@ from gpuflow.kubernetes.pod_fields import fields_of
 from gpuflow.pod.containers import SCRIPT_RUNNER
 from gpuflow.site import Site
 from gpuflow.spec.merge import OF_MAIN, OF_POD
+from gpuflow.spec.names import OURS
 
+BRACE = "GPUFLOW_BRACE"
+"""A variable of ours that carries a brace past Argo."""
 AMOUNTS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeral_storage"}
 OF_WORDS = (
     "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources", "volumeMounts",
@@ -88,6 +91,7 @@ class PodReader:
         for key in ("labels", "annotations"):
             if isinstance(metadata.get(key), Mapping) and metadata[key]:
                 words[key] = {str(name): str(self.value(value, metadata[key])) for name, value in metadata[key].items()}
+        words["labels"] = {key: value for key, value in words.get("labels", {}).items() if not key.startswith(OURS)}
         self._queue(words)
         self.listing.fields(metadata, ("labels", "annotations"), "metadata", self.place)
         return step
@@ -206,7 +210,9 @@ class PodReader:
                 self.listing.cannot(f"variable {name}", "it is set twice", self.place.of(entry), "keep the last one")
             if not source:
                 value = self._expanded(self.text(entry.get("value") or "", entry, "value"), known, entry, "value")
-                known[name], env[name] = value, written(value)
+                known[name] = value
+                if name != BRACE:
+                    env[name] = written(value)
                 continue
             known[name] = None
             if (key := source.get("secretKeyRef")) and key.get("name"):

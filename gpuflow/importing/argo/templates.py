@@ -9,6 +9,7 @@ from typing import Any
 from gpuflow import yaml_tree
 from gpuflow.errors import GpuflowError, Where
 from gpuflow.importing.argo.metrics import metric_words
+from gpuflow.importing.argo.own import without_supervisor
 from gpuflow.importing.argo.retries import retry_words
 from gpuflow.importing.argo.scope import Scope
 from gpuflow.importing.drafts import identifier
@@ -137,12 +138,17 @@ class Importer:
         reader = PodReader(listing, place, self.site, scope, self.claims)
         for owner in (self.spec, tree):
             spec, main = self._patched(owner.get("podSpecPatch"), owner, spec, main, reader)
-        step = reader.step(
-            spec, main, mapping(tree.get("metadata")), None if script is None else script.get("source", "")
-        )
+        main, spec, outputs = without_supervisor(main, spec, listing, place)
+        source = None if script is None else script.get("source", "")
+        step = reader.step(spec, main, mapping(tree.get("metadata")), source)
         step.where = place.of(template.tree)
         self._retry(tree, step, place)
         self._outputs(tree, step, place, reader)
+        if outputs is not None:
+            for name, output in outputs.items():
+                said = step.words.get("outputs", {}).get(name, {})
+                output |= {"default": said["default"]} if "default" in said else {}
+            step.words["outputs"] = outputs
         self._artifacts(tree, place)
         self._words(tree, step, place)
         step.sound = len(listing.found) == before

@@ -15,6 +15,7 @@ from gpuflow.importing.plain import mapping, maps, plain
 from gpuflow.importing.texts import Parts
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
+from gpuflow.spec.names import OURS
 
 SPEC = (
     *WORKFLOW_OF_POD, "entrypoint", "arguments", "templates", "onExit", "parallelism", "activeDeadlineSeconds",
@@ -120,6 +121,7 @@ def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listin
     own = mapping(outer.get("workflowMetadata"))
     listing.fields(own, ("labels", "annotations"), "workflowMetadata", place)
     labels = {**mapping(metadata.get("labels")), **mapping(own.get("labels"))}
+    labels = {key: value for key, value in labels.items() if not str(key).startswith(OURS)}
     if labels:
         draft.head["labels"] = {str(key): str(plain(value)) for key, value in labels.items()}
         listing.note("labels of the object stand on its pods as well", place.of(metadata, "labels"))

@@ -12,6 +12,7 @@ import yaml
 import gpuflow
 from gpuflow.importing.pipelines import Imported
 from gpuflow.readers import Document
+from tests.conftest import ROOT
 from tests.importing.argo_pods import Run
 from tests.importing.corpus import answers, summary
 from tests.importing.samples import JOB, SITE, WORKFLOW, import_text
@@ -91,3 +92,46 @@ def test_a_job_s_pod_is_the_pod_of_its_step() -> None:
     call = {"name": "all", "template": "pod", "arguments": given, "withSequence": {"count": "4"}}
     workflow = {"spec": {"entrypoint": "main", "templates": [{"name": "main", "steps": [[call]]}, pod]}}
     assert Run(workflow, {}).pods() == Run(compiled(import_text(JOB)), {}).pods()
+
+
+OWN = """apiVersion: gpuflow/v1
+kind: Pipeline
+name: own
+labels: {team: nlp}
+params: {lr: 0.1, name: small, seeds: {type: json, default: [1, 2]}}
+defaults: {image: busybox, cpu: 2}
+steps:
+  prepare: {command: [sh, -c, "echo {{x}} $(date)"], outputs: {rows: int, model: {path: /tmp/m}}}
+  train:
+    command: [train, {join: [--lr=, {param: lr}]}, {item: seed}, {output: prepare.rows}, {run: id}, {run: attempt}]
+    for_each: {seed: {param: seeds}}
+    gpu: a100-80gb
+    retry: 2
+    env: {NAME: {param: name}, HUB: {secret: hub, key: token}}
+  again: {command: [train, {item: n}], for_each: {n: [a, b]}, needs: [train]}
+  report: {needs: again, when: "params.name == 'small'", script: {run: "print(1)", interpreter: [python]}}
+  send: {needs: report, if_skipped: run, command: [send]}
+exit:
+  tell: {command: [tell], on: failure}
+"""
+EXAMPLES = ROOT / "docs" / "examples"
+NOT_READ_BACK = {
+    "daily.yaml": "dates of the run, which are expressions of Argo",
+    "nightly.yaml": "checkpoints, budgets of retries, and values that the copies of a step wrote",
+}
+"""Examples whose compiled workflow says more than is read back."""
+NOT_FOR_ARGO = ("finetune.yaml", "gang.yaml")
+
+
+@pytest.mark.parametrize("name", ["own", *sorted(path.name for path in EXAMPLES.glob("*.yaml"))])
+def test_what_gpuflow_compiled_is_read_back_with_the_same_pods(name: str) -> None:
+    if name in NOT_FOR_ARGO:
+        return
+    pipeline = gpuflow.loads(OWN) if name == "own" else gpuflow.load(EXAMPLES / name)
+    text = gpuflow.compile(pipeline, target="argo", site=SITE).text
+    result = import_text(text)
+    assert (result.pipeline is None) == (name in NOT_READ_BACK)
+    if result.pipeline is not None:
+        assert Run(yaml.safe_load(text), {}).pods() == Run(compiled(result), {}).pods()
+        assert result.pipeline.params == pipeline.params
+        assert result.pipeline.steps.keys() == pipeline.steps.keys()
