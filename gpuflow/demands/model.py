@@ -10,6 +10,7 @@ built by hand:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.quantity import Quantity
 
+MOST_NAME = 253
+"""Characters of a pod's name."""
 KeptPods = Literal["all", "failed", "unknown"]
 Pod = Mapping[str, Any]
 """A pod's `metadata` and `spec`, as a manifest says them."""
@@ -83,8 +86,8 @@ class StepDemand:
 
     @property
     def object_name(self) -> str:
-        """A name that an object of Kubernetes can have."""
-        return self.name.replace(".", "-").replace("/", "-")
+        """A name that an object of Kubernetes can have; steps of other tools may have names that none can."""
+        return re.sub(r"[^a-z0-9-]+", "-", self.name.lower()).strip("-")[:MOST_NAME].rstrip("-") or "step"
 
     @cached_property
     def pods(self) -> int:

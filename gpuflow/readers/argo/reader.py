@@ -107,6 +107,9 @@ def _assembled(
         refusals.append(Finding("GF718", text, spec.home.where("parallelism"), "give 1 or more, or leave it out"))
         parallel = None
     at_most = [*found.at_most, *bound_by(found.locks)]
+    if found.daemons and (parallel is not None or found.limited):
+        # A daemon that has started keeps its place; the graph counts as if it could wait.
+        at_most.append(f"{found.daemons[0]} is a daemon, which takes one of the places that parallelism leaves")
     if parallel is not None and found.created:
         # Argo counts the pods of its own steps, and none of what they create.
         at_most.append("parallelism of the workflow does not count the pods of what a step creates")

@@ -144,6 +144,9 @@ class Found:
     escaped: list[Tree] = field(default_factory=list)
     """What lives on after the step that created it."""
     agent: list[bool] = field(default_factory=list)
+    daemons: list[str] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
+    """Templates whose parallelism holds something back."""
     claims: list[ClaimDemand] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     """Steps of what a step creates."""
@@ -162,7 +165,7 @@ class Found:
     def _all(self) -> tuple[list[Any] | dict[str, Any], ...]:
         return (
             self.steps, self.unseen, self.findings, self.at_most, self.conditional, self.inherited, self.later,
-            self.names, self.locks, self.escaped, self.agent, self.claims, self.created,
+            self.names, self.locks, self.escaped, self.agent, self.daemons, self.limited, self.claims, self.created,
         )  # fmt: skip
 
 
@@ -425,6 +428,8 @@ class Walk:
             body = flow(self, template, tree, replace(inside, boundary=tree), name)
             return replace(body, locks=locks)
         child = self._leaf(template, tree, kind, inside, name)
+        if tree.get("daemon") is True:
+            self.found.daemons.append(name)
         return replace(child, locks=locks, is_daemon=tree.get("daemon") is True)
 
     def _defaulted(self, template: Template) -> Mapping[str, Any]:
@@ -469,7 +474,7 @@ class Walk:
         return self.readers.created(self, template, tree, at, name, own)
 
     def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> StepDemand | None:
-        where = template.where("name", key=True)
+        where = template.where()
         try:
             made = self.pods.made(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
         except BadPod as refusal:

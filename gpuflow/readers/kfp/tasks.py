@@ -20,7 +20,7 @@ from gpuflow.readers.kfp.claims import claims_of, is_claim_task
 from gpuflow.readers.kfp.conditions import condition_of
 from gpuflow.readers.kfp.ir import Ir
 from gpuflow.readers.kfp.message import Message
-from gpuflow.readers.kfp.pods import Made, Task, pod_of
+from gpuflow.readers.kfp.pods import WORKSPACE_PATH, Made, Task, pod_of
 from gpuflow.readers.kfp.settings import apply_settings
 from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, parsed, task_inputs
 from gpuflow.site.model import Engine
@@ -334,7 +334,9 @@ class Tasks:
         value = Scope(call.inputs).parameter(_as_parameter(source))
         uris = {}
         if isinstance(value, Known) and isinstance(value.value, str):
-            uris = dict.fromkeys(call.component.message("outputDefinitions").message("artifacts").value, value.value)
+            kept = f"{WORKSPACE_PATH}/" if executor.message("importer").flag("downloadToWorkspace") else ""
+            names = call.component.message("outputDefinitions").message("artifacts").value
+            uris = dict.fromkeys(names, kept + value.value)
         return Part(self._engine_pod(path, call.task.where(), around), uris=uris)
 
     def _refuse(self, text: str, where: Where) -> None:

@@ -120,3 +120,49 @@ def test_names_with_dots_are_checked_together(capsys: pytest.CaptureFixture[str]
     where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team", "--format", "json", "--together"]
     assert main(["check", *files, *where]) in (0, 1)
     assert "together" in capsys.readouterr().out
+
+
+QUEUES = """---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: any}
+spec: {}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: gpus}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu, cpu, memory]
+    flavors:
+    - name: any
+      resources:
+      - {name: nvidia.com/gpu, nominalQuota: "6"}
+      - {name: cpu, nominalQuota: "99"}
+      - {name: memory, nominalQuota: 1Ti}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: gpus, namespace: team}
+spec: {clusterQueue: gpus}
+"""
+CONFIGURATION = """---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kueue-manager-config, namespace: kueue-system}
+data:
+  controller_manager_config.yaml: |
+    apiVersion: config.kueue.x-k8s.io/v1beta1
+    kind: Configuration
+    integrations: {frameworks: [%s]}
+"""
+
+
+@pytest.mark.parametrize(("frameworks", "waits"), [("batch/job", True), ("batch/job, pod", True), ("pod", False)])
+def test_a_job_is_queued_as_a_whole_where_kueue_is_configured_for_jobs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, frameworks: str, waits: bool
+) -> None:
+    text = SAMPLES["indexed job in a queue"].text  # eight GPUs in four pods, of which three would fit
+    found = codes(capsys, tmp_path, text, QUOTA + WHOLE + QUEUES + CONFIGURATION % frameworks)
+    assert ("GF507" in found) is waits

@@ -430,3 +430,12 @@ def test_a_workspace_is_a_claim_of_the_run_that_its_users_mount() -> None:
     assert demand.deadline.seconds == 60
     mounted = {step.name: [each["name"] for each in step.pod["spec"].get("volumes", ())] for step in demand.steps}
     assert mounted == {"a": ["kfp-workspace"], "b": []}
+
+
+def test_an_artifact_that_was_downloaded_into_the_workspace_mounts_it() -> None:
+    importer = {"importer": {"artifactUri": {"constant": "s3://b/model"}, "downloadToWorkspace": True}}
+    read_model = {"artifacts": {"m": {"taskOutputArtifact": {"producerTask": "get", "outputArtifactKey": "artifact"}}}}
+    components = {"comp-get": {"executorLabel": "exec-get", "outputDefinitions": {"artifacts": {"artifact": {}}}}}
+    tasks = {"get": task("get"), "use": {**task("a"), "inputs": read_model}}
+    demand = read(pipeline(tasks, components=components, executors={"exec-get": importer}))
+    assert [each["name"] for each in demand.by_name["use"].pod["spec"]["volumes"]] == ["kfp-workspace"]

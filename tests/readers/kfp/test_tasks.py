@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from gpuflow.demands import Demand
 from gpuflow.errors import GpuflowError
+from gpuflow.readers import Options, documents_of, foreign_in
+from gpuflow.site import Site
 from tests.readers.kfp.documents import (
     constant,
     container,
@@ -13,6 +16,7 @@ from tests.readers.kfp.documents import (
     loop,
     output,
     pipeline,
+    platform,
     read,
     read_text,
     shown,
@@ -396,11 +400,6 @@ def test_a_model_in_an_image_is_a_container_beside_the_step() -> None:
 
 
 def test_two_pipelines_in_one_file_have_the_platform_documents_that_follow_them() -> None:
-    from gpuflow.demands import Demand
-    from gpuflow.readers import Options, documents_of, foreign_in
-    from gpuflow.site import Site
-    from tests.readers.kfp.documents import platform
-
     trees = [
         pipeline({"a": task("a")}),
         platform(a={"nodeSelector": {"labels": {"n": "1"}}}),
@@ -411,3 +410,10 @@ def test_two_pipelines_in_one_file_have_the_platform_documents_that_follow_them(
     demands = [each.demand(Options(Site.load("nvidia"))) for each in foreign]
     selectors = [each.steps[0].pod["spec"]["nodeSelector"] for each in demands if isinstance(each, Demand)]
     assert selectors == [{"n": "1"}, {"n": "2"}]
+
+
+def test_a_platform_document_is_read_with_its_pipeline_and_alone_starts_nothing() -> None:
+    both = documents_of([pipeline({"a": task("a")}), platform(a={})], "both.yaml")
+    assert [len(each) for each in foreign_in(both)] == [1, 0]
+    alone = documents_of([platform(a={})], "alone.yaml")
+    assert [len(each) for each in foreign_in(alone)] == [0, 1]
