@@ -1,5 +1,5 @@
 // Command oracle answers whether Argo Workflows accepts a manifest, what its substitution makes of a step,
-// whether it tries a step again, and when it starts the runs of a schedule.
+// whether it tries a step again, when it starts the runs of a schedule, and what Kubernetes reads in a YAML text.
 package main
 
 import (
@@ -16,6 +16,7 @@ func main() {
 		"lint":         func() error { return lines.Serve(lines.Workers(), newLintAnswer) },
 		"retry":        func() error { return lines.Serve(lines.Workers(), newRetryAnswer) },
 		"substitution": func() error { return lines.Serve(lines.Workers(), newSubstitutionAnswer) },
+		"yaml":         func() error { return lines.Serve(lines.Workers(), newYAMLAnswer) },
 	})
 }
 
