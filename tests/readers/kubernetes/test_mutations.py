@@ -46,7 +46,7 @@ def changed(tree: Any, at: tuple[Any, ...], value: Any, *, drop: bool) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_a_document_with_junk_in_it_is_read_or_refused(name: str, data: st.DataObject) -> None:
     documents = list(yaml.safe_load_all(SAMPLES[name].text))
