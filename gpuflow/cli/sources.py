@@ -149,7 +149,8 @@ def _run_if_python(contents: Contents, args: argparse.Namespace) -> Contents:
         return contents
     with progress(f"reading {contents.file}"):
         pythons = Pythons(args.airflow_python, args.hera_python)
-        return Contents(contents.file, read_program(contents.file, pythons, allowed=args.allow_python is True))
+        allowed, params = args.allow_python is True, params_given(args.param)
+        return Contents(contents.file, read_program(contents.file, pythons, allowed=allowed, params=params))
 
 
 def _own(contents: Contents, args: argparse.Namespace) -> Pipeline:

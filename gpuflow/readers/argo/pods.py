@@ -72,6 +72,12 @@ class Made:
     missing: tuple[Missing, ...] = ()
 
 
+def place_of(tree: Mapping[str, Any], scope: Scope) -> str:
+    """Where a template wants the pods of its steps, as a text that is the same for templates that want the same."""
+    found = {field: _filled(tree[field], scope) for field in OF_SPEC if tree.get(field)}
+    return json.dumps(found, default=str) if found else ""
+
+
 class PodMaker:
     """Makes pods; templates that ask for the same share one."""
 
@@ -80,30 +86,28 @@ class PodMaker:
         self.common = {
             key: plain(each) for key, each in spec.tree.items() if key not in ("arguments", "templateDefaults")
         }
+        self._shared = _variables(self.common)
         self._made: dict[Any, Made] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         self._kept: list[Any] = []  # so that no id is used again
 
-    def made(
-        self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: Mapping[str, Any] | None, *, is_exit: bool
-    ) -> Made:
-        """The pod of a template. Raises `BadPod`."""
-        names = self._named(tree, boundary)
-        known = {**scope.values, **scope.attempt}
-        key = (id(tree), id(boundary), is_exit, tuple(known.get(name) for name in names))
+    def made(self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: str, *, is_exit: bool) -> Made:
+        """The pod of a template; `boundary` is what `place_of` says of the template around it. Raises `BadPod`."""
+        names = self._named(tree)
+        known = {**scope.values, **scope.attempt} if scope.attempt else scope.values
+        key = (id(tree), boundary, is_exit, tuple(known.get(name) for name in names))
         found = self._made.get(key)
         if found is None:
-            self._kept += (tree, boundary)
-            found = self._made[key] = self._make(tree, kind, scope, boundary or {}, is_exit=is_exit)
+            self._kept.append(tree)
+            around = json.loads(boundary) if boundary else {}
+            found = self._made[key] = self._make(tree, kind, scope, around, is_exit=is_exit)
         return found
 
-    def _named(self, tree: Mapping[str, Any], boundary: Mapping[str, Any] | None) -> tuple[str, ...]:
+    def _named(self, tree: Mapping[str, Any]) -> tuple[str, ...]:
         """The variables that its pod depends on."""
         known = self._names.get(id(tree))
         if known is None:
-            text = json.dumps([_asked(tree), _asked(self.common), _asked(boundary or {})], default=str)
-            # In JSON quotes are escaped, which would hide the names inside expressions.
-            known = self._names[id(tree)] = tuple(sorted(names_in(text.replace('\\"', "'"))))
+            known = self._names[id(tree)] = tuple(sorted(_variables(tree) | self._shared))
             self._kept.append(tree)
         return known
 
@@ -198,7 +202,9 @@ class PodMaker:
         missing: dict[Missing, None] = {}
         patches = [patch for patch in (self._patch(each, scope, missing) for each in (common, tree)) if patch]
         has_outputs = bool(mapping(tree.get("outputs")))
-        full = with_engine(pod, self.parts, has_outputs=has_outputs) if kind not in ONLY_ENGINE else pod
+        if kind in ONLY_ENGINE:
+            pod = self._own_program(pod)
+        full = pod if kind in ONLY_ENGINE else with_engine(pod, self.parts, has_outputs=has_outputs)
         named = {
             group: [each["name"] for each in full["spec"].get(group, ()) if "name" in each]
             for group, _ in OWN_CONTAINERS
@@ -221,6 +227,12 @@ class PodMaker:
             if wrong is not None:
                 raise BadPod(wrong)
         return Made(bare, full, tuple(missing))
+
+    def _own_program(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """A pod whose main container is Argo's own, which asks for what Argo's own containers ask for."""
+        made = with_engine({**pod, "spec": {**pod["spec"], "containers": []}}, self.parts, has_outputs=False)
+        own = [{**each, "name": "main"} for each in made["spec"]["containers"] if each["name"] == "wait"]
+        return {**made, "spec": {**made["spec"], "containers": own or pod["spec"]["containers"]}}
 
     def _patch(self, source: Mapping[str, Any], scope: Scope, missing: dict[Missing, None]) -> Mapping[str, Any] | None:
         written = source.get("podSpecPatch")
@@ -279,6 +291,11 @@ def _shown(value: Any, tags: list[str]) -> Any:
             return [_shown(each, tags) for each in value]
         case _:
             return value
+
+
+def _variables(tree: Mapping[str, Any]) -> set[str]:
+    # In JSON quotes are escaped, which would hide the names inside expressions.
+    return names_in(json.dumps(_asked(tree), default=str).replace('\\"', "'"))
 
 
 def _asked(value: Any) -> Any:

@@ -16,7 +16,7 @@ from gpuflow.readers.argo.expressions import NotConstant, when_holds
 from gpuflow.readers.argo.items import BadLoop, Items, items_of
 from gpuflow.readers.argo.locks import locks_of
 from gpuflow.readers.argo.parameters import Open, Scope, Value, names_in, opened
-from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker
+from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker, place_of
 from gpuflow.readers.argo.spec import (
     GROUP,
     TYPES,
@@ -99,8 +99,8 @@ class At:
 
     home: Home
     scope: Scope
-    boundary: Mapping[str, Any] | None = None
-    """The template around it."""
+    boundary: str = ""
+    """Where the template around it wants its pods."""
     stack: tuple[int, ...] = ()
     copies: int | None = 1
     tries: int = 1
@@ -425,7 +425,7 @@ class Walk:
         locks = tuple(locks_of(tree, scope, self.library))
         if kind in ("steps", "dag"):
             flow = self.readers.steps if kind == "steps" else self.readers.dag
-            body = flow(self, template, tree, replace(inside, boundary=tree), name)
+            body = flow(self, template, tree, replace(inside, boundary=place_of(tree, scope)), name)
             return replace(body, locks=locks)
         child = self._leaf(template, tree, kind, inside, name)
         if tree.get("daemon") is True:
@@ -493,7 +493,7 @@ class Walk:
             (full if self.with_engine else bare,),
             at.copies,
             where=where,
-            overhead=overhead,
+            overhead=full.amounts.usage if kind in ONLY_ENGINE else overhead,
             tries=at.tries,
             nodes_avoided=at.tries - 1 if avoids else 0,
             is_exit=at.is_exit,

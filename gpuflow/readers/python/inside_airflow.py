@@ -1,6 +1,6 @@
 """Runs inside a real Airflow, of whatever version, as a program of its own: a DAG file as data.
 
-    python inside_airflow.py DAG_FILE ANSWER_FILE
+    python inside_airflow.py DAG_FILE ANSWER_FILE '{"parameter": "value as text"}'
 
 It imports nothing of gpuflow, since that Airflow's Python may not have it. Pods are built by the operators themselves,
 so that they are what Airflow would send; nothing is asked of a cluster, a database or a connection.
@@ -20,6 +20,8 @@ from typing import Any
 MOST_BUILT = 200
 """So many copies of a mapped task are built; with more, all must be alike."""
 MOST_ANSWER = 48 * 1024 * 1024
+GIVEN: Any = {}
+"""Values of parameters, as text."""
 UNSET = 1_000_003
 """What Airflow's settings say where the DAG file says nothing; the caller sets it."""
 POD_FIELDS = {"cmds", "arguments", "env_vars", "labels", "annotations", "name", "params"}
@@ -33,6 +35,7 @@ class _OnlyInTheRun(Exception):
 
 def main() -> Any:
     file, answer = sys.argv[1:3]
+    GIVEN.update(json.loads(sys.argv[3]))
     sys.argv = [file]
     sys.path[:] = [each for each in sys.path if each != os.path.dirname(os.path.abspath(__file__))]
     _bounded()
@@ -114,11 +117,17 @@ def _dag(dag: Any) -> Any:
 
 
 def _param(dag: Any, name: Any) -> Any:
-    """The default of a parameter; None when a run must give it."""
+    """The value of a parameter: what the caller gives, else its default; None when a run must give it."""
     try:
-        return dag.params.get(name)
+        found = dag.params.get(name)
     except Exception:
-        return None
+        found = None
+    if name not in GIVEN or name not in dag.params or isinstance(found, str):
+        return GIVEN.get(name, found) if isinstance(found, str) else found
+    try:
+        return json.loads(GIVEN[name])
+    except ValueError:
+        return GIVEN[name]
 
 
 def _own(number: Any) -> Any:

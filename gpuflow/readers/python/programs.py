@@ -33,8 +33,10 @@ def is_program(file: str) -> bool:
     return program_of(file) != "pipeline"
 
 
-def read_program(file: str, pythons: Pythons, *, allowed: bool) -> list[Document]:
-    """The DAGs or workflows of a file. Reading it runs it: `allowed` must say so."""
+def read_program(
+    file: str, pythons: Pythons, *, allowed: bool, params: Mapping[str, str] | None = None
+) -> list[Document]:
+    """The DAGs or workflows of a file. Reading it runs it: `allowed` must say so. `params`: values of a DAG's."""
     kind = program_of(file)
     if kind not in ("airflow", "hera"):
         text = f"{file} is Python, but no pipeline of gpuflow, no Airflow DAG and no Hera workflow"
@@ -44,13 +46,13 @@ def read_program(file: str, pythons: Pythons, *, allowed: bool) -> list[Document
         hint = "read what it does, then allow it: --allow-python runs it without credentials, in a process of its own"
         raise fail("GF196", f"{file} is {what}: a program, which is not run", where=Where(file), hint=hint)
     silenced = silenced_in(Path(file).read_text(encoding="utf-8", errors="replace"))
-    documents = _dags(file, parsed(file), pythons) if kind == "airflow" else _workflows(file, pythons)
+    documents = _dags(file, parsed(file), pythons, params) if kind == "airflow" else _workflows(file, pythons)
     return [replace(each, silenced=silenced) for each in documents]
 
 
-def _dags(file: str, tree: ast.Module, pythons: Pythons) -> list[Document]:
+def _dags(file: str, tree: ast.Module, pythons: Pythons, params: Mapping[str, str] | None) -> list[Document]:
     old = list(old_snippets(tree, file))
-    said = answer_of("inside_airflow", file, pythons.airflow or sys.executable)
+    said = answer_of("inside_airflow", file, pythons.airflow or sys.executable, params)
     if "fault" in said:
         raise _fault(said["fault"], file, AIRFLOW, old)
     places = places_of(tree, file)

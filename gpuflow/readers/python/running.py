@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,13 @@ UNSET = 1_000_003
 """Says that a limit is only Airflow's setting, and not the file's; `inside_airflow` knows it too."""
 
 
-def answer_of(program: str, file: str, python: str) -> Any:
+def answer_of(program: str, file: str, python: str, params: Mapping[str, str] | None = None) -> Any:
     """What one of the programs beside this module says about a file."""
     with tempfile.TemporaryDirectory(prefix="gpuflow-") as home:
         answer, log = Path(home) / "answer.json", Path(home) / "log"
         exe = os.path.abspath(python) if os.sep in python else shutil.which(python) or python
         words = [exe, str(Path(__file__).parent / f"{program}.py"), os.path.abspath(file), str(answer)]
+        words.append(json.dumps(dict(params or {})))
         code = _run(words, home, log, file)
         if not answer.is_file():
             raise _broken(file, f"it ended with code {code} before its DAGs were known{_last_words(log)}")

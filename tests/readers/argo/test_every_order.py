@@ -38,7 +38,8 @@ class Made:
     """A workflow, as a document and as nodes."""
 
     def __init__(self, draw: Any) -> None:
-        self.draw, self.templates, self.weights = draw, [], []
+        self.draw = draw
+        self.templates: list[dict[str, Any]] = []
         self.root = self.composite(0)
         self.cap = draw(st.sampled_from([None, None, 1, 2, 3]))
 
@@ -54,9 +55,11 @@ class Made:
             template["parallelism"] = node.cap
         if self.draw(st.booleans()):
             groups = []
+            now: list[int] = []
             before: list[int] = []
             for group in range(self.integer(1, 3)):
-                calls, now = [], []
+                calls: list[Any] = []
+                now = []
                 for index in range(self.integer(1, 2)):
                     calls.append(self.call(node, depth, f"s{group}-{index}", before, now))
                 groups.append(calls)
@@ -96,10 +99,10 @@ class Made:
         return call
 
     def document(self) -> dict[str, Any]:
-        leaves = []
+        leaves: list[dict[str, Any]] = []
         for weight in (1, 2, 3):
             resources = {"limits": {"nvidia.com/gpu": weight}}
-            container = {"image": "i", "command": ["x"], "resources": resources}
+            container: dict[str, Any] = {"image": "i", "command": ["x"], "resources": resources}
             leaves.append({"name": f"w{weight}", "container": container})
             leaves.append({"name": f"w{weight}d", "daemon": True, "container": container})
         spec: dict[str, Any] = {"entrypoint": "t0", "templates": [*self.templates, *leaves]}

@@ -120,3 +120,82 @@ def test_names_with_dots_are_checked_together(capsys: pytest.CaptureFixture[str]
     where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team", "--format", "json", "--together"]
     assert main(["check", *files, *where]) in (0, 1)
     assert "together" in capsys.readouterr().out
+
+
+QUEUES = """---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata: {name: any}
+spec: {}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: gpus}
+spec:
+  namespaceSelector: {}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu, cpu, memory]
+    flavors:
+    - name: any
+      resources:
+      - {name: nvidia.com/gpu, nominalQuota: "6"}
+      - {name: cpu, nominalQuota: "99"}
+      - {name: memory, nominalQuota: 1Ti}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: gpus, namespace: team}
+spec: {clusterQueue: gpus}
+"""
+CONFIGURATION = """---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: kueue-manager-config, namespace: kueue-system}
+data:
+  controller_manager_config.yaml: |
+    apiVersion: config.kueue.x-k8s.io/v1beta1
+    kind: Configuration
+    integrations: {frameworks: [%s]}
+"""
+
+
+@pytest.mark.parametrize(("frameworks", "waits"), [("batch/job", True), ("batch/job, pod", True), ("pod", False)])
+def test_a_job_is_queued_as_a_whole_where_kueue_is_configured_for_jobs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, frameworks: str, waits: bool
+) -> None:
+    text = SAMPLES["indexed job in a queue"].text  # eight GPUs in four pods, of which three would fit
+    found = codes(capsys, tmp_path, text, QUOTA + WHOLE + QUEUES + CONFIGURATION % frameworks)
+    assert ("GF507" in found) is waits
+
+
+def test_a_field_that_only_the_scheduler_reads_is_one_message(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    spread = "topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, "
+    spread += "labelSelector: {matchLabels: {app: 25%}}}]"
+    workflow = f"""apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {{name: w}}
+spec:
+  entrypoint: a
+  podSpecPatch: '{{{spread}}}'
+  templates: [{{name: a, container: {{image: x, command: [x]}}}}]
+"""
+    (tmp_path / "cluster.yaml").write_text(QUOTA + WHOLE)
+    (tmp_path / "w.yaml").write_text(workflow)
+    where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
+    assert main(["check", str(tmp_path / "w.yaml"), *where]) == 2
+    assert "GF736 Workflow w: a field of its pods cannot be read" in capsys.readouterr().err
+
+
+def test_hints_are_in_the_words_of_the_kind_and_not_of_pipelines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(QUOTA.replace('"10"', '"3"') + WHOLE)
+    (tmp_path / "theirs.yaml").write_text(SAMPLES["deployment"].text + "---\n" + SAMPLES["daemon set"].text)
+    where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
+    main(["check", str(tmp_path / "theirs.yaml"), *where])
+    said = capsys.readouterr().out
+    assert "its 4 pods together ask for 4 of pods" in said
+    assert "a document that bounds the number would settle it" in said
+    assert "--engine" not in said and "fan-out" not in said and "parallel" not in said

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from gpuflow.demands import Demand
 from gpuflow.errors import GpuflowError
 from gpuflow.readers import Document, Foreign, Library, Options
 from gpuflow.readers.python import Pythons, read_program
@@ -60,4 +61,5 @@ def test_the_demand_of_the_dag_is_the_demand_of_the_pipeline(name: str, dags: di
     assert name not in REFUSED
     document = dags[_name(name)]
     read = Foreign(document, Library((document,))).demand(Options(pipeline.site))
+    assert isinstance(read, Demand)
     assert_same(pipeline.demand(), read, ALLOWED.get(name, {}))

@@ -1,0 +1,191 @@
+"""Python files: told apart by their text, run only when allowed, and whatever they do, the answer is one message."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuflow.errors import GpuflowError
+from gpuflow.readers.python import Pythons, program_of, read_program, running
+from gpuflow.readers.python.old_snippets import old_snippets
+from gpuflow.readers.python.task_order import order_of
+from tests.cli.commands import Gpuflow
+from tests.cli.conftest import gpuflow
+
+__all__ = ["gpuflow"]
+KINDS = {
+    "from gpuflow import Pipeline\n": "pipeline",
+    "import gpuflow as g\np = g.Pipeline('a')\n": "pipeline",
+    "from airflow.sdk import DAG\n": "airflow",
+    "def f():\n    import airflow.models\n": "airflow",
+    "from gpuflow.airflow import to_dag\n": "airflow",
+    "from hera.workflows import Workflow\n": "hera",
+    "import os\n": "other",
+    "import torch\n": "other",
+    "text = 'from airflow import DAG'\n": "other",
+}
+
+
+@pytest.mark.parametrize("text", KINDS)
+def test_a_file_is_told_apart_by_its_text_and_not_run(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(f"{text}\nopen({str(tmp_path / 'taken')!r}, 'w').close()\n")
+    assert program_of(str(file)) == KINDS[text]
+    assert not (tmp_path / "taken").exists()
+
+
+def test_a_file_that_takes_its_pipeline_from_a_module_beside_it_may_be_ours(tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text("")
+    (tmp_path / "a.py").write_text("from shared import pipeline\n")
+    assert program_of(str(tmp_path / "a.py")) == "pipeline"
+
+
+def read(file: Path, text: str) -> GpuflowError:
+    """The refusal of a file that somebody allows to be run. It is a DAG by its text, wherever that stands."""
+    file.write_text(text + "\nimport airflow\n")
+    with pytest.raises(GpuflowError) as refusal:
+        read_program(str(file), Pythons(sys.executable, sys.executable), allowed=True)
+    assert len(refusal.value.findings) == 1
+    return refusal.value
+
+
+FAULTS = {
+    "raises": (
+        "raise ValueError('no such table\\nmore')",
+        "dag.py:1:1: GF708",
+        "cannot be loaded: ValueError: no such table",
+    ),
+    "leaves": ("import sys; sys.exit(0)", "dag.py:1:1: GF708", "cannot be loaded: SystemExit: 0"),
+    "dies": ("import os; os._exit(0)", "dag.py: GF708", "it ended with code 0 before its DAGs were known"),
+    "is killed": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "dag.py: GF708", "it ended with code -9"),
+    "prints": ("print('{\"dags\": []}' * 10); import os; os._exit(1)", "dag.py: GF708", "it ended with code 1"),
+    "recurses": ("def f(): f()\nf()", "dag.py:1:1: GF708", "RecursionError"),
+    "needs Airflow": ("import airflow", "dag.py: GF707", "needs Airflow, which this Python lacks"),
+    "syntax": ("def", "dag.py:1:4: GF192", "not valid Python"),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_whatever_a_file_does_the_answer_is_one_message(tmp_path: Path, what: str) -> None:
+    text, place, words = FAULTS[what]
+    said = str(read(tmp_path / "dag.py", text))
+    assert place in said and words in said
+
+
+def test_a_file_that_hangs_is_stopped_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "TIME_LIMIT", 3)
+    text = (
+        "import subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid))\n"
+        "time.sleep(600)\n"
+    )
+    assert "was stopped: it ran for more than 3 seconds" in str(read(tmp_path / "dag.py", text))
+    pid = int((tmp_path / "pid").read_text())
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
+
+
+def test_a_file_that_prints_without_end_fills_no_disk(tmp_path: Path) -> None:
+    text = "while True: print('x' * 1_000_000)"
+    assert "GF708" in str(read(tmp_path / "dag.py", text))
+
+
+def test_a_file_sees_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_SECRET_ACCESS_KEY", "KUBECONFIG", "AIRFLOW_CONN_X", "AIRFLOW__CORE__FERNET_KEY", "GITHUB_TOKEN"):
+        monkeypatch.setenv(name, "secret")
+    text = "import os\nraise ValueError(' '.join(sorted(os.environ)) + ' ' + os.environ['HOME'])"
+    said = str(read(tmp_path / "dag.py", text))
+    for name in ("AWS_", "KUBECONFIG", "AIRFLOW_CONN", "FERNET", "TOKEN", os.environ.get("HOME", "/root") + "\n"):
+        assert name not in said
+    assert "PATH" in said
+
+
+def test_a_python_that_does_not_exist_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "dag.py"
+    file.write_text("import airflow\n")
+    with pytest.raises(GpuflowError, match=r"GF707 .*/none cannot be run"):
+        read_program(str(file), Pythons(str(tmp_path / "none")), allowed=True)
+
+
+def test_a_dag_or_a_hera_file_needs_the_flag_and_its_name(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    for text, what in (("import airflow", "an Airflow DAG"), ("import hera", "a Hera workflow")):
+        file = tmp_path / "a.py"
+        file.write_text(f"open({str(tmp_path / 'taken')!r}, 'w').close()\n{text}\n")
+        for words in ((), ("--no-allow-python",)):
+            answer = gpuflow("demand", file, *words)
+            assert (answer.code, f"GF196 {file} is {what}: a program, which is not run" in answer.err) == (2, True)
+        assert "GF911" in gpuflow("demand", tmp_path, "--allow-python").err
+        assert not (tmp_path / "taken").exists()
+    file.write_text("import os\n")
+    assert "GF702" in gpuflow("demand", file, "--allow-python").err
+
+
+def test_a_pipeline_of_ours_in_python_runs_as_it_always_has(gpuflow: Gpuflow, tmp_path: Path) -> None:
+    file = tmp_path / "a.py"
+    file.write_text(
+        "from gpuflow import Pipeline\nwith Pipeline('p') as p:\n    p.step('s', image='i', command=['c'], gpu='l4')\n"
+    )
+    assert gpuflow("demand", file, "--format", "json").data["pipeline"] == "p"
+    assert "GF196" in gpuflow("demand", file, "--no-allow-python").err
+
+
+OLD = {
+    'KubernetesPodOperator(task_id="a", resources={"limit_gpu": 1})': ["limit_gpu"],
+    'pod.KubernetesPodOperator(resources={"request_cpu": 1, "limit_memory": "1Gi"})': ["request_cpu, limit_memory"],
+    "KubernetesPodOperator.partial(resources=dict(limit_gpu=1))": ["limit_gpu"],
+    'R = {"limit_gpu": 1}\nGKEStartPodOperator(resources=R)': ["limit_gpu"],
+    '@task.kubernetes(image="i", resources={"limit_gpu": 1})\ndef f(): ...': ["limit_gpu"],
+    'KubernetesPodOperator(container_resources=k8s.V1ResourceRequirements(limits={"nvidia.com/gpu": 1}))': [],
+    'BashOperator(resources={"limit_gpu": 1})': [],
+}
+
+
+@pytest.mark.parametrize("text", OLD)
+def test_old_spellings_of_resources_are_found_without_running_anything(text: str) -> None:
+    import ast
+
+    found = [each.message.split(" with ")[1].split(" is ")[0] for each in old_snippets(ast.parse(text), "a.py")]
+    assert found == OLD[text]
+
+
+@st.composite
+def _tasks(draw: st.DrawFn) -> dict[str, dict[str, object]]:
+    names = [f"t{number}" for number in range(draw(st.integers(1, 7)))]
+    rules = ("all_success", "all_done", "one_success", "one_failed", "always", "none_failed")
+    return {
+        name: {
+            "upstream": draw(st.lists(st.sampled_from(names[:index]), unique=True)) if index else [],
+            "trigger_rule": draw(st.sampled_from(rules)),
+            "waits": draw(st.booleans()),
+        }
+        for index, name in enumerate(names)
+    }
+
+
+@given(_tasks())
+def test_a_task_waits_only_for_what_has_ended_in_every_run(tasks: dict[str, dict[str, object]]) -> None:
+    """The order against a walk over every way in which the tasks before an early one can have ended."""
+    edges = order_of(tasks).edges
+
+    def surely(name: str) -> set[str]:
+        """The tasks whose pods have ended when this one starts."""
+        task = tasks[name]
+        before: list[str] = task["upstream"]  # type: ignore[assignment]
+        if not before or task["trigger_rule"] == "always":
+            return set()
+        ended = [surely(each) | ({each} if tasks[each]["waits"] else set()) for each in before]
+        early = str(task["trigger_rule"]).startswith("one_")
+        return set.intersection(*ended) if early else set.union(*ended)
+
+    def reached(name: str) -> set[str]:
+        direct = [each for each, after in edges.items() if name in after]
+        return set(direct).union(*(reached(each) for each in direct))
+
+    for name in tasks:
+        assert reached(name) == surely(name)
