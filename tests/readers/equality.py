@@ -35,7 +35,11 @@ from tests.targets.every_construct import PIPELINES as CONSTRUCTS
 EVERY_KEY = "*"
 """In a table of allowed differences: this reason holds for every key of the pipeline."""
 
-EXAMPLES = ("daily", "finetune", "finetune-eval", "gang", "nightly", "quota/nightly", "quota/eight", "quota/wider")
+EXAMPLES = (
+    *("daily", "finetune", "finetune-eval", "gang", "nightly", "first/finetune"),
+    *(f"quota/{name}" for name in ("eight", "larger", "nightly", "wider")),
+)
+"""All pipelines of docs/examples."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ ALLOWED: dict[str, dict[str, str]] = {
     "construct:checkpoint.scratch": {"requests.ephemeral-storage": DISK},
     "construct:ephemeral_storage": {"limits.ephemeral-storage": DISK, "requests.ephemeral-storage": DISK},
     "construct:gang": {EVERY_KEY: GANG},
+    "construct:if_skipped.run": {
+        EVERY_KEY: "its condition never holds, and in KFP nothing runs after a skipped step; the target says so"
+    },
     "construct:kubernetes.resources": {"requests.rdma/hca": DEVICES},
     "construct:notify.webhook": {"pods": "alerts for failure and for success are exit tasks of their own"},
 }
