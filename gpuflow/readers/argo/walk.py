@@ -30,7 +30,7 @@ from gpuflow.readers.argo.spec import (
     names_of,
     type_of,
 )
-from gpuflow.readers.argo.values import mapping, number_of, text_of
+from gpuflow.readers.argo.values import mapping, number_of, plain, text_of
 from gpuflow.readers.frame import Library, Options
 
 DEEPEST: Final = 40
@@ -442,9 +442,26 @@ class Walk:
                     "GF717", f"templateDefaults cannot be merged: {refusal}", self.spec.home.where("templateDefaults")
                 )
                 found = mapping(template.tree)
+            found = self._with_pod_metadata(template, found)
             self._trees[id(template.tree)] = found
             self._kept.append(template.tree)
         return found
+
+    def _with_pod_metadata(self, template: Template, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A template whose metadata its document's podMetadata has overwritten, which happens when it is looked up.
+
+        Mirrors addPodMetadata of workflow/templateresolution/context.go.
+        """
+        own = template.home is self.spec.home or template.home is self.spec.home.behind
+        written = (self.spec.tree if own else template.home.tree).get("podMetadata")
+        if template.path[-1] == "inline" or not isinstance(written, Mapping):
+            return tree
+        metadata = dict(mapping(tree.get("metadata")))
+        for field_name in ("labels", "annotations"):
+            more, before = mapping(plain(written.get(field_name))), metadata.get(field_name)
+            if more and (before is None or isinstance(before, Mapping)):
+                metadata[field_name] = {**(before or {}), **more}
+        return {**tree, "metadata": metadata}
 
     def _tries(self, retry: Any, scope: Scope) -> int:
         if not isinstance(retry, Mapping):
