@@ -281,6 +281,8 @@ class Demand:
     """Where a step is written; asked only for what is said of it."""
     kind: str = "Pipeline"
     """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
+    by_itself: bool = False
+    """No engine runs it: the controller of its kind makes all of its pods."""
     unseen: tuple[Unseen, ...] = ()
     """What of it is not known. Peaks that it can change are unknown, and so is the verdict, unless it is never."""
     only_at_most: str | None = None
@@ -379,6 +381,8 @@ class Demand:
         """The demand if its pipeline said `parallel`; None where nobody can say that."""
         if self.pipeline is not None:
             return self.pipeline.capped(self, parallel)
+        if self.by_itself:
+            return None
         return replace(self, graph=replace(self.graph, parallel=parallel)) if isinstance(self.graph, Dag) else None
 
     def document(self) -> dict[str, Any]:

@@ -33,6 +33,18 @@ class Draft:
         parts = {"params": self.params, **self.head, "steps": self.steps, "exit": self.exit, "outputs": self.outputs}
         return {key: value for key, value in parts.items() if value not in (None, {}, [])}
 
+    def as_type(self, ref: dict[str, Any], kind: str) -> None:
+        """Something holds it to a type."""
+        if kind == "json":
+            self.as_json(ref)
+        elif "param" in ref and (param := self.params.get(ref["param"])) is not None and param["type"] == "string":
+            value = _parsed(param["default"]) if isinstance(param.get("default"), str) else None
+            fits = {"int": "int", "float": "int float", "bool": "bool"}.get(kind, "str").split()
+            if "default" not in param or type(value).__name__ in fits:
+                param["type"] = kind
+                if "default" in param:
+                    param["default"] = value
+
     def as_json(self, ref: dict[str, Any]) -> None:
         """A list is taken from it, so it is JSON and not text."""
         if "param" in ref:

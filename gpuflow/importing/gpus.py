@@ -19,7 +19,7 @@ def gpu_words(
     """Words of a step for its GPUs; the node labels and the resources that they do not say."""
     rest = dict(extended)
     label = site.gpu.product_label
-    product = selector.get(label) if label else None
+    product = str(selector[label]) if label in selector else None
     models = models_with_product(product) if product else ()
     if site.gpu.resource in rest and rest[site.gpu.resource].isdigit() and int(rest[site.gpu.resource]) > 0:
         count = int(rest.pop(site.gpu.resource))

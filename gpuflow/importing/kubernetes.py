@@ -104,6 +104,7 @@ def _job(
 ) -> None:
     listing.fields(spec, JOB, "spec", place, HINTS)
     template = mapping(spec.get("template"))
+    listing.fields(template, ("metadata", "spec"), "template", place)
     inner = mapping(template.get("metadata"))
     listing.fields(inner, ("name", "labels", "annotations", "creationTimestamp"), "metadata", place)
     own = {key: inner.get(key) for key in ("labels", "annotations")}

@@ -72,19 +72,17 @@ class Run:
 
     def pods(self) -> list[str]:
         """Every pod, as text, sorted."""
-        found = list(self._of(self._named(self.spec, self.spec["entrypoint"]), self.spec, dict(self.parameters), None))
+        found = list(self._of(self._named(self.spec, self.spec["entrypoint"]), self.spec, dict(self.parameters)))
         last = self.spec.get("onExit") or self.spec.get("hooks", {}).get("exit", {}).get("template")
         if last:
-            found += [f"at the end {pod}" for pod in self._of(self._named(self.spec, last), self.spec, {}, None)]
+            found += [f"at the end {pod}" for pod in self._of(self._named(self.spec, last), self.spec, {})]
         assert len(found) < MOST
         return sorted(found)
 
     def _named(self, spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         return next(each for each in spec["templates"] if each.get("name") == name)
 
-    def _of(
-        self, template: Mapping[str, Any], spec: Mapping[str, Any], inputs: dict[str, str], item: Any
-    ) -> Iterator[str]:
+    def _of(self, template: Mapping[str, Any], spec: Mapping[str, Any], inputs: dict[str, str]) -> Iterator[str]:
         declared = template.get("inputs", {}).get("parameters", [])
         defaults = {
             plain(each["name"]): self.text(text_of(each.get("value", each.get("default"))), {}, None)
@@ -99,7 +97,7 @@ class Run:
         elif "suspend" in template:
             yield "somebody resumes"
         else:
-            yield json.dumps(self.pod(template, inputs, item), sort_keys=True)
+            yield json.dumps(self.pod(template, inputs), sort_keys=True)
 
     def _call(self, call: Mapping[str, Any], spec: Mapping[str, Any], inputs: dict[str, str]) -> Iterator[str]:
         template, theirs = call.get("inline"), spec
@@ -110,21 +108,22 @@ class Run:
             template = self._named(theirs, reference["template"])
         elif template is None:
             template = self._named(spec, call["template"])
-        when = f"when {self.text(self._condition(call['when']), inputs, None)} " if call.get("when") else ""
+        when = self._condition(call["when"]) if call.get("when") else ""
         for item in self._items(call, inputs):
             given = {
                 plain(each["name"]): self.text(text_of(each.get("value")), inputs, item)
                 for each in call.get("arguments", {}).get("parameters", [])
             }
-            when_item = self.text(when, inputs, item) if when else ""
-            for pod in self._of(template, theirs, given, item):
+            when_item = re.sub(r"['\"\s()]", "", self.text(when, inputs, item))
+            when_item = f"when {when_item} " if when else ""
+            for pod in self._of(template, theirs, given):
                 yield f"{when_item}{pod}"
 
     def _condition(self, when: str) -> str:
-        """The texts of a condition: its operators are spelled in two languages."""
+        """A condition with its references as tags, in whichever of the two languages it is written."""
         inside = re.sub(r"^\{\{=(.*)\}\}$", r"\1", when.strip(), flags=re.DOTALL)
         inside = REFERENCE.sub(lambda match: f"{{{{{match[0]}}}}}" if inside != when.strip() else match[0], inside)
-        return re.sub(r"['\"\s()]", "", inside)
+        return inside
 
     def _items(self, call: Mapping[str, Any], inputs: dict[str, str]) -> list[Any]:
         if call.get("withItems") is not None:
@@ -163,10 +162,10 @@ class Run:
 
     # -------------------------------------------------------------------- pods
 
-    def pod(self, template: Mapping[str, Any], inputs: Mapping[str, str], item: Any) -> dict[str, Any]:
+    def pod(self, template: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
         """One pod without what the list above takes away."""
         template = below(template, self.spec.get("templateDefaults", {}))
-        template = filled(template, lambda text: self.text(text, inputs, item))
+        template = filled(template, lambda text: self.text(text, inputs, None))
         spec: dict[str, Any] = {pod: self.spec[own] for own, pod in OF_WORKFLOW.items() if own in self.spec}
         spec |= {key: template[key] for key in OF_POD if key in template}
         for key in ("nodeSelector",):
@@ -179,11 +178,11 @@ class Run:
                 each["volumeMounts"] = [*each.get("volumeMounts", []), *main.get("volumeMounts", [])]
         spec |= {"containers": [{**main, "name": "main"}], "initContainers": helpers}
         spec["volumes"] = [*self.spec.get("volumes", []), *template.get("volumes", [])]
-        if "activeDeadlineSeconds" in template:
+        if "activeDeadlineSeconds" in template and not template.get("outputs", {}).get("parameters"):
             spec["activeDeadlineSeconds"] = int(template["activeDeadlineSeconds"])
         for patch in (self.spec.get("podSpecPatch"), template.get("podSpecPatch")):
             if patch:
-                spec = merged({"spec": spec}, {"spec": yaml.safe_load(self.text(patch, inputs, item))})["spec"]
+                spec = merged({"spec": spec}, {"spec": yaml.safe_load(self.text(patch, inputs, None))})["spec"]
         return comparable(spec, template.get("metadata", {}), self.labels, self.claims, source)
 
 
@@ -197,7 +196,6 @@ def comparable(
     made = [_container(each, sources, source if index == 0 else None) for index, each in enumerate(containers)]
     if made[0].pop("supervised", False):
         spec.pop("activeDeadlineSeconds", None)
-        made[0]["supervised or with a deadline"] = True
     own = {key: value for key, value in metadata.get("labels", {}).items() if not key.startswith("gpuflow.dev/")}
     if spec.get("tolerations"):
         spec["tolerations"] = sorted(spec["tolerations"], key=repr)

@@ -10,7 +10,7 @@ from gpuflow.importing.argo.loops import ITEM, MOST_UNROLLED, Loop, literal_item
 from gpuflow.importing.argo.scope import AnyItem, Scope
 from gpuflow.importing.argo.templates import Importer, Template
 from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, label
-from gpuflow.importing.listing import TAG, TEMPLATE, Place
+from gpuflow.importing.listing import TAG, TEMPLATE
 from gpuflow.importing.plain import mapping, maps
 from gpuflow.importing.pods import TAG_HINT
 from gpuflow.importing.texts import Parts, filled
@@ -174,7 +174,8 @@ class Graph:
             self.draft.pods.append(made)
             step = made.words
         elif template.way == "suspend":
-            self.listing.fields(template.tree["suspend"], (), "suspend", Place(template.owner), SUSPEND)
+            self.listing.fields(template.tree, ("name", "inputs", "suspend"), "template", self.importer.place(template))
+            self.listing.fields(template.tree["suspend"], (), "suspend", self.importer.place(template), SUSPEND)
             step = {"approval": f"Resume {call.get('name')}?"}
         elif template.way in ("steps", "dag"):
             nested = self._nested(call, template, inner, scope)
@@ -280,6 +281,7 @@ class Graph:
             made = self.importer.step(template, self.scope)
             self.draft.pods.append(made)
             return {label(template.name, self.draft.steps): made.words}
+        self.listing.fields(template.tree, AROUND, "template", self.importer.place(template))
         calls: list[Mapping[str, Any]] = []
         if template.way == "steps":
             groups = [group for group in template.tree["steps"] if group]

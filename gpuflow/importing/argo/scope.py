@@ -7,9 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpuflow.importing.argo.own import ATTEMPT, unwrapped
 from gpuflow.importing.drafts import Draft, identifier
 from gpuflow.importing.texts import Parts
 
+_TYPED_OUTPUT = re.compile(r"tasks\['([^']+)'\]\.outputs\.parameters\['([^']+)'\]")
 RUN = {"workflow.uid": "id", "workflow.name": "name"}
 _OUTPUT = re.compile(r"(?:steps|tasks)\.(?P<step>[^.]+)\.outputs\.parameters\.(?P<name>.+)")
 _EXPRESSION = re.compile(
@@ -38,6 +40,21 @@ class Scope:
 
     def __call__(self, tag: str) -> Parts | None:
         """What a tag stands for; None when no reference says it."""
+        kind: str | None = None
+        if tag == ATTEMPT:
+            return ({"run": "attempt"},)
+        if tag.startswith("="):
+            inside, kind = unwrapped(tag[1:])
+            if outcome := _TYPED_OUTPUT.fullmatch(inside):
+                tag = f"tasks.{outcome[1]}.outputs.parameters.{outcome[2]}"
+            else:
+                tag = f"={inside}"
+        found = self._found(tag)
+        if kind is not None and found is not None and len(found) == 1 and isinstance(found[0], dict):
+            self.draft.as_type(found[0], kind)
+        return found
+
+    def _found(self, tag: str) -> Parts | None:
         if match := _EXPRESSION.fullmatch(tag):
             tag = f"{match['owner']}.{match['dotted'] or match['quoted']}"
         if tag.replace(" ", "") == "=item":

@@ -95,7 +95,7 @@ def pod_of(
 def _scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: Listing, place: Place) -> None:
     selector = mapping(config.get("nodeSelector"))
     listing.fields(selector, ("labels",), "nodeSelector", place)
-    if selector.get("labels"):
+    if mapping(selector.get("labels")):
         spec["nodeSelector"] = selector["labels"]
     tolerations = [
         {key: value for key, value in plain(each).items() if value not in (None, "")}
@@ -116,8 +116,13 @@ def _resources(resources: Mapping[str, Any], listing: Listing, place: Place) -> 
         if resources.get(text):
             found.setdefault(side, {})[name] = str(resources[text])
         elif resources.get(number):
-            found.setdefault(side, {})[name] = f"{float(resources[number]):g}{unit}"
+            amount = resources[number]
+            if not isinstance(amount, int | float):
+                listing.cannot(f"resources {number}", "it is not a number", place.of(resources, number))
+                continue
+            found.setdefault(side, {})[name] = f"{float(amount):g}{unit}"
     accelerator = mapping(resources.get("accelerator"))
+    listing.fields(accelerator, ("type", "count", "resourceType", "resourceCount"), "accelerator", place)
     kind = accelerator.get("resourceType") or accelerator.get("type")
     count = accelerator.get("resourceCount") or accelerator.get("count")
     if kind and count:

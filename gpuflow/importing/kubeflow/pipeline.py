@@ -12,7 +12,7 @@ from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, lab
 from gpuflow.importing.kubeflow.conditions import condition
 from gpuflow.importing.kubeflow.executors import pod_of
 from gpuflow.importing.listing import TAG, TEMPLATE, Listing, Place
-from gpuflow.importing.plain import mapping, plain
+from gpuflow.importing.plain import mapping, plain, texts
 from gpuflow.importing.pods import TAG_HINT, PodReader
 from gpuflow.importing.texts import Parts, filled, plain_text
 from gpuflow.readers import Document, Library
@@ -34,6 +34,17 @@ TASK = (
     "taskInfo", "triggerPolicy",
 )  # fmt: skip
 SPEC = ("pipelineInfo", "root", "components", "deploymentSpec", "schemaVersion", "sdkVersion", "defaultPipelineRoot")
+OF_TASK = {
+    "cachingOptions": ("enableCache",),
+    "componentRef": ("name",),
+    "inputs": ("parameters", "artifacts"),
+    "iteratorPolicy": ("parallelismLimit",),
+    "parameterIterator": ("items", "itemInput"),
+    "retryPolicy": ("maxRetryCount", "backoffDuration", "backoffFactor", "backoffMaxDuration"),
+    "taskInfo": ("name",),
+    "triggerPolicy": ("condition", "strategy"),
+}
+PARAMETER = ("parameterType", "defaultValue", "isOptional", "description", "literals")
 ITEM = "item"
 COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
 _INPUT = re.compile(r"\$\.inputs\.parameters\[['\"]([^'\"]+)['\"]\]")
@@ -77,10 +88,17 @@ class Importer:
             where = self.place.of(kubernetes, "pipelineConfig")
             listing.cannot("pipelineConfig", "a pipeline has no word for it", where, "use claims, or a Kueue queue")
         self.calls = 0
+        if platform:
+            listing.fields(platform.tree, ("platforms",), "", self.place)
+            listing.fields(platform.tree.get("platforms"), ("kubernetes",), "platforms", self.place)
+        listing.fields(kubernetes, ("deploymentSpec", "pipelineConfig"), "kubernetes", self.place)
+        for owner in (kubernetes, self.spec):
+            listing.fields(owner.get("deploymentSpec"), ("executors",), "deploymentSpec", self.place)
 
     def fill(self, draft: Draft, component: Mapping[str, Any], scope: Scope, stack: tuple[str, ...]) -> None:
         """All tasks of a component, each after those that it waits for."""
         dag = mapping(component.get("dag"))
+        self._definitions(component)
         self.listing.fields(dag, ("tasks", "outputs"), "dag", self.place)
         waiting = {str(name): mapping(task) for name, task in mapping(dag.get("tasks")).items()}
         while waiting:
@@ -101,8 +119,18 @@ class Importer:
             where = self.place.of(mapping(dag.get("outputs")), "artifacts")
             self.listing.cannot("output artifacts", _ARTIFACT, where, _HINT)
 
+    def _definitions(self, component: Mapping[str, Any]) -> None:
+        """List what a component says beside its inputs, its outputs and what it does."""
+        listing, place = self.listing, self.place
+        known = ("dag", "executorLabel", "inputDefinitions", "outputDefinitions")
+        listing.fields(component, known, "component", place)
+        for side in known[2:]:
+            listing.fields(component.get(side), ("parameters", "artifacts"), side, place)
+            for each in mapping(mapping(component.get(side)).get("parameters")).values():
+                listing.fields(each, PARAMETER, "parameter", place)
+
     def _needs(self, task: Mapping[str, Any]) -> list[str]:
-        found = [str(name) for name in task.get("dependentTasks") or ()]
+        found = [str(name) for name in texts(task.get("dependentTasks"))]
         for value in mapping(mapping(task.get("inputs")).get("parameters")).values():
             producer = mapping(mapping(value).get("taskOutputParameter")).get("producerTask")
             found += [str(producer)] if producer else []
@@ -117,6 +145,9 @@ class Importer:
             return
         listing, place = self.listing, self.place
         listing.fields(task, TASK, "task", place, {"artifactIterator": _HINT})
+        for key, known in OF_TASK.items():
+            listing.fields(task.get(key), known, key, place)
+        listing.fields(mapping(task.get("parameterIterator")).get("items"), ("raw", "inputParameter"), "items", place)
         title = str(mapping(task.get("componentRef")).get("name"))
         component = mapping(self.components.get(title))
         if title in stack or not component:
@@ -214,6 +245,9 @@ class Importer:
 
     def _value(self, value: Any, scope: Scope) -> Parts | None:
         given = mapping(value)
+        known = ("componentInputParameter", "runtimeValue", "taskOutputParameter", "parameterExpressionSelector")
+        self.listing.fields(given, known, "input", self.place)
+        self.listing.fields(given.get("runtimeValue"), ("constant",), "runtimeValue", self.place)
         if given.get("parameterExpressionSelector"):
             return None
         if "componentInputParameter" in given:
@@ -248,6 +282,7 @@ class Importer:
             return handed.step(name, draft)
         executor = mapping(self.executors.get(str(component.get("executorLabel"))))
         container = mapping(executor.get("container"))
+        self.listing.fields(executor, ("container", "importer"), "executor", self.place)
         if not container:
             what = next(iter(executor), "nothing")
             where = self.place.of(executor)
@@ -265,6 +300,7 @@ class Importer:
         given: dict[str, Parts],
     ) -> dict[str, Any]:
         before = len(self.listing.found)
+        self._definitions(component)
         config = mapping(self.configs.get(str(component.get("executorLabel"))))
         spec, main, metadata = pod_of(container, config, self.listing, self.place)
         scope = Scope(draft, given)
@@ -301,23 +337,16 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
     draft.head["name"] = label(document.name, ())
     if info.get("description"):
         draft.head["description"] = str(info["description"])
-    known = (
-        "pipelineInfo",
-        "root",
-        "components",
-        "deploymentSpec",
-        "schemaVersion",
-        "sdkVersion",
-        "defaultPipelineRoot",
-    )
-    listing.fields(importer.spec, known, "", importer.place)
+    listing.fields(importer.spec, SPEC, "", importer.place)
+    listing.fields(info, ("name", "displayName", "description"), "pipelineInfo", importer.place)
     root = mapping(importer.spec.get("root"))
     if not root.get("dag"):
         hint = "compile a pipeline that has the component as a task"
         listing.cannot("root", "it is a component and no pipeline", importer.place.of(root), hint)
         return draft
     scope = Scope(draft)
-    for name, each in mapping(mapping(root.get("inputDefinitions")).get("parameters")).items():
+    for name, declared in mapping(mapping(root.get("inputDefinitions")).get("parameters")).items():
+        each = mapping(declared)
         kind = TYPES.get(str(mapping(each).get("parameterType")))
         title = identifier(str(name), draft.params)
         where = importer.place.of(each)

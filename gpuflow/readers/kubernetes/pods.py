@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gpuflow.kubernetes.labels import read_selector
 from gpuflow.kubernetes.pod_fields import Field, fields_of
 from gpuflow.readers.kubernetes.owner import Owner
 from gpuflow.readers.kubernetes.parts import Part, shown
@@ -48,6 +49,11 @@ def _plain(part: Part, type_name: str) -> dict[str, Any]:
     needed = _NEEDED.get(type_name)
     if needed is not None and not found.get(needed):
         raise part.fault(f"has no {needed}")
+    if type_name == "LabelSelector":
+        try:
+            read_selector(found, part.name)
+        except ValueError as refusal:
+            raise part.fault(f"selects nothing that there can be: {refusal}") from None
     return found
 
 

@@ -166,3 +166,36 @@ def test_a_job_is_queued_as_a_whole_where_kueue_is_configured_for_jobs(
     text = SAMPLES["indexed job in a queue"].text  # eight GPUs in four pods, of which three would fit
     found = codes(capsys, tmp_path, text, QUOTA + WHOLE + QUEUES + CONFIGURATION % frameworks)
     assert ("GF507" in found) is waits
+
+
+def test_a_field_that_only_the_scheduler_reads_is_one_message(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    spread = "topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, "
+    spread += "labelSelector: {matchLabels: {app: 25%}}}]"
+    workflow = f"""apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {{name: w}}
+spec:
+  entrypoint: a
+  podSpecPatch: '{{{spread}}}'
+  templates: [{{name: a, container: {{image: x, command: [x]}}}}]
+"""
+    (tmp_path / "cluster.yaml").write_text(QUOTA + WHOLE)
+    (tmp_path / "w.yaml").write_text(workflow)
+    where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
+    assert main(["check", str(tmp_path / "w.yaml"), *where]) == 2
+    assert "GF736 Workflow w: a field of its pods cannot be read" in capsys.readouterr().err
+
+
+def test_hints_are_in_the_words_of_the_kind_and_not_of_pipelines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "cluster.yaml").write_text(QUOTA.replace('"10"', '"3"') + WHOLE)
+    (tmp_path / "theirs.yaml").write_text(SAMPLES["deployment"].text + "---\n" + SAMPLES["daemon set"].text)
+    where = ["--cluster", str(tmp_path / "cluster.yaml"), "--namespace", "team"]
+    main(["check", str(tmp_path / "theirs.yaml"), *where])
+    said = capsys.readouterr().out
+    assert "its 4 pods together ask for 4 of pods" in said
+    assert "a document that bounds the number would settle it" in said
+    assert "--engine" not in said and "fan-out" not in said and "parallel" not in said

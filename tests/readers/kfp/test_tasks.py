@@ -206,6 +206,30 @@ def test_what_waits_beside_an_exit_task_makes_the_peak_a_bound() -> None:
     assert shown(read(pipeline(tasks)), "pods") == "at-most 2"
 
 
+def test_an_exit_task_of_two_tasks_runs_once_after_each() -> None:
+    at_the_end = {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
+    tasks = {"a": task("a"), "b": task("a"), "clean": task("a", after=("a", "b"), triggerPolicy=at_the_end)}
+    demand = read(pipeline(tasks))
+    assert demand.by_name["clean"].copies == 2
+    assert demand.peak["pods"].bound == "at-most"
+
+
+def test_what_waits_for_a_group_that_never_runs_never_runs_either() -> None:
+    never = {"condition": "inputs.parameter_values['x'] == 'a'"}
+    tasks = {
+        "if": task("if", inputs={"x": constant("b")}, triggerPolicy=never),
+        "then": task("a", after=("if",)),
+        "later": task("a", after=("then",)),
+        "other": task("a"),
+    }
+    components = {"comp-if": group({"a": task("a")}, x=STRING)}
+    assert [step.name for step in read(pipeline(tasks, components=components)).steps] == ["other"]
+    # A loop with such a condition succeeds without an item.
+    tasks["if"] = {**tasks["if"], **loop([1, 2])}
+    steps = read(pipeline(tasks, components=components)).steps
+    assert [step.name for step in steps] == ["then", "later", "other"]
+
+
 def test_retries_are_the_tasks_own_or_those_of_the_group_around_it() -> None:
     components = {"comp-sub": group({"x": task("a"), "y": task("a", retryPolicy={"maxRetryCount": 1})})}
     demand = read(pipeline({"s": task("sub", retryPolicy={"maxRetryCount": "3"})}, components=components))
