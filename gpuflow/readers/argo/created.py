@@ -11,11 +11,12 @@ from typing import Any, Final
 from gpuflow.demands.model import Demand
 from gpuflow.errors import GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
+from gpuflow.readers.argo.nodes import At, Child, TooLarge
 from gpuflow.readers.argo.parameters import Open, opened
 from gpuflow.readers.argo.pods import BadPod, parsed_with_tags
 from gpuflow.readers.argo.spec import Template
 from gpuflow.readers.argo.values import mapping, plain, text_of
-from gpuflow.readers.argo.walk import MOST_STEPS, At, Child, TooLarge, Walk
+from gpuflow.readers.argo.walk import MOST_STEPS, Walk
 from gpuflow.readers.documents import Document, kind_of
 from gpuflow.readers.frame import Options, Passive
 from gpuflow.readers.kinds import READERS

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from gpuflow.graph import Dag, Leaf, Loop, Tree, find_cycle
 from gpuflow.readers.argo.depends import BadDepends, Outcomes, Waits, waits_of, with_daemons
+from gpuflow.readers.argo.nodes import At, Child, Place
 from gpuflow.readers.argo.spec import Template
 from gpuflow.readers.argo.values import listing, mapping, number_of, text_of
-from gpuflow.readers.argo.walk import At, Child, Place, Walk, together
+from gpuflow.readers.argo.walk import Walk, together
 
 
 def own_name(text: str | None, index: int) -> str:

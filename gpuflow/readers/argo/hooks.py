@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from gpuflow.graph import Dag, Leaf, Tree
+from gpuflow.readers.argo.nodes import At, Child, Place
 from gpuflow.readers.argo.spec import arguments_of
 from gpuflow.readers.argo.values import mapping, text_of
-from gpuflow.readers.argo.walk import At, Child, Place, Walk, in_turn
+from gpuflow.readers.argo.walk import Walk, in_turn
 
 EXIT = "exit"
 _ENDED = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")

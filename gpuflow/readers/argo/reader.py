@@ -26,12 +26,13 @@ from gpuflow.readers.argo.created import created_by
 from gpuflow.readers.argo.flow import own_name, read_dag, read_steps
 from gpuflow.readers.argo.hooks import EXIT, hooks_of, run_hook, with_hooks
 from gpuflow.readers.argo.locks import bound_by, locks_of
+from gpuflow.readers.argo.nodes import At, Found, Place, Readers, TooLarge
 from gpuflow.readers.argo.parameters import Scope, filled_tree
 from gpuflow.readers.argo.pod_shape import wrong_in_claim
 from gpuflow.readers.argo.pods import PodMaker
 from gpuflow.readers.argo.spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
 from gpuflow.readers.argo.values import listing, mapping, maps_in, number_of, plain, text_of
-from gpuflow.readers.argo.walk import MOST_STEPS, At, Found, Place, Readers, TooLarge, Walk, in_turn
+from gpuflow.readers.argo.walk import MOST_STEPS, Walk, in_turn
 from gpuflow.readers.documents import Document
 from gpuflow.readers.frame import Library, Options, Passive
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
 
-from gpuflow.demands.model import ClaimDemand, PodSet, StepDemand, Unseen
+from gpuflow.demands.model import PodSet, StepDemand, Unseen
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
@@ -15,13 +15,13 @@ from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
 from gpuflow.readers.argo.items import BadLoop, Items, items_of
 from gpuflow.readers.argo.locks import locks_of
+from gpuflow.readers.argo.nodes import At, Child, Found, Place, Readers, TooLarge
 from gpuflow.readers.argo.parameters import Open, Scope, Value, names_in, opened
 from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker, place_of
 from gpuflow.readers.argo.spec import (
     GROUP,
     TYPES,
     Home,
-    Path,
     Spec,
     Template,
     arguments_of,
@@ -30,7 +30,7 @@ from gpuflow.readers.argo.spec import (
     names_of,
     type_of,
 )
-from gpuflow.readers.argo.values import mapping, number_of, text_of
+from gpuflow.readers.argo.values import mapping, number_of, plain, text_of
 from gpuflow.readers.frame import Library, Options
 
 DEEPEST: Final = 40
@@ -65,108 +65,6 @@ LATER: Final[Mapping[str, Mapping[str, str]]] = {
     },
 }
 """How an attempt may have ended, in Argo's words."""
-
-
-class Readers(NamedTuple):
-    """Who reads what: templates that call others, what a step creates, and what runs around a step."""
-
-    steps: Callable[..., Child]
-    dag: Callable[..., Child]
-    created: Callable[..., Child]
-    hooks: Callable[..., Child]
-
-
-class TooLarge(Exception):
-    """The workflow has more steps than are read."""
-
-
-class Place(NamedTuple):
-    """A part of a document."""
-
-    home: Home
-    path: Path
-
-    def where(self, *more: str | int) -> Where:
-        return self.home.document.where(*self.path, *more)
-
-    def at(self, *more: str | int) -> Place:
-        return Place(self.home, (*self.path, *more))
-
-
-@dataclass(frozen=True)
-class At:
-    """Where in the run something is called."""
-
-    home: Home
-    scope: Scope
-    boundary: str = ""
-    """Where the template around it wants its pods."""
-    stack: tuple[int, ...] = ()
-    copies: int | None = 1
-    tries: int = 1
-    sure: bool = True
-    is_exit: bool = False
-    on_exit: bool = False
-    """Its pods belong to an exit handler, of the run or of a step."""
-
-
-@dataclass(frozen=True)
-class Child:
-    """What a call becomes."""
-
-    tree: Tree
-    is_pods: bool = True
-    """All that its template's parallelism counts are single pods."""
-    count: int | None = 1
-    """How many nodes that is at most."""
-    is_daemon: bool = False
-    locks: tuple[tuple[str, int | None], ...] = ()
-    is_loop: bool = False
-    """Its tree is a loop of what its template's parallelism counts."""
-
-
-@dataclass
-class Found:
-    """What was found on the way. Trials are taken back by their marks."""
-
-    steps: list[StepDemand] = field(default_factory=list)
-    unseen: list[Unseen] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    at_most: list[str] = field(default_factory=list)
-    conditional: dict[str, bool] = field(default_factory=dict)
-    inherited: dict[str, None] = field(default_factory=dict)
-    """Steps that run only when a conditional one did."""
-    later: dict[str, tuple[str, str, PodSet]] = field(default_factory=dict)
-    """When, the step, and its pod in the last attempt."""
-    names: dict[str, None] = field(default_factory=dict)
-    locks: list[tuple[str, int | None, int | None, int | None]] = field(default_factory=list)
-    """Lock, its limit, how many copies of one call hold it, how many such calls there are."""
-    escaped: list[Tree] = field(default_factory=list)
-    """What lives on after the step that created it."""
-    agent: list[bool] = field(default_factory=list)
-    daemons: list[str] = field(default_factory=list)
-    limited: list[str] = field(default_factory=list)
-    """Templates whose parallelism holds something back."""
-    claims: list[ClaimDemand] = field(default_factory=list)
-    created: list[str] = field(default_factory=list)
-    """Steps of what a step creates."""
-
-    def marks(self) -> list[int]:
-        return [len(each) for each in self._all()]
-
-    def take_back(self, marks: list[int]) -> None:
-        for each, mark in zip(self._all(), marks, strict=True):
-            if isinstance(each, list):
-                del each[mark:]
-            else:
-                while len(each) > mark:
-                    each.popitem()
-
-    def _all(self) -> tuple[list[Any] | dict[str, Any], ...]:
-        return (
-            self.steps, self.unseen, self.findings, self.at_most, self.conditional, self.inherited, self.later,
-            self.names, self.locks, self.escaped, self.agent, self.daemons, self.limited, self.claims, self.created,
-        )  # fmt: skip
 
 
 class Walk:
@@ -442,9 +340,26 @@ class Walk:
                     "GF717", f"templateDefaults cannot be merged: {refusal}", self.spec.home.where("templateDefaults")
                 )
                 found = mapping(template.tree)
+            found = self._with_pod_metadata(template, found)
             self._trees[id(template.tree)] = found
             self._kept.append(template.tree)
         return found
+
+    def _with_pod_metadata(self, template: Template, tree: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A template whose metadata its document's podMetadata has overwritten, which happens when it is looked up.
+
+        Mirrors addPodMetadata of workflow/templateresolution/context.go.
+        """
+        own = template.home is self.spec.home or template.home is self.spec.home.behind
+        written = (self.spec.tree if own else template.home.tree).get("podMetadata")
+        if template.path[-1] == "inline" or not isinstance(written, Mapping):
+            return tree
+        metadata = dict(mapping(tree.get("metadata")))
+        for field_name in ("labels", "annotations"):
+            more, before = mapping(plain(written.get(field_name))), metadata.get(field_name)
+            if more and (before is None or isinstance(before, Mapping)):
+                metadata[field_name] = {**(before or {}), **more}
+        return {**tree, "metadata": metadata}
 
     def _tries(self, retry: Any, scope: Scope) -> int:
         if not isinstance(retry, Mapping):

@@ -148,7 +148,7 @@ def test_the_document_itself_is_sound() -> None:
 def test_any_change_of_a_workflow_is_answered(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     tree = copy.deepcopy(VALID)
     for path, word in changes:
-        put(tree, path, word)
+        put(tree, path, copy.deepcopy(word))
     read(tree)
 
 

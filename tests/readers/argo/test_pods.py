@@ -88,7 +88,7 @@ def test_the_workflow_s_settings_hold_unless_the_template_has_its_own() -> None:
     serviceAccountName: trainer
     securityContext: {runAsUser: 2}
     activeDeadlineSeconds: 50
-    metadata: {labels: {kind: gpu}}
+    metadata: {labels: {kind: gpu, mine: a}}
 """
     found = pod(PLAIN + own, SHARED)
     assert found["nodeSelector"] == {"disk": "ssd"} and found["schedulerName"] == "fast"
@@ -96,7 +96,8 @@ def test_the_workflow_s_settings_hold_unless_the_template_has_its_own() -> None:
     assert found["priorityClassName"] == "high" and found["serviceAccountName"] == "trainer"
     assert found["securityContext"] == {"runAsUser": 2} and found["activeDeadlineSeconds"] == 50
     labels = one(PLAIN + own, SHARED).steps[0].pod["metadata"]["labels"]
-    assert labels["team"] == "a" and labels["kind"] == "gpu"
+    # As Argo has it: podMetadata overwrites what the template says.
+    assert labels["team"] == "a" and labels["kind"] == "all" and labels["mine"] == "a"
     assert labels["workflows.argoproj.io/completed"] == "false"
 
 
