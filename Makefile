@@ -188,10 +188,11 @@ prove-retries: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 	@.venvs/core/bin/python -m tests.retries --seed $(SEED) --count $(COUNT) $(if $(ENGINE),--engine $(ENGINE))
 
 # Dates, patches of the pod and alerts on real engines: a whole Airflow, and Argo on a cluster (needs Go and root).
-prove-spec: .venvs/core/.ready .venvs/airflow/.ready
+prove-spec: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 	@.venvs/airflow/bin/python -m pytest tests/targets/airflow/test_airflow_backfill.py tests/targets/airflow/test_airflow_alerts.py
 	@.venvs/core/bin/python -m pytest tests/cluster/test_argo_dates.py tests/cluster/test_merge.py tests/cluster/test_pod_fields.py \
-	  tests/targets/argo/test_argo_cluster_alerts.py -m "control_plane or cluster" -rs
+	  tests/targets/argo/test_argo_cluster_alerts.py tests/gitops/test_argo_cluster.py::test_what_init_writes_runs_once_its_account_is_applied \
+	  -m "control_plane or cluster" -rs
 
 cluster-up: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster up --argo --kueue

@@ -70,6 +70,8 @@ class Report:
     assumed: tuple[str, ...] = ()
     """Kinds that the pods need and that were not checked, because the snapshot's author says so."""
     kind: str = "Pipeline"
+    by_itself: bool = False
+    """No engine runs it."""
     """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
 
     @property

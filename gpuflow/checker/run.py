@@ -62,7 +62,7 @@ from gpuflow.cluster import Cluster, Manifest
 from gpuflow.demands import Demand
 from gpuflow.demands.model import LaterAttempts
 from gpuflow.demands.pod_sets import one_pod_each
-from gpuflow.errors import Finding, Where, did_you_mean
+from gpuflow.errors import Finding, Where, did_you_mean, fail
 
 SEVERITIES = ("error", "warning", "note")
 """In this order findings are read."""
@@ -77,7 +77,7 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
     ready = prepared(cluster, namespace)
     nodes = len(ready.cluster.of("Node"))
     trials = Trials(lambda changed: _judged(changed, ready, runs), len(demand.steps), nodes)
-    whole = _judged(demand, ready, runs, trials)
+    whole = _read_and_judged(demand, ready, runs, trials)
     findings = sorted(with_parallel(whole, demand, trials), key=lambda finding: SEVERITIES.index(finding.severity))
     if demand.source is not None:
         findings = demand.source.heard(findings)
@@ -92,7 +92,19 @@ def check(demand: Demand, cluster: Cluster | PreparedCluster, namespace: str, *,
         demand.file,
         assumed_kinds(ready.cluster, needed_kinds(ready.cluster, namespace, demand)),
         demand.kind,
+        demand.by_itself,
     )
+
+
+def _read_and_judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials) -> Outcome:
+    """What the cluster says; a pod of somebody else's that nobody could create is one message."""
+    try:
+        return _judged(demand, ready, runs, trials)
+    except ValueError as fault:
+        if demand.pipeline is not None:
+            raise  # ours can be read
+        text = f"{demand.kind} {demand.name}: a field of its pods cannot be read: {fault}"
+        raise fail("GF736", text, where=demand.where(demand.steps[0].name), hint="Kubernetes would refuse it") from None
 
 
 def _judged(demand: Demand, ready: PreparedCluster, runs: int | None, trials: Trials | None = None) -> Outcome:

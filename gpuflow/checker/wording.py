@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from gpuflow.demands import Demand
 from gpuflow.engines import WaitsFor, facts_of
 from gpuflow.errors import Where, listed, shortened
 from gpuflow.quantity import Quantity
 
-__all__ = ["amount", "asking", "listed", "shortened", "waiting", "where_of"]
+__all__ = ["amount", "asking", "bounding", "listed", "shortened", "waiting", "where_of"]
+
+WITHOUT_ENGINE: Mapping[WaitsFor, str] = {
+    "quota": "The API server refuses the pod, and its controller tries again until there is room.",
+    "queue": "Kueue holds it back until there is quota.",
+    "nodes": "The pod stays Pending until a node has room.",
+    "objects": "Finished pods count until they are deleted.",
+}
+"""What it means that pods wait which the controller of their kind makes."""
 
 
 def where_of(demand: Demand, name: str) -> Where:
@@ -30,9 +38,16 @@ def amount(quantity: Quantity | int | str) -> str:
     return str(quantity.value) if isinstance(quantity, Quantity) and text.endswith("k") and len(text) <= 4 else text
 
 
+def bounding(demand: Demand, steps: str) -> str:
+    """What would settle a peak that is not known."""
+    if demand.kind == "Pipeline":
+        return f"give {steps} a parallel cap, so that its demand is bounded"
+    return "a document that bounds the number would settle it"
+
+
 def waiting(demand: Demand, what: WaitsFor, steps: Iterable[str]) -> str:
     """What it means on the engine that pods of these steps wait, and how long they may."""
-    text = facts_of(demand.engine).waits[what]
+    text = WITHOUT_ENGINE[what] if demand.by_itself else facts_of(demand.engine).waits[what]
     found = (demand.by_name[name].waits_at_most for name in steps if name in demand.by_name)
     limits = list(dict.fromkeys(limit for limit in found if limit is not None))
     if not limits or what == "objects":

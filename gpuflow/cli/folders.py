@@ -27,6 +27,8 @@ SHOWN = 3
 _OURS = re.compile(rb"gpuflow/|\bPipeline\b")
 """What every pipeline says somewhere; most files of a repository are told apart by this alone."""
 _BEGIN = re.compile(r"""^apiVersion:\s*["']?gpuflow/""", re.MULTILINE)
+_HEAD = re.compile(r"# Made by gpuflow \S+ from (.+) sha256:[0-9a-f]{16}\b")
+"""How a compiled file begins."""
 _KIND = re.compile(r"""^kind:\s*["']?(\w+)""", re.MULTILINE)
 
 
@@ -124,6 +126,10 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given, c
         given.beside += documents
         given.broken += broken
         left_out.setdefault(what, []).append(file)
+    pipelines = [each.file for each in found if not each.documents]
+    for each in [each for each in found if each.documents and _is_compiled_from(each.file, pipelines)]:
+        found.remove(each)  # the same work once more
+        left_out.setdefault(COMPILED, []).append(Path(each.file))
     ours = sum(not each.documents for each in found)
     theirs = len(found) - ours
     counts = [f"{ours} pipeline{'' if ours == 1 else 's'}"] if ours else []
@@ -139,6 +145,7 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given, c
     given.files += found
 
 
+COMPILED = "compiled from these"
 NOT_RUN = "Python, not run unless named"
 NOT_RENDERED = "must be rendered first (helm template, kubectl kustomize)"
 NOT_WORKLOADS = "not workloads"
@@ -146,9 +153,17 @@ NOT_READABLE = "cannot be read"
 
 
 def _is_below(file: Path, folder: str | None) -> bool:
-    return folder is not None and (
-        os.path.abspath(file) == folder or Path(os.path.abspath(file)).is_relative_to(folder)
-    )
+    return folder is not None and Path(os.path.abspath(file)).is_relative_to(folder)
+
+
+def _is_compiled_from(file: str, pipelines: Sequence[str]) -> bool:
+    """Whether the head of a compiled file names one of these pipelines; its path there may begin further down."""
+    head = _HEAD.match(read_at_most(Path(file), 4_000).decode("utf-8", "replace"))
+    return head is not None and any(f"/{name}".endswith(f"/{head[1]}") for name in map(_posix, pipelines))
+
+
+def _posix(name: str) -> str:
+    return Path(name).as_posix()
 
 
 def _what(file: Path) -> tuple[str, list[Document], list[Finding]]:

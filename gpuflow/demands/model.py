@@ -10,6 +10,7 @@ built by hand:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,12 +19,14 @@ from typing import Any, Literal, Protocol
 
 from gpuflow.catalog import Offer
 from gpuflow.demands.amounts import Amounts, amounts_of
-from gpuflow.demands.peaks import Bound, Usage, peaks_of
+from gpuflow.demands.peaks import ALIASES, Bound, Usage, peaks_of
 from gpuflow.errors import Finding, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.kubernetes.admission.usage import usage_of_claim
 from gpuflow.quantity import Quantity
 
+MOST_NAME = 253
+"""Characters of a pod's name."""
 KeptPods = Literal["all", "failed", "unknown"]
 Pod = Mapping[str, Any]
 """A pod's `metadata` and `spec`, as a manifest says them."""
@@ -83,8 +86,8 @@ class StepDemand:
 
     @property
     def object_name(self) -> str:
-        """A name that an object of Kubernetes can have."""
-        return self.name.replace(".", "-").replace("/", "-")
+        """A name that an object of Kubernetes can have; steps of other tools may have names that none can."""
+        return re.sub(r"[^a-z0-9-]+", "-", self.name.lower()).strip("-")[:MOST_NAME].rstrip("-") or "step"
 
     @cached_property
     def pods(self) -> int:
@@ -278,6 +281,8 @@ class Demand:
     """Where a step is written; asked only for what is said of it."""
     kind: str = "Pipeline"
     """What the document calls itself: a Pipeline of ours, or a Workflow, a Job…"""
+    by_itself: bool = False
+    """No engine runs it: the controller of its kind makes all of its pods."""
     unseen: tuple[Unseen, ...] = ()
     """What of it is not known. Peaks that it can change are unknown, and so is the verdict, unless it is never."""
     only_at_most: str | None = None
@@ -339,8 +344,7 @@ class Demand:
         for part in self.unseen:
             if part.is_placement:
                 continue
-            counted = part.resource in ("pods", "persistentvolumeclaims")
-            keys = HIDDEN if part.resource is None else (f"{'' if counted else 'requests.'}{part.resource}",)
+            keys = HIDDEN if part.resource is None else _keys_of(part.resource)
             peaks = {**dict.fromkeys(keys, nothing), **peaks}
         yield from peaks.items()
 
@@ -377,6 +381,8 @@ class Demand:
         """The demand if its pipeline said `parallel`; None where nobody can say that."""
         if self.pipeline is not None:
             return self.pipeline.capped(self, parallel)
+        if self.by_itself:
+            return None
         return replace(self, graph=replace(self.graph, parallel=parallel)) if isinstance(self.graph, Dag) else None
 
     def document(self) -> dict[str, Any]:
@@ -410,6 +416,14 @@ def graph_of(
         leaf = Leaf(step.name, {}, step.pods)
         nodes[step.name] = leaf if step.copies == 1 else Loop(step.name, leaf, _copies(step))
     return Dag(nodes, edges or {}, parallel)
+
+
+def _keys_of(resource: str) -> tuple[str, ...]:
+    """The quota keys that count a resource."""
+    if resource in ("pods", "persistentvolumeclaims"):
+        return (resource,)
+    limited = (f"limits.{resource}",) if resource in ALIASES else ()
+    return (f"requests.{resource}", *limited)
 
 
 def _copies(step: StepDemand) -> int | Unknown:

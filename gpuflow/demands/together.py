@@ -130,7 +130,7 @@ class _Places:
     demands: Mapping[str, Demand]
 
     def __call__(self, step: str) -> Where:
-        pipeline, _, name = step.partition(".")
+        pipeline, name = _taken_apart(step, self.demands)
         return self.demands[pipeline].where(name)
 
 
@@ -172,5 +172,11 @@ class _Documents:
         return None
 
     def _of(self, step: str) -> tuple[OwnPipeline | None, str]:
-        pipeline, _, name = step.partition(".")
+        pipeline, name = _taken_apart(step, self.pipelines)
         return self.pipelines[pipeline], name
+
+
+def _taken_apart(step: str, names: Collection[str]) -> tuple[str, str]:
+    """Pipeline and step; names of objects that are not ours may hold dots."""
+    pipeline = max((name for name in names if step.startswith(f"{name}.")), key=len)
+    return pipeline, step[len(pipeline) + 1 :]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.importing.pods import Step
+from gpuflow.importing.texts import Part, Parts
 
 MOST_STEPS = 2000
 """Templates that call each other can make a small file stand for any number of steps."""
@@ -32,6 +33,18 @@ class Draft:
         parts = {"params": self.params, **self.head, "steps": self.steps, "exit": self.exit, "outputs": self.outputs}
         return {key: value for key, value in parts.items() if value not in (None, {}, [])}
 
+    def as_type(self, ref: dict[str, Any], kind: str) -> None:
+        """Something holds it to a type."""
+        if kind == "json":
+            self.as_json(ref)
+        elif "param" in ref and (param := self.params.get(ref["param"])) is not None and param["type"] == "string":
+            value = _parsed(param["default"]) if isinstance(param.get("default"), str) else None
+            fits = {"int": "int", "float": "int float", "bool": "bool"}.get(kind, "str").split()
+            if "default" not in param or type(value).__name__ in fits:
+                param["type"] = kind
+                if "default" in param:
+                    param["default"] = value
+
     def as_json(self, ref: dict[str, Any]) -> None:
         """A list is taken from it, so it is JSON and not text."""
         if "param" in ref:
@@ -45,6 +58,38 @@ class Draft:
             output = self.steps.get(step, {}).get("outputs", {}).get(name)
             if isinstance(output, dict):
                 output["type"] = "json"
+
+
+class Handing:
+    """What a pipeline hands to a sub-pipeline: each reference of its own becomes a parameter there."""
+
+    def __init__(self, sub: Draft) -> None:
+        self.sub = sub
+        self.params: dict[str, Any] = {}
+        """Values of the sub-pipeline's parameters, in the words of the pipeline around it."""
+
+    def __call__(self, name: str, parts: Parts, kind: str = "string") -> Parts:
+        """A text of the pipeline, in the words of the sub-pipeline."""
+        found: list[Part] = []
+        for part in parts:
+            if isinstance(part, str) or "run" in part:
+                found.append(part)
+                continue
+            title = next((key for key, value in self.params.items() if value == part), None)
+            if title is None:
+                title = identifier(name, self.sub.params)
+                self.sub.params[title], self.params[title] = {"type": kind}, part
+            found.append({"param": title})
+        return tuple(found)
+
+    def step(self, name: str, around: Draft) -> dict[str, Any]:
+        """The sub-pipeline as a step."""
+        around.pods += self.sub.pods
+        for title, param in self.sub.params.items():
+            if param["type"] == "json":
+                around.as_json(self.params[title])
+        step: dict[str, Any] = {"pipeline": {"name": label(name, ()), **self.sub.document()}}
+        return {**step, "params": self.params} if self.params else step
 
 
 def _parsed(text: str) -> Any:

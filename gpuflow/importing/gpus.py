@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from gpuflow.catalog.catalog import FormName
 from gpuflow.catalog.lookup import models_with_product
 from gpuflow.site import Site
 
+FORMS: tuple[FormName, ...] = ("sxm", "pcie", "nvl")
 _MIG = re.compile(r"nvidia\.com/mig-([0-9]+g\.[0-9]+gb)")
 
 
@@ -17,7 +19,7 @@ def gpu_words(
     """Words of a step for its GPUs; the node labels and the resources that they do not say."""
     rest = dict(extended)
     label = site.gpu.product_label
-    product = selector.get(label) if label else None
+    product = str(selector[label]) if label in selector else None
     models = models_with_product(product) if product else ()
     if site.gpu.resource in rest and rest[site.gpu.resource].isdigit() and int(rest[site.gpu.resource]) > 0:
         count = int(rest.pop(site.gpu.resource))
@@ -25,8 +27,8 @@ def gpu_words(
             return {"gpu": count}, selector, rest
         others = {key: value for key, value in selector.items() if key != label}
         model = models[0]
-        forms = [form for form in ("sxm", "pcie", "nvl") if tuple(model.products_in(form)) == (product,)]
-        form = {"form": forms[0]} if forms and len(model.products) > 1 else {}
+        forms = [form for form in FORMS if product in model.products_in(form)]
+        form = {"form": forms[0]} if len(forms) == 1 and len(model.products) > 1 else {}
         return {"gpu": {"model": model.id, "count": count, **form}}, others, rest
     for name in rest:
         match = _MIG.fullmatch(name)

@@ -27,6 +27,8 @@ HINTS = {
     "backoffLimitPerIndex": "write retry, which counts for each copy",
     "selector": "leave it out: the Job makes its own",
 }
+INDEX = "JOB_COMPLETION_INDEX"
+"""Which copy of an indexed Job a pod is."""
 USUAL_RETRIES = 6
 """What a Job does when it says nothing."""
 METADATA = ("name", "generateName", "namespace", "labels", "annotations", "creationTimestamp")
@@ -71,6 +73,7 @@ def _pod(
     place: Place,
     *,
     in_job: bool = False,
+    indexed: bool = False,
 ) -> dict[str, Any]:
     before = len(listing.found)
     containers = [each for each in spec.get("containers") or () if isinstance(each, Mapping)]
@@ -87,6 +90,8 @@ def _pod(
     if not containers:
         return {}
     reader = PodReader(listing, place, site, _nothing, {})
+    if indexed:
+        reader.set_outside[INDEX] = ({"item": "index"},)
     step = reader.step(spec, containers[0], {key: value for key, value in metadata.items() if value})
     step.sound = len(listing.found) == before
     draft.pods.append(step)
@@ -99,10 +104,12 @@ def _job(
 ) -> None:
     listing.fields(spec, JOB, "spec", place, HINTS)
     template = mapping(spec.get("template"))
+    listing.fields(template, ("metadata", "spec"), "template", place)
     inner = mapping(template.get("metadata"))
     listing.fields(inner, ("name", "labels", "annotations", "creationTimestamp"), "metadata", place)
     own = {key: inner.get(key) for key in ("labels", "annotations")}
-    words = _pod(mapping(template.get("spec")), own, draft, site, listing, place, in_job=True)
+    indexed = spec.get("completionMode") == "Indexed"
+    words = _pod(mapping(template.get("spec")), own, draft, site, listing, place, in_job=True, indexed=indexed)
     if not words:
         return
     queue = mapping(metadata.get("labels")).get(QUEUE_LABEL)
@@ -143,7 +150,7 @@ def _copies(spec: Mapping[str, Any], words: dict[str, Any], listing: Listing, pl
         if (at_once or 1) < copies:
             words["parallel"] = at_once or 1
         if indexed:
-            words["env"] = {**words.get("env", {}), "JOB_COMPLETION_INDEX": {"item": "index"}}
+            words["env"] = {**words.get("env", {}), INDEX: {"item": "index"}}
 
 
 def _schedule(spec: Mapping[str, Any], draft: Draft, site: Site, listing: Listing, place: Place) -> None:

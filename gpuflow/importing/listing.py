@@ -45,8 +45,9 @@ class Listing:
 class Place:
     """Finds lines: a map or list that was read from a file knows where its parts stand."""
 
-    def __init__(self, document: Document) -> None:
-        self.document = document
+    def __init__(self, document: Document, around: Where | None = None) -> None:
+        """`around`: where the part stands that this is about, for what has no place of its own."""
+        self.document, self.around = document, around
 
     def of(self, owner: Any, key: Any = None) -> Where:
         """Where `key` of a map stands, or an item of a list, or the map itself."""
@@ -55,5 +56,5 @@ class Place:
             spot = owner.item_at[key]
         spot = spot or getattr(owner, "spot", None)
         if spot is None:
-            return self.document.where()
+            return self.around or self.document.where()
         return Where(self.document.file, spot.line, spot.column)

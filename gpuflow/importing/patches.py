@@ -42,6 +42,8 @@ def complete(step: Step, site: Site, listing: Listing) -> None:
         except GpuflowError as again:
             _list(again, step, listing)
             return
+    if step.secured:
+        _keep_security(made, step)
     patch = patch_of(made, step)
     if patch:
         step.words.setdefault("kubernetes", {})["merge"] = patch
@@ -49,6 +51,18 @@ def complete(step: Step, site: Site, listing: Listing) -> None:
             made = _pod(step.words, site)
         except GpuflowError as refusal:
             _list(refusal, step, listing)
+
+
+def _keep_security(made: dict[str, Any], step: Step) -> None:
+    """What the engine's own container template says of privileges is not the patch's to take away."""
+    own = step.wanted["spec"].get("securityContext", {})
+    rest = {key: value for key, value in made["spec"].get("securityContext", {}).items() if key not in IDENTITY}
+    step.wanted["spec"]["securityContext"] = {**rest, **{key: own[key] for key in IDENTITY if key in own}}
+    (main,) = made["spec"]["containers"]
+    step.wanted["main"]["securityContext"] = main.get("securityContext")
+
+
+IDENTITY = ("runAsUser", "runAsGroup", "runAsNonRoot")
 
 
 def _list(refusal: GpuflowError, step: Step, listing: Listing) -> None:

@@ -14,6 +14,7 @@ from gpuflow.importing.patches import complete
 from gpuflow.importing.shapes import misshapen
 from gpuflow.printable import comment
 from gpuflow.readers import Document, Library
+from gpuflow.readers.documents import KFP
 from gpuflow.readers.kinds import READERS
 from gpuflow.site import Site
 from gpuflow.spec.building import check
@@ -25,6 +26,7 @@ from gpuflow.spec.source import Source
 Maker = Callable[[Document, Library, Site, Listing], Draft]
 MAKERS = {
     "gpuflow.readers.argo": "gpuflow.importing.argo",
+    "gpuflow.readers.kfp": "gpuflow.importing.kubeflow",
     "gpuflow.readers.kubernetes": "gpuflow.importing.kubernetes",
 }
 """Who imports the kinds of which reader."""
@@ -55,7 +57,7 @@ def imported(document: Document, library: Library, site: Site) -> Imported:
         what = f"{document.kind} {document.name}" if document.kind else "the document"
         listing.cannot(what, "it is no run of steps that gpuflow imports", document.where(), KINDS, KIND)
         return Imported(document, None, tuple(listing.found), ())
-    if misshapen(listing, Place(document), document.tree):
+    if document.group != KFP and misshapen(listing, Place(document), document.tree):
         return Imported(document, None, _sorted(listing.found), ())
     make: Maker = importlib.import_module(module).pipeline_of
     draft = make(document, library, site, listing)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.errors import Where
 from gpuflow.importing.gpus import gpu_words
 from gpuflow.importing.listing import TAG, Listing, Place
-from gpuflow.importing.plain import maps, plain
+from gpuflow.importing.plain import mapping, maps, plain
 from gpuflow.importing.probes import probe_words
-from gpuflow.importing.texts import Lookup, Parts, expanded, filled, plain_text, written
+from gpuflow.importing.texts import Lookup, Parts, expanded, filled, joined, plain_text, written
 from gpuflow.importing.volumes import PodVolumes
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
 from gpuflow.kubernetes.pod_fields import fields_of
 from gpuflow.pod.containers import SCRIPT_RUNNER
 from gpuflow.site import Site
 from gpuflow.spec.merge import OF_MAIN, OF_POD
+from gpuflow.spec.names import OURS
 
+BRACE = "GPUFLOW_BRACE"
+"""A variable of ours that carries a brace past Argo."""
 AMOUNTS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "ephemeral_storage"}
 OF_WORDS = (
     "name", "image", "imagePullPolicy", "command", "args", "workingDir", "env", "envFrom", "resources", "volumeMounts",
@@ -40,6 +43,8 @@ class Step:
     patch: dict[str, Any] = field(default_factory=dict)
     """What no word of the spec says, in Kubernetes' words."""
     where: Where = field(default_factory=Where)
+    secured: bool = False
+    """Whether the engine's own container template says what a program may do; then only who runs is the pod's."""
     sound: bool = True
     """Whether all of it could be said."""
 
@@ -50,6 +55,10 @@ class PodReader:
     def __init__(self, listing: Listing, place: Place, site: Site, lookup: Lookup, claims: Mapping[str, str]) -> None:
         """`lookup`: what tags stand for; `claims`: volumes that are made for each run, and the claim's name."""
         self.listing, self.place, self.site, self.lookup, self.claims = listing, place, site, lookup, claims
+        self.set_outside: dict[str, Parts | None] = {}
+        """Variables that whoever makes the pod adds to it."""
+        self.structured: Callable[[str], list[str] | None] = lambda text: None
+        """The parts of a text that its engine puts together."""
 
     def step(
         self, spec: Mapping[str, Any], main: Mapping[str, Any], metadata: Mapping[str, Any], script: Any = None
@@ -80,8 +89,9 @@ class PodReader:
         if raw_volumes := volumes.raw():
             step.patch["volumes"] = raw_volumes
         for key in ("labels", "annotations"):
-            if metadata.get(key):
+            if isinstance(metadata.get(key), Mapping) and metadata[key]:
                 words[key] = {str(name): str(self.value(value, metadata[key])) for name, value in metadata[key].items()}
+        words["labels"] = {key: value for key, value in words.get("labels", {}).items() if not key.startswith(OURS)}
         self._queue(words)
         self.listing.fields(metadata, ("labels", "annotations"), "metadata", self.place)
         return step
@@ -101,6 +111,9 @@ class PodReader:
     def text(self, value: Any, owner: Any, key: Any = None) -> Parts:
         """Text that may hold references."""
         text = value if isinstance(value, str) else getattr(value, "text", None) or _word(value)
+        pieces = self.structured(text)
+        if pieces is not None:
+            return joined(tuple(part for piece in pieces for part in self.text(piece, owner, key)))
         parts, lost = filled(text, self.lookup)
         for tag in lost:
             self.listing.cannot(tag, "no reference of a pipeline says it", self.place.of(owner, key), TAG_HINT, TAG)
@@ -141,13 +154,13 @@ class PodReader:
         variables = self._environment(main, words, step)
         if script is not None:
             self._script(main, script, words)
-        elif not main.get("command"):
+        elif not main.get("command") or not isinstance(main["command"], list):
             why = "it runs what its image says, which no engine can see"
             hint = "write the image's ENTRYPOINT and CMD as command and args"
             self.listing.cannot("container without command", why, where, hint)
         else:
             for key in ("command", "args"):
-                if main.get(key):
+                if isinstance(main.get(key), list):
                     texts = main[key]
                     words[key] = [
                         written(self._expanded(self.text(text, texts, index), variables, texts, index))
@@ -173,7 +186,7 @@ class PodReader:
     def _script(self, main: Mapping[str, Any], script: Any, words: dict[str, Any]) -> None:
         """Argo hands a script over as a file: nothing in it is expanded but its tags."""
         source = self.text(script, main, "source")
-        interpreter = [self.value(word, main["command"], i) for i, word in enumerate(main.get("command") or ["sh"])]
+        interpreter = [self.value(word, main.get("command"), i) for i, word in enumerate(main.get("command") or ["sh"])]
         if main.get("args"):
             self._no_word(main, "args", "script")
         text = plain_text(source)
@@ -184,16 +197,22 @@ class PodReader:
 
     def _environment(self, main: Mapping[str, Any], words: dict[str, Any], step: Step) -> dict[str, Parts | None]:
         env: dict[str, Any] = {}
-        known: dict[str, Parts | None] = {}
+        known = dict(self.set_outside)
         raw: list[Any] = []
         for entry in maps(main.get("env")):
             name = str(entry.get("name"))
-            source = entry.get("valueFrom")
+            source = mapping(entry.get("valueFrom"))
+            self.listing.fields(entry, ("name", "value", "valueFrom"), "variable", self.place)
+            self.listing.fields(source, SOURCES, "valueFrom", self.place)
+            for kind in SOURCES[:2]:
+                self.listing.fields(source.get(kind), ("name", "key", "optional"), kind, self.place)
             if name in known:
                 self.listing.cannot(f"variable {name}", "it is set twice", self.place.of(entry), "keep the last one")
             if not source:
                 value = self._expanded(self.text(entry.get("value") or "", entry, "value"), known, entry, "value")
-                known[name], env[name] = value, written(value)
+                known[name] = value
+                if name != BRACE:
+                    env[name] = written(value)
                 continue
             known[name] = None
             if (key := source.get("secretKeyRef")) and key.get("name"):
@@ -208,6 +227,9 @@ class PodReader:
             step.patch["env"] = raw
         sources = []
         for entry in maps(main.get("envFrom")):
+            self.listing.fields(entry, ("prefix", "secretRef", "configMapRef"), "envFrom", self.place)
+            for kind in ("secretRef", "configMapRef"):
+                self.listing.fields(entry.get(kind), ("name", "optional"), kind, self.place)
             value = self.value(entry, entry)
             found = {"prefix": value.get("prefix")}
             for kind, word in (("secretRef", "secret"), ("configMapRef", "config_map")):
@@ -219,7 +241,8 @@ class PodReader:
         return known
 
     def _resources(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
-        resources = main.get("resources") or {}
+        resources = mapping(main.get("resources"))
+        self.listing.fields(resources, ("requests", "limits"), "resources", self.place)
         requests = self.word(resources, "requests") or {}
         limits = self.word(resources, "limits") or {}
         for name, word in AMOUNTS.items():
@@ -238,8 +261,6 @@ class PodReader:
                 self.listing.cannot(f"request of {name}", why, where, f"write it below limits: {name}")
         if extended:
             words["extended"] = {name: str(value) for name, value in extended.items()}
-        if resources.get("claims"):
-            self._no_word(resources, "claims", "resources")
 
     def _probes(self, main: Mapping[str, Any], words: dict[str, Any]) -> None:
         probes = {}
@@ -319,6 +340,7 @@ HATCH = {
     "hostNetwork": "host_network",
     "dnsPolicy": "dns_policy",
 }
+SOURCES = ("secretKeyRef", "configMapKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef")
 HELPER = {"name", "image", "command", "args", "env", "env_from", "volumes", "cpu", "memory"}
 TAG_HINT = "references are {param: …}, {output: step.name}, {item: …} and {run: id}"
 

@@ -16,6 +16,8 @@ def probe_words(probe: Mapping[str, Any]) -> dict[str, Any] | None:
             found[_TIMES[key]] = f"{value}s"
         elif key == "failureThreshold":
             found["failures"] = value
+        elif key in ("exec", "httpGet", "tcpSocket") and not isinstance(value, Mapping):
+            return None
         elif key == "exec" and set(value) == {"command"}:
             found["command"] = value["command"]
         elif key == "httpGet" and set(value) == {"path", "port"} and isinstance(value["port"], int):

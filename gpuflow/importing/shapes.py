@@ -28,9 +28,16 @@ MAPS = frozenset(
         "hostPath", "nfs", "persistentVolumeClaim",
     }
 )  # fmt: skip
+NUMBERS = frozenset(
+    {
+        "backoffLimit", "completions", "failedJobsHistoryLimit", "parallelism", "secondsAfterCompletion",
+        "secondsAfterFailure", "secondsAfterSuccess", "startingDeadlineSeconds", "successfulJobsHistoryLimit",
+        "terminationGracePeriodSeconds", "ttlSecondsAfterFinished",
+    }
+)  # fmt: skip
 FREE = frozenset(["labels", "annotations", "nodeSelector", "requests", "limits"])
 """Maps from a name to a text or a number."""
-OTHERS = ("artifacts", "prometheus")
+OTHERS = ("artifacts", "prometheus", "withItems")
 """What is in them has other words of the same names."""
 
 
@@ -67,6 +74,8 @@ def _wrong(key: str, item: Any) -> str | None:
     if key in LISTS:
         fits = isinstance(item, list) and all(isinstance(each, Mapping) for each in item)
         return None if fits else "a list of maps"
+    if key in NUMBERS:
+        return None if isinstance(item, int) and not isinstance(item, bool) and item >= 0 else "a whole number"
     if key in TEXTS:
         return None if isinstance(item, list) else "a list"
     if key in MAPS:

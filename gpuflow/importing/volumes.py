@@ -37,6 +37,9 @@ class PodVolumes:
             mount = self.value(each, each)
             name, path = str(mount.get("name")), str(mount.get("mountPath"))
             source = self._source(name, each)
+            if not isinstance(mount.get("mountPath"), str):
+                self.listing.cannot(f"mount of {name}", "it names no path", self.place.of(each))
+                continue
             if source is None:
                 continue
             said = {key: value for key, value in mount.items() if value not in (None, False, "")}

@@ -17,6 +17,8 @@ from gpuflow.errors import Where, fail
 STDIN = "-"
 KFP = "kfp"
 """The group under which the documents of Kubeflow Pipelines stand here; they name neither kind nor group."""
+PLATFORM = "PlatformSpec"
+"""The kind of the document in which a pipeline of Kubeflow says what only Kubernetes knows."""
 OURS = "gpuflow"
 _SILENCE = re.compile(r"(?m)(?:^|[ \t])#[ \t]*gpuflow:[ \t]*silence\b[ \t:]*([^#\r\n]*)")
 
@@ -116,7 +118,7 @@ def kind_of(tree: object) -> tuple[str, str]:
     if isinstance(tree.get("pipelineSpec"), Mapping) and "pipelineInfo" in tree["pipelineSpec"]:
         return "PipelineJob", KFP
     if isinstance(tree.get("platforms"), Mapping):
-        return "PlatformSpec", KFP
+        return PLATFORM, KFP
     return "", ""
 
 

@@ -17,7 +17,7 @@ from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding, Where, fail
 from gpuflow.pod.injected import engine_of, with_engine
 from gpuflow.quantity import Quantity
-from gpuflow.readers.documents import Document
+from gpuflow.readers.documents import PLATFORM, Document
 from gpuflow.readers.kinds import READERS
 from gpuflow.site.model import Site
 
@@ -115,10 +115,15 @@ def foreign_in(documents: Iterable[Document]) -> tuple[list[Foreign], list[Passi
     for each in library.documents:
         if (each.kind, each.group) in READERS:
             active.append(Foreign(each, library))
-        else:
+        elif not _is_second_half(each, library):
             what = f"a {each.kind} starts no pods that gpuflow knows of" if each.kind else "it names no kind"
             passive.append(Passive(each, what))
     return active, passive
+
+
+def _is_second_half(document: Document, library: Library) -> bool:
+    """Whether it is the platform document of a Kubeflow pipeline in the same file, which is read with it."""
+    return document.kind == PLATFORM and any(library.beside(document, kind) for kind in ("PipelineSpec", "PipelineJob"))
 
 
 def with_parts(step: StepDemand, options: Options, *, has_outputs: bool) -> StepDemand:

@@ -30,7 +30,7 @@ def render(report: Report, paint: Paint = plain) -> str:
         lines.append("")
     for finding in report.findings:
         lines += [*_finding(finding, paint), ""]
-    if report.engine == "none":
+    if report.engine == "none" and not report.by_itself:
         lines.append(paint("Counts no engine's own containers and pods; --engine adds them.", "dim"))
     lines.append(paint(f"Checked against {line(report.as_of)}. {report.assumes}", "dim"))
     return "\n".join(lines) + "\n"

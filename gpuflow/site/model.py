@@ -5,21 +5,20 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
 from gpuflow.spec.engine_words.argo import PodGC, Ttl
-from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, QuantityField, Str, problem
+from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, OneOrMore, QuantityField, Str, problem
 from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
-from gpuflow.spec.step import as_list
 
-Labels = dict[LabelKey, tuple[LabelValue, ...]]
+Labels = dict[LabelKey, Annotated[tuple[LabelValue, ...], OneOrMore()]]
 
 
 def _as_lists(labels: Any) -> Any:
@@ -285,7 +284,7 @@ class Site(Model):
     notify: tuple[Alert, ...] = ()
     """Who is told how runs ended, of every pipeline that does not say `notify: []`."""
 
-    silence: Annotated[tuple[SilencedCode, ...], BeforeValidator(as_list)] = ()
+    silence: Annotated[tuple[SilencedCode, ...], OneOrMore()] = ()
     """Codes of notes and warnings that are not printed, only counted, for everything on this site: [GF769]. A file
     silences for itself. Errors cannot be silenced."""
 

@@ -11,13 +11,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import (
     BaseModel,
     ConfigDict,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     PlainSerializer,
     PlainValidator,
     WithJsonSchema,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from gpuflow.quantity import Quantity
 from gpuflow.spec.duration import Duration
@@ -64,6 +65,23 @@ class Model(BaseModel):
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     __hash__ = None  # type: ignore[assignment]  # fields hold mappings; nothing keys on a whole model
+
+
+class OneOrMore:
+    """Marks a list for which one item may stand alone, in documents and in their schema."""
+
+    def __init__(self, *kinds: type) -> None:
+        self.kinds = (str, *kinds)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(self._listed, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        full = handler(schema)
+        return {"anyOf": [full["items"], full]}
+
+    def _listed(self, value: Any) -> Any:
+        return [value] if isinstance(value, self.kinds) else value
 
 
 def spelled(value: Any) -> Any:

@@ -10,13 +10,12 @@ import re
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema, model_validator
+from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.secret_text import is_secret_name
-from gpuflow.spec.model import Model, exactly_one, problem
+from gpuflow.spec.model import Model, OneOrMore, exactly_one, problem
 from gpuflow.spec.names import DataKey, ObjectName
 from gpuflow.spec.problems import nested
-from gpuflow.spec.step import as_list
 
 Channel = Literal["slack", "webhook", "pagerduty", "mail"]
 CHANNELS: tuple[Channel, ...] = ("slack", "webhook", "pagerduty", "mail")
@@ -200,7 +199,7 @@ class PagerDuty(Model):
 class Mail(Model):
     """A mail. Only Airflow has a way to send one."""
 
-    to: Annotated[tuple[Address, ...], BeforeValidator(as_list)]
+    to: Annotated[tuple[Address, ...], OneOrMore()]
     """The addresses."""
     connection: Connection = "smtp_default"
     """Airflow: the SMTP connection."""
@@ -223,7 +222,7 @@ class Alert(Model):
     """An event in PagerDuty."""
     mail: Mail | None = None
     """A mail."""
-    on: Annotated[tuple[Literal["failure", "success"], ...], BeforeValidator(as_list)] = ("failure",)
+    on: Annotated[tuple[Literal["failure", "success"], ...], OneOrMore()] = ("failure",)
     """How a run must have ended: failure, success, or both."""
 
     @model_validator(mode="after")

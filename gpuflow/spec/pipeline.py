@@ -7,21 +7,21 @@ from dataclasses import replace
 from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, PlainValidator, PrivateAttr, WithJsonSchema, model_validator
+from pydantic import PlainValidator, PrivateAttr, WithJsonSchema, model_validator
 
 from gpuflow import cron as clock
 from gpuflow.errors import Where
 from gpuflow.spec.building import Draft, Handle, draft_of, open_or_checked
 from gpuflow.spec.engine_words import PipelineEngines
 from gpuflow.spec.engine_words.words import misplaced
-from gpuflow.spec.model import Bool, Count, Model, Str, TimeLimit, problem, spelled
+from gpuflow.spec.model import Bool, Count, Model, OneOrMore, Str, TimeLimit, problem, spelled
 from gpuflow.spec.names import ClaimName, LabelValue, OutputName, ParamName, PipelineName, PodLabelKey, StepName
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.params import Param, RunClaim
 from gpuflow.spec.settings import Settings
 from gpuflow.spec.silence import SilencedCode
 from gpuflow.spec.source import Source
-from gpuflow.spec.step import Step, as_list, effective
+from gpuflow.spec.step import Step, effective
 from gpuflow.spec.text import ParamRef, TextField
 from gpuflow.spec.zones import YEARS, check_zone, zone_of
 
@@ -156,25 +156,25 @@ class Pipeline(Model, metaclass=Open):
     """What the pipeline is for."""
     labels: dict[PodLabelKey, LabelValue] = {}
     """Labels on every pod and on the engine's own object."""
-    silence: Annotated[tuple[SilencedCode, ...], BeforeValidator(as_list)] = ()
+    silence: Annotated[tuple[SilencedCode, ...], OneOrMore()] = ()
     """Codes of notes and warnings that are not printed, only counted: [GF307]. Of a pipeline and all its sub-pipelines,
     the outermost file decides; `check --together` leaves out what every file silences. Errors cannot be silenced."""
     params: dict[ParamName, Param] = {}
     """Values set when a run starts."""
     schedule: Schedule | None = None
     """Start on a schedule: a cron expression, or {cron, timezone, …}."""
-    on_data: Annotated[tuple[Str, ...], BeforeValidator(as_list)] = ()
+    on_data: Annotated[tuple[Str, ...], OneOrMore()] = ()
     """Start when one of these object-store locations has new data. Airflow only; for Argo, see its guide."""
     parallel: Count | None = None
     """How many pods of one run may run at once."""
     deadline: TimeLimit | None = None
     """Longest time a run may take."""
     notify: tuple[Alert, ...] | None = None
-    """Who is told how a run ended, besides whom the site tells; an empty list: nobody, whatever the site says."""
+    """Who is told how a run ended, in addition to those that the site names. An empty list: nobody, not even those."""
     defaults: Settings = Settings()
     """Settings for every step that does not set them itself."""
     engines: PipelineEngines | None = None
-    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
+    """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
     claims: dict[ClaimName, RunClaim] = {}
     """Volume claims created for each run."""
     steps: dict[StepName, Step] = {}

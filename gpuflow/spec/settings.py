@@ -11,7 +11,7 @@ from gpuflow.spec.volumes import Volume
 
 
 class Settings(Model):
-    """What may also stand in a pipeline's `defaults`. None or empty means: not said here."""
+    """Fields that a pipeline's `defaults` may have too. None or empty means that a field is not set here."""
 
     @classmethod
     def unknown(cls, key: str) -> tuple[str, str, str | None] | None:

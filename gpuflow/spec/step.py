@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    BeforeValidator,
     ModelWrapValidatorHandler,
     PlainValidator,
     PrivateAttr,
@@ -19,7 +18,7 @@ from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.engine_words import StepEngines
 from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.fan_out import SourceField
-from gpuflow.spec.model import Count, Model, Str, TimeLimit, problem
+from gpuflow.spec.model import Count, Model, OneOrMore, Str, TimeLimit, problem
 from gpuflow.spec.names import (
     ItemName,
     MountPath,
@@ -113,11 +112,6 @@ class Approval(Model):
         return {"message": value} if isinstance(value, str) else value
 
 
-def as_list(value: Any) -> Any:
-    """One name stands for a list of one."""
-    return [value] if isinstance(value, str) else value
-
-
 class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has no public name
     """Makes `Step("train", command=[…])` in user code give our errors, with codes, instead of pydantic's."""
 
@@ -130,7 +124,7 @@ class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has n
 class Step(Settings, metaclass=Alone):
     """One node of the pipeline. `Step("train", command=[…])` also works alone, inside hand-written engine code."""
 
-    needs: Annotated[tuple[StepName, ...], BeforeValidator(as_list)] = ()
+    needs: Annotated[tuple[StepName, ...], OneOrMore()] = ()
     """Steps that must finish first. A reference to a step's output is also a need."""
     when: ConditionField | None = None
     """Run only if this is true."""
@@ -185,7 +179,7 @@ class Step(Settings, metaclass=Alone):
     description: Str | None = None
     """What the step is for."""
     engines: StepEngines | None = None
-    """Words for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The others lose nothing by them."""
+    """Settings for one engine alone: {airflow: {…}, argo: {…}, kubeflow: {…}}. The other engines ignore them."""
 
     _name: str | None = PrivateAttr(default=None)
     _unsaid: frozenset[tuple[str, ...]] = PrivateAttr(default=frozenset())

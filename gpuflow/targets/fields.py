@@ -125,7 +125,7 @@ PART_OF: dict[str, tuple[str, ...]] = {
     ),
     "engines.argo": _fields(
         StepEngines, argo.ArgoWorkflow, argo.ArgoTemplate, argo.PodGC, argo.Ttl, argo.PodMetadata, argo.TemplateRef,
-        argo.Hook, argo.Metric, argo.Gauge, argo.Histogram, argo.History, argo.WorkflowSecurity,
+        argo.WorkflowHook, argo.Metric, argo.Gauge, argo.Histogram, argo.History, argo.WorkflowSecurity,
     ),
     "engines.kubeflow": _fields(KubeflowPipeline, KubeflowTask),
 }  # fmt: skip

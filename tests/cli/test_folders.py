@@ -153,3 +153,19 @@ def test_whatever_loads_as_a_pipeline_is_found_by_content(tmp_path: Path, before
     file.write_text(head + text)
     assert load(file).name == "x"
     assert is_pipeline(file)
+
+
+def test_what_was_compiled_from_a_pipeline_of_the_folder_is_not_counted_once_more(
+    gpuflow: Gpuflow, folder: Path, tmp_path: Path
+) -> None:
+    """`init` writes both into one folder, and its CI checks that folder."""
+    head = "# Made by gpuflow 0.1.0 from {} sha256:0123456789abcdef for site s.\n"
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {{name: {}}}\nspec: {{containers: [{{name: a, image: i}}]}}\n"
+    (folder / "compiled.yaml").write_text(head.format("pipelines/train.yaml") + pod.format("compiled"))
+    (folder / "elsewhere.yaml").write_text(head.format("other/train.yaml") + pod.format("elsewhere"))
+    answer = gpuflow("check", str(folder), "--cluster", "quota.yaml", "--namespace", "team")
+    assert "3 pipelines, 1 file with workloads; compiled from these: " in answer.err
+    assert "compiled in namespace" not in answer.out and "elsewhere in namespace team" in answer.out
+    # Named by itself, it is asked about.
+    alone = gpuflow("check", str(folder / "compiled.yaml"), "--cluster", "quota.yaml", "--namespace", "team")
+    assert "compiled in namespace team" in alone.out

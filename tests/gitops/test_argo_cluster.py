@@ -11,6 +11,7 @@ import pytest
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import argo, cluster, namespace, private_cluster, proof_ground, workflows
+from tests.cluster.fixtures import lacking
 from tests.cluster.kube import Kube
 from tests.cluster.waiting import until
 from tests.conftest import ROOT
@@ -64,6 +65,8 @@ def test_what_init_writes_runs_once_its_account_is_applied(
 ) -> None:
     """In a namespace where nobody has set anything up: its default account may not report results."""
     python = ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        lacking("compiling for argo needs .venvs/argo with gpuflow[argo]")
 
     def gpuflow(*words: str) -> str:
         command = [python, "-m", "gpuflow.cli.main", *words]

@@ -87,6 +87,57 @@ outputs = st.dictionaries(
     | st.just({"type": "string", "path": "/out/x"}),
     max_size=3,
 )
+facts = st.sampled_from(["id", "name"]).map(lambda fact: {"run": fact}) | some(
+    {"run": st.sampled_from(["date", "logical_date", "interval_start", "interval_end"])},
+    {
+        "format": st.sampled_from(["%Y/%m/%d", "%d %b %Y", "{{ ds }}%%%j", "%H:%M%:z"]),
+        "timezone": st.sampled_from(["UTC", "Europe/Berlin", "America/St_Johns"]),
+    },
+)
+"""Facts of the run. `attempt` is refused in some places."""
+literally = texts.map(lambda text: {"text": text})
+imported = st.just("company.alerts.page") | some(
+    {"path": st.just("company.alerts.page")}, {"arguments": st.dictionaries(words, json_values, max_size=2)}
+)
+metrics = st.lists(
+    some({"name": words, "help": words, "counter": st.just("1")}, {"when": st.just("{{status}} == Failed")}), max_size=2
+)
+airflow_task = some({}, {"pool": words, "pool_slots": counts, "outlets": st.just(["s3://b/x"]), "email": words})
+pipeline_engines = some(
+    {},
+    {
+        "airflow": some(
+            {},
+            {
+                "owner": words,
+                "tags": st.lists(words, max_size=2),
+                "default_args": airflow_task,
+                "end_date": st.sampled_from(["2030-01-31", "2030-01-31T18:00+01:00"]),
+                "on_failure_callback": imported | st.lists(imported, max_size=2),
+            },
+        ),
+        "argo": some(
+            {},
+            {
+                "pod_gc": some({}, {"delay": durations}),
+                "ttl": some({}, {"success": durations, "failure": durations}),
+                "priority": st.integers(-9, 9),
+                "title": words,
+                "pod_metadata": some({}, {"labels": st.dictionaries(words, words, max_size=2)}),
+                "metrics": metrics,
+            },
+        ),
+        "kubeflow": some({}, {"display_name": words, "pipeline_root": st.just("s3://b/runs"), "ttl": durations}),
+    },
+)
+step_engines = some(
+    {},
+    {
+        "airflow": airflow_task,
+        "argo": some({}, {"archive_logs": st.booleans(), "metrics": metrics}),
+        "kubeflow": some({}, {"display_name": words}),
+    },
+)
 params: dict[str, Any] = {
     "lr": st.just({"type": "float", "default": 0.1, "min": 0}),
     "mode": some({"type": st.just("string")}, {"default": st.just("a"), "enum": st.just(["a", "b"])}),
@@ -118,7 +169,9 @@ def steps(draw: st.DrawFn, earlier: dict[str, dict[str, Any]], declared: dict[st
             body["parallel"] = draw(counts)
     if "flag" in declared and draw(st.booleans()):
         body["when"] = draw(st.sampled_from(["params.flag", "not params.flag", "params.flag or 1 < 2"]))
-    texts_and_references = texts | st.sampled_from(references)
+    texts_and_references = texts | literally | facts | st.sampled_from(references)
+    if draw(st.booleans()):
+        body["engines"] = draw(step_engines)
     if draw(st.booleans()):
         body["command"] = ["run", *draw(st.lists(texts_and_references, max_size=4))]
         body["args"] = draw(st.lists(texts_and_references | st.just({"join": ["a", {"run": "id"}]}), max_size=2))
@@ -139,7 +192,13 @@ def pipelines(draw: st.DrawFn) -> dict[str, Any]:
                 "description": texts,
                 "labels": st.dictionaries(words, words, max_size=2),
                 "schedule": st.just("0 0 * * *")
-                | st.just({"cron": "5 4 * * 1-5", "timezone": "UTC", "catch_up": True}),
+                | st.just({"cron": "5 4 * * 1-5", "timezone": "UTC", "catch_up": True})
+                | some(
+                    {"cron": st.just("15 4 * * *"), "start": st.sampled_from(["2026-01-31", "2026-01-31T06:00"])}, {}
+                ),
+                "on_data": st.just("s3://lake/in") | st.just(["s3://lake/a", "s3://lake/b"]),
+                "silence": st.just("GF307") | st.just(["GF341", "GF305"]),
+                "engines": pipeline_engines,
                 "parallel": counts,
                 "deadline": durations,
                 "defaults": st.fixed_dictionaries({}, optional=settings),

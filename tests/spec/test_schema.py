@@ -9,11 +9,13 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 
 from gpuflow import yaml_tree
 from gpuflow.site import Site, presets
 from gpuflow.site.schema import site_schema
 from gpuflow.spec.canonical import to_document
+from gpuflow.spec.loading import loads
 from gpuflow.spec.schema import pipeline_schema
 from gpuflow.spec.settings import Settings
 from tests.conftest import ROOT
@@ -90,6 +92,12 @@ def test_every_field_is_described(schema: dict[str, Any]) -> None:
     assert [(owner, field) for owner, field, content in found if not content.get("description")] == []
 
 
+@pytest.mark.parametrize("schema", [PIPELINE, SITE])
+def test_no_definition_shows_the_path_of_a_module(schema: dict[str, Any]) -> None:
+    """Two models of one name would be told apart so, in the reference and in editors."""
+    assert [name for name in schema["$defs"] if "__" in name] == []
+
+
 def test_only_the_settings_of_a_step_may_be_null_which_takes_a_default_away() -> None:
     rest = copy.deepcopy(PIPELINE)
     settings = {name: rest["$defs"]["Step"]["properties"].pop(name) for name in Settings.model_fields}
@@ -107,3 +115,23 @@ def test_a_site_that_extends_another_is_as_good_as_a_full_one() -> None:
 @pytest.mark.parametrize("name", presets())
 def test_every_preset_satisfies_the_schema_of_sites(name: str) -> None:
     jsonschema.Draft202012Validator(SITE).validate(to_document(Site.load(name)))
+
+
+def test_one_item_may_stand_for_a_list_of_one_in_an_editor_too() -> None:
+    words = """apiVersion: gpuflow/v1
+kind: Pipeline
+name: p
+silence: GF307
+on_data: s3://lake/in
+notify: [{mail: {to: a@example.com}, "on": success}]
+engines: {airflow: {on_failure_callback: company.page, default_args: {email: a@example.com, inlets: s3://b/x}}}
+steps:
+  a: {image: i, command: [x]}
+  b: {image: i, command: [x], needs: a, engines: {airflow: {on_retry_callback: {path: company.page}}}}
+"""
+    loads(words)
+    jsonschema.Draft202012Validator(pipeline_schema()).validate(yaml.safe_load(words))
+    nodes = {"labels": {"gpu": "a100"}, "forms": {"sxm": {"board": "sxm"}}}
+    site = {"apiVersion": "gpuflow/v1", "kind": "Site", "name": "s", "gpu": {"models": {"a100-80gb": nodes}}}
+    Site.model_validate(site)
+    jsonschema.Draft202012Validator(site_schema()).validate(site)

@@ -8,7 +8,7 @@ from gpuflow.checker.quota.claims import where_of_claims
 from gpuflow.checker.quota.lines import QuotaLine
 from gpuflow.checker.quota.namespace import StepAdmission
 from gpuflow.checker.quota.stored_objects import COUNTED_PODS, COUNTED_WORKLOADS, cannot_finish, run_objects
-from gpuflow.checker.wording import amount, asking, waiting
+from gpuflow.checker.wording import amount, asking, bounding, waiting
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding, Where
 from gpuflow.kubernetes.admission.quota import Exceeded, UsageUnknown
@@ -67,7 +67,7 @@ def quota_findings(demand: Demand, line: QuotaLine, admissions: Sequence[StepAdm
             "GF514",
             f"{scope.resource}: the worst moment is unknown: {bound.because}",
             where,
-            f"give {_quoted(bound.witness)} a parallel cap, so that its demand is bounded",
+            bounding(demand, _quoted(bound.witness)),
             severity="warning",
         )
         return

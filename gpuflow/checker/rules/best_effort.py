@@ -11,6 +11,8 @@ from gpuflow.errors import Finding
 from gpuflow.kubernetes.admission.pod import read_pod
 from gpuflow.kubernetes.admission.stored import quality_of_service
 
+_WAY_OUT = "set cpu and memory in the step or in defaults; GPUs do not count here"
+
 
 def best_effort(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator[Finding]:
     """Steps with GPUs whose pods, after the LimitRange's defaults, ask for neither cpu nor memory."""
@@ -21,7 +23,7 @@ def best_effort(demand: Demand, admissions: Sequence[StepAdmission]) -> Iterator
             "GF551",
             f"{listed(names)} {asks} for GPUs but not for cpu or memory: {pods} BestEffort and the first to be evicted",
             where_of(demand, names[0]),
-            "set cpu and memory in the step or in defaults; GPUs do not count here",
+            _WAY_OUT if demand.kind == "Pipeline" else "request cpu and memory too; GPUs do not count here",
             severity="warning",
         )
 

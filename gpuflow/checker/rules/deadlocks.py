@@ -17,6 +17,8 @@ from gpuflow.graph import peak
 from gpuflow.kubernetes.labels import QUEUE_LABEL
 from gpuflow.quantity import Quantity
 
+REPLICAS: Final = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
+"""Kinds whose pods all run at the same time and do not wait for each other."""
 MOST_UNITS: Final = 1_000_000
 """What is free of a line, up to which the deadlock of gangs is worked out; GPUs and pods stay far below."""
 
@@ -75,11 +77,16 @@ def gangs_above_quota(
                     way_out = f"that is {most} such pod{'' if most == 1 else 's'}: ask for less in it"
                 yield Finding(
                     "GF501",
-                    f'step "{name}": a gang of {pods} pods asks for {whole[key]} of {key}, and quota '
+                    f'step "{name}": {_all(demand, pods)} for {whole[key]} of {key}, and quota '
                     f"{quota.name} allows at most {quota.hard[key]}",
                     where_of(demand, members[0].step.name),
                     f"{way_out}; or have the quota raised",
                 )
+
+
+def _all(demand: Demand, pods: int) -> str:
+    """All pods of a step, with the verb."""
+    return f"its {pods} pods together ask" if demand.kind in REPLICAS else f"a gang of {pods} pods asks"
 
 
 def _admitted_gangs(demand: Demand, admissions: Sequence[StepAdmission]) -> dict[str, list[StepAdmission]]:

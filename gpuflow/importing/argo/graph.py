@@ -7,13 +7,13 @@ from typing import Any
 
 from gpuflow.importing.argo.conditions import condition, ending, needs
 from gpuflow.importing.argo.loops import ITEM, MOST_UNROLLED, Loop, literal_item, loop_of
-from gpuflow.importing.argo.scope import Scope
+from gpuflow.importing.argo.scope import AnyItem, Scope
 from gpuflow.importing.argo.templates import Importer, Template
-from gpuflow.importing.drafts import MOST_STEPS, Draft, identifier, label
-from gpuflow.importing.listing import TAG, TEMPLATE, Place
+from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, label
+from gpuflow.importing.listing import TAG, TEMPLATE
 from gpuflow.importing.plain import mapping, maps
 from gpuflow.importing.pods import TAG_HINT
-from gpuflow.importing.texts import Part, Parts, filled
+from gpuflow.importing.texts import Parts, filled
 
 CALL = ("name", "template", "templateRef", "inline", "arguments", "when", "withItems", "withParam", "withSequence")
 TASK = (*CALL, "depends", "dependencies")
@@ -109,8 +109,14 @@ class Graph:
             return
         template = self.importer.find(call, self.template, where)
         if template is None:
+            self.scope.refused.add(name)
             return
+        before_loop = len(self.listing.found)
         loop = loop_of(call, self.scope, self.listing, self.place)
+        if len(self.listing.found) > before_loop:
+            self._step(call, template, self.scope.with_item(AnyItem()))  # what else cannot be said
+            self.scope.refused.add(name)
+            return
         shared: dict[str, Any] = {"needs": before} if before else {}
         if run_anyway:
             shared["if_skipped"] = "run"
@@ -125,6 +131,7 @@ class Graph:
                 self._add(name, name, step)
                 return
             if not few:
+                self.scope.refused.add(name)
                 return
             del self.listing.found[known[0] :]  # where an item is no text, each is a step of its own
         assert loop is not None
@@ -167,7 +174,8 @@ class Graph:
             self.draft.pods.append(made)
             step = made.words
         elif template.way == "suspend":
-            self.listing.fields(template.tree["suspend"], (), "suspend", Place(template.owner), SUSPEND)
+            self.listing.fields(template.tree, ("name", "inputs", "suspend"), "template", self.importer.place(template))
+            self.listing.fields(template.tree["suspend"], (), "suspend", self.importer.place(template), SUSPEND)
             step = {"approval": f"Resume {call.get('name')}?"}
         elif template.way in ("steps", "dag"):
             nested = self._nested(call, template, inner, scope)
@@ -226,9 +234,8 @@ class Graph:
             elif each.get("valueFrom") is None:
                 hint = "give it a value where the template is called, or a default"
                 self.listing.cannot(f"input {name}", "nothing gives it a value", place.of(each), hint)
-        return Scope(
-            scope.draft, found, scope.names if template.way in ("container", "script") else {}, outer=scope.outer
-        )
+        leaf = template.way in ("container", "script")
+        return Scope(scope.draft, found, scope.names if leaf else {}, outer=scope.outer, refused=scope.refused)
 
     # ------------------------------------------------------------ sub-pipelines
 
@@ -239,37 +246,16 @@ class Graph:
             where = self.place.of(call)
             self.listing.cannot(f"template {template.name}", why, where, "use a loop: for_each", TEMPLATE)
             return None
-        sub = Draft(head={})
-        params: dict[str, Any] = {}
-
-        def handed(name: str, parts: Parts) -> Parts:
-            found: list[Part] = []
-            for part in parts:
-                if isinstance(part, str) or "run" in part:
-                    found.append(part)
-                    continue
-                title = next((key for key, value in params.items() if value == part), None)
-                if title is None:
-                    title = identifier(name, sub.params)
-                    sub.params[title], params[title] = {"type": "string"}, part
-                found.append({"param": title})
-            return tuple(found)
+        handed = Handing(Draft())
 
         def outer(name: str) -> Parts | None:
             value = scope.outer(name) if scope.outer else None
             return None if value is None else handed(name, value)
 
-        own = Scope(sub, {name: handed(name, parts) for name, parts in inner.inputs.items()}, {}, outer=outer)
-        Graph(self.importer, sub, own, template, (*self.stack, identity)).fill()
-        self.draft.pods += sub.pods
-        for name, param in sub.params.items():
-            if param["type"] == "json":
-                self.draft.as_json(params[name])
-        title = label(str(call.get("name")), ())
-        step: dict[str, Any] = {"pipeline": {"name": title, **sub.document()}}
-        if params:
-            step["params"] = params
-        return step
+        inputs = {name: handed(name, parts) for name, parts in inner.inputs.items()}
+        own = Scope(handed.sub, inputs, {}, outer=outer)
+        Graph(self.importer, handed.sub, own, template, (*self.stack, identity)).fill()
+        return handed.step(str(call.get("name")), self.draft)
 
     def _outputs(self, tree: Mapping[str, Any]) -> None:
         outputs = tree.get("outputs")
@@ -295,6 +281,7 @@ class Graph:
             made = self.importer.step(template, self.scope)
             self.draft.pods.append(made)
             return {label(template.name, self.draft.steps): made.words}
+        self.listing.fields(template.tree, AROUND, "template", self.importer.place(template))
         calls: list[Mapping[str, Any]] = []
         if template.way == "steps":
             groups = [group for group in template.tree["steps"] if group]

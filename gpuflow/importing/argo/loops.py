@@ -74,6 +74,7 @@ def _filled(item: Any, scope: Any, task: Mapping[str, Any], listing: Listing, pl
 
 def _sequence(task: Mapping[str, Any], scope: Any, listing: Listing, place: Place) -> Loop | None:
     where = place.of(task, "withSequence")
+    listing.fields(task["withSequence"], ("start", "end", "count", "format"), "withSequence", place)
     given = plain(task["withSequence"])
     numbers: dict[str, int] = {}
     for key in ("start", "end", "count"):

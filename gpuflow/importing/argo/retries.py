@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gpuflow.importing.argo.own import RETRIES
 from gpuflow.importing.listing import Listing, Place
 from gpuflow.importing.plain import plain
 
@@ -13,7 +14,9 @@ def retry_words(strategy: Mapping[str, Any], listing: Listing, place: Place) -> 
     """The step's `retry`; None when it says something that is listed."""
     before = len(listing.found)
     given = plain(strategy)
-    known = ("limit", "retryPolicy", "backoff", "affinity")
+    known = ["limit", "retryPolicy", "backoff", "affinity"]
+    if given.get("expression") == RETRIES:
+        known.append("expression")
     listing.fields(strategy, known, "retryStrategy", place, {"expression": "write final_exit_codes in retry"})
     if not str(given.get("limit") or "").isdigit():
         why = "it retries without end" if given.get("limit") is None else "the number is only known in the run"

@@ -9,6 +9,7 @@ from typing import Any
 from gpuflow import yaml_tree
 from gpuflow.errors import GpuflowError, Where
 from gpuflow.importing.argo.metrics import metric_words
+from gpuflow.importing.argo.own import without_supervisor
 from gpuflow.importing.argo.retries import retry_words
 from gpuflow.importing.argo.scope import Scope
 from gpuflow.importing.drafts import identifier
@@ -80,7 +81,7 @@ class Importer:
     calls: int = 0
 
     def place(self, template: Template) -> Place:
-        return Place(template.owner)
+        return Place(template.owner, Place(template.owner).of(template.tree))
 
     def find(self, call: Mapping[str, Any], within: Template, where: Where) -> Template | None:
         """The template that a task or step calls."""
@@ -137,12 +138,17 @@ class Importer:
         reader = PodReader(listing, place, self.site, scope, self.claims)
         for owner in (self.spec, tree):
             spec, main = self._patched(owner.get("podSpecPatch"), owner, spec, main, reader)
-        step = reader.step(
-            spec, main, mapping(tree.get("metadata")), None if script is None else script.get("source", "")
-        )
+        main, spec, outputs = without_supervisor(main, spec, listing, place)
+        source = None if script is None else script.get("source", "")
+        step = reader.step(spec, main, mapping(tree.get("metadata")), source)
         step.where = place.of(template.tree)
         self._retry(tree, step, place)
         self._outputs(tree, step, place, reader)
+        if outputs is not None:
+            for name, output in outputs.items():
+                said = step.words.get("outputs", {}).get(name, {})
+                output |= {"default": said["default"]} if "default" in said else {}
+            step.words["outputs"] = outputs
         self._artifacts(tree, place)
         self._words(tree, step, place)
         step.sound = len(listing.found) == before
@@ -158,6 +164,8 @@ class Importer:
         text = reader.value(str(patch), owner, "podSpecPatch")
         try:
             given = yaml_tree.parse(text, "podSpecPatch")
+            if not isinstance(given, Mapping):
+                raise BadPatch("it is not a map")
             pod = merged(
                 {"spec": {**plain(spec), "containers": [{**plain(main), "name": "main"}]}}, {"spec": plain(given)}
             )

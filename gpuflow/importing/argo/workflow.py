@@ -15,6 +15,7 @@ from gpuflow.importing.plain import mapping, maps, plain
 from gpuflow.importing.texts import Parts
 from gpuflow.readers import Document, Library
 from gpuflow.site import Site
+from gpuflow.spec.names import OURS
 
 SPEC = (
     *WORKFLOW_OF_POD, "entrypoint", "arguments", "templates", "onExit", "parallelism", "activeDeadlineSeconds",
@@ -41,6 +42,7 @@ def pipeline_of(document: Document, library: Library, site: Site, listing: Listi
     scheduled = document.kind == "CronWorkflow"
     spec = mapping(outer.get("workflowSpec")) if scheduled else outer
     draft = Draft()
+    listing.fields(document.tree, ("apiVersion", "kind", "metadata", "spec", "status"), "", place)
     _metadata(document, outer, draft, listing, place)
     if scheduled:
         _schedule(outer, draft, listing, place, site)
@@ -119,6 +121,7 @@ def _metadata(document: Document, outer: Mapping[str, Any], draft: Draft, listin
     own = mapping(outer.get("workflowMetadata"))
     listing.fields(own, ("labels", "annotations"), "workflowMetadata", place)
     labels = {**mapping(metadata.get("labels")), **mapping(own.get("labels"))}
+    labels = {key: value for key, value in labels.items() if not str(key).startswith(OURS)}
     if labels:
         draft.head["labels"] = {str(key): str(plain(value)) for key, value in labels.items()}
         listing.note("labels of the object stand on its pods as well", place.of(metadata, "labels"))
@@ -161,7 +164,9 @@ def _claims(spec: Mapping[str, Any], draft: Draft, importer: Importer, place: Pl
     for each in maps(spec.get("volumeClaimTemplates")):
         name = str(mapping(each.get("metadata")).get("name"))
         own = plain(mapping(each.get("spec")))
+        importer.listing.fields(each, ("apiVersion", "kind", "metadata", "spec", "status"), "claim", place)
         importer.listing.fields(each.get("metadata"), ("name", "creationTimestamp"), "claim", place)
+        importer.listing.fields(mapping(each.get("spec")).get("resources"), ("requests",), "claim resources", place)
         importer.listing.fields(each.get("spec"), ("accessModes", "resources", "storageClassName"), "claim", place)
         modes = own.get("accessModes") or ["ReadWriteOnce"]
         if len(modes) != 1:
@@ -186,6 +191,7 @@ def _params(spec: Mapping[str, Any], draft: Draft, listing: Listing, place: Plac
     """The workflow's parameters, and what each tag of theirs stands for."""
     known: dict[str, Parts] = {}
     arguments = mapping(spec.get("arguments"))
+    listing.fields(arguments, ("parameters", "artifacts"), "arguments", place)
     for each in maps(arguments.get("parameters")):
         name = str(each.get("name"))
         listing.fields(each, ("name", "value", "default", "enum", "description"), "parameter", place)
@@ -222,6 +228,8 @@ def _engine_words(spec: Mapping[str, Any], draft: Draft, listing: Listing, place
         _argo(draft)["pod_gc"] = {"strategy": str(gc["strategy"]), **delay}
     times = mapping(spec.get("ttlStrategy"))
     if times:
+        known = ("secondsAfterCompletion", "secondsAfterSuccess", "secondsAfterFailure")
+        listing.fields(times, known, "ttlStrategy", place)
         ttl = {
             word: f"{plain(times.get(key, times.get('secondsAfterCompletion')))}s"
             for word, key in (("success", "secondsAfterSuccess"), ("failure", "secondsAfterFailure"))

@@ -14,7 +14,7 @@ from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.readers.argo.parameters import Open, opened
 from gpuflow.readers.argo.pods import BadPod, parsed_with_tags
 from gpuflow.readers.argo.spec import Template
-from gpuflow.readers.argo.values import mapping, text_of
+from gpuflow.readers.argo.values import mapping, plain, text_of
 from gpuflow.readers.argo.walk import MOST_STEPS, At, Child, TooLarge, Walk
 from gpuflow.readers.documents import Document, kind_of
 from gpuflow.readers.frame import Options, Passive
@@ -49,7 +49,7 @@ def created_by(walk: Walk, template: Template, tree: Mapping[str, Any], at: At, 
         return Child(own)
     text, missing = at.scope.filled(written)
     try:
-        manifest = parsed_with_tags(text, "resource.manifest")
+        manifest = plain(parsed_with_tags(text, "resource.manifest"))
     except BadPod as refusal:
         unknown = opened(missing) or Open(str(refusal))
         walk.hidden(name, unknown, where)

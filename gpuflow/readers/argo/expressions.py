@@ -18,6 +18,7 @@ _TOKEN: Final = re.compile(
 MOST: Final = 4_000
 """Characters of an expression; a longer one is not worked out."""
 DEEPEST: Final = 50
+_WORD_OPERATORS: Final = ("startsWith", "endsWith", "contains", "in")
 
 
 class NotConstant(Exception):
@@ -119,7 +120,8 @@ class _Parser:
 
     def _compared(self) -> Any:
         found = self._sum()
-        while sign := self._take("==", "!=", "<=", ">=", "<", ">"):
+        words = () if self.words_are_texts else _WORD_OPERATORS
+        while sign := self._take("==", "!=", "<=", ">=", "<", ">", *words):
             found = _comparison(sign, found, self._sum())
         return found
 
@@ -157,9 +159,9 @@ class _Parser:
         if self._take("("):
             found = self._choice()
             self._need(")")
-            return found
+            return self._indexed(found)
         if self._take("["):
-            return self._list()
+            return self._indexed(self._list())
         if self.at >= len(self.tokens):
             raise NotConstant
         kind, word = self.tokens[self.at]
@@ -171,6 +173,15 @@ class _Parser:
         if kind != "word":
             raise NotConstant
         return self._word(word)
+
+    def _indexed(self, value: Any) -> Any:
+        while not self.words_are_texts and self._take("["):
+            index = self._choice()
+            self._need("]")
+            if isinstance(index, bool) or not isinstance(value, list) or not isinstance(index, int) or index < 0:
+                raise NotConstant
+            value = value[index]
+        return value
 
     def _list(self) -> list[Any]:
         found: list[Any] = []
@@ -204,7 +215,7 @@ class _Parser:
             else:
                 break
         if self._peek() == "(":
-            return self._called(name)
+            return self._indexed(self._called(name))
         if name in self.variables:
             return self.variables[name]
         if self.missing is NotConstant:
@@ -244,11 +255,21 @@ def _comparison(sign: str, first: Any, second: Any) -> bool:
         # A text and a number are never equal, in either language.
         alike = type(first) is type(second) or (_is_number(first) and _is_number(second))
         return (alike and first == second) == (sign == "==")
+    if sign in _WORD_OPERATORS:
+        return _asked(sign, first, second)
     both_numbers = _is_number(first) and _is_number(second)
     if not both_numbers and not (isinstance(first, str) and isinstance(second, str)):
         raise NotConstant
     results: dict[str, bool] = {"<": first < second, ">": first > second, "<=": first <= second, ">=": first >= second}
     return results[sign]
+
+
+def _asked(word: str, first: Any, second: Any) -> bool:
+    if word == "in" and isinstance(second, list):
+        return any(_comparison("==", first, each) for each in second)
+    if not isinstance(first, str) or not isinstance(second, str) or word == "in":
+        raise NotConstant
+    return {"startsWith": first.startswith, "endsWith": first.endswith, "contains": first.__contains__}[word](second)
 
 
 def _is_number(value: Any) -> bool:
@@ -259,9 +280,13 @@ def _unquoted(word: str) -> str:
     inner = word[1:-1]
     if word[0] == "`" or "\\" not in inner:
         return inner
-    if re.search(r"\\[^\\'\"n]", inner):
+    return re.sub(r"\\(.)", _unescaped, inner, flags=re.S)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[1] not in "\\'\"n":
         raise NotConstant
-    return re.sub(r"\\(.)", lambda match: "\n" if match[1] == "n" else match[1], inner)
+    return "\n" if match[1] == "n" else match[1]
 
 
 def _as_int(value: Any) -> int:
@@ -308,6 +333,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fromJson": _from_json,
     "toJson": _to_json,
     "len": len,
+    "min": lambda *given: min(_number(each) for each in given),
+    "max": lambda *given: max(_number(each) for each in given),
     "sprig.replace": lambda old, new, text: text.replace(old, new) if old else text,
 }
 """What Argo's expressions call; few are ever constant."""

@@ -200,6 +200,7 @@ def _limit(walk: Walk, tree: Mapping[str, Any], template: Template, groups: list
     children = [child for group in groups for child in group.values()]
     if most is None or most <= 0 or _sum(children) <= most:
         return _Limit()
+    walk.found.limited.append(template.name)
     if all(child.is_pods for child in children):
         return _Limit(pods=most)
     has_daemons = any(child.is_daemon for child in children)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuflow.readers.argo.parameters import Scope
+from gpuflow.readers.argo.parameters import TAG, Scope
 from gpuflow.readers.argo.values import listing, mapping, number_of, text_of
 from gpuflow.readers.frame import Library
 
@@ -20,19 +20,24 @@ def locks_of(tree: Mapping[str, Any], scope: Scope, library: Library) -> Iterato
         if not isinstance(mutex, Mapping):
             continue
         name, missing = scope.filled(text_of(mutex.get("name")) or "")
-        yield f"mutex {name}", None if missing else 1
+        yield f"mutex {name}", 1 if _is_one(name, bool(missing)) else None
     for semaphore in [written.get("semaphore"), *listing(written.get("semaphores"))]:
         if not isinstance(semaphore, Mapping):
             continue
         source = mapping(semaphore.get("configMapKeyRef"))
         name, missing = scope.filled(text_of(source.get("name")) or "")
         key, more = scope.filled(text_of(source.get("key")) or "")
-        if not source or missing or more:
+        if not source or not _is_one(name, bool(missing)) or not _is_one(key, bool(more)):
             yield "a semaphore", None
             continue
         found = library.find("ConfigMap", name)
         limit = None if found is None else number_of(mapping(found.tree.get("data")).get(key))
         yield f"semaphore {key} of ConfigMap {name}", limit if limit is not None and limit > 0 else None
+
+
+def _is_one(name: str, is_open: bool) -> bool:
+    """Whether all that hold a lock of this name hold the same: what is not known of it is one for the whole run."""
+    return not is_open or all(each.strip().startswith("workflow.") for each in TAG.findall(name))
 
 
 def bound_by(held: list[Held]) -> Iterator[str]:

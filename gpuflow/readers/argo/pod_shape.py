@@ -23,6 +23,11 @@ def wrong_in(pod: Mapping[str, Any]) -> str | None:
     return None
 
 
+def wrong_in_claim(claim: Mapping[str, Any]) -> str | None:
+    """The same, of a claim for a volume."""
+    return _wrong(claim, Field("claim", "PersistentVolumeClaimTemplate"), "", 0)
+
+
 def _wrong(value: Any, field: Field, at: str, depth: int) -> str | None:
     if depth > DEEPEST:
         return f"{at}: nested too deeply"

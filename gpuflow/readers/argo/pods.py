@@ -50,6 +50,10 @@ class BadPod(ValueError):
         self.path = path
 
 
+PATCHED = ("cpu", "memory", "nvidia.com/gpu")
+"""What a patch that nobody knows may ask for."""
+
+
 @dataclass(frozen=True)
 class Missing:
     """A part of a pod that is not known."""
@@ -68,6 +72,12 @@ class Made:
     missing: tuple[Missing, ...] = ()
 
 
+def place_of(tree: Mapping[str, Any], scope: Scope) -> str:
+    """Where a template wants the pods of its steps, as a text that is the same for templates that want the same."""
+    found = {field: _filled(tree[field], scope) for field in OF_SPEC if tree.get(field)}
+    return json.dumps(found, default=str) if found else ""
+
+
 class PodMaker:
     """Makes pods; templates that ask for the same share one."""
 
@@ -76,30 +86,28 @@ class PodMaker:
         self.common = {
             key: plain(each) for key, each in spec.tree.items() if key not in ("arguments", "templateDefaults")
         }
+        self._shared = _variables(self.common)
         self._made: dict[Any, Made] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         self._kept: list[Any] = []  # so that no id is used again
 
-    def made(
-        self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: Mapping[str, Any] | None, *, is_exit: bool
-    ) -> Made:
-        """The pod of a template. Raises `BadPod`."""
-        names = self._named(tree, boundary)
-        known = {**scope.values, **scope.attempt}
-        key = (id(tree), id(boundary), is_exit, tuple(known.get(name) for name in names))
+    def made(self, tree: Mapping[str, Any], kind: str, scope: Scope, boundary: str, *, is_exit: bool) -> Made:
+        """The pod of a template; `boundary` is what `place_of` says of the template around it. Raises `BadPod`."""
+        names = self._named(tree)
+        known = {**scope.values, **scope.attempt} if scope.attempt else scope.values
+        key = (id(tree), boundary, is_exit, tuple(known.get(name) for name in names))
         found = self._made.get(key)
         if found is None:
-            self._kept += (tree, boundary)
-            found = self._made[key] = self._make(tree, kind, scope, boundary or {}, is_exit=is_exit)
+            self._kept.append(tree)
+            around = json.loads(boundary) if boundary else {}
+            found = self._made[key] = self._make(tree, kind, scope, around, is_exit=is_exit)
         return found
 
-    def _named(self, tree: Mapping[str, Any], boundary: Mapping[str, Any] | None) -> tuple[str, ...]:
+    def _named(self, tree: Mapping[str, Any]) -> tuple[str, ...]:
         """The variables that its pod depends on."""
         known = self._names.get(id(tree))
         if known is None:
-            text = json.dumps([_asked(tree), _asked(self.common), _asked(boundary or {})], default=str)
-            # In JSON quotes are escaped, which would hide the names inside expressions.
-            known = self._names[id(tree)] = tuple(sorted(names_in(text.replace('\\"', "'"))))
+            known = self._names[id(tree)] = tuple(sorted(_variables(tree) | self._shared))
             self._kept.append(tree)
         return known
 
@@ -191,9 +199,12 @@ class PodMaker:
         self, pod: dict[str, Any], tree: Mapping[str, Any], common: Mapping[str, Any], scope: Scope, kind: str
     ) -> Made:
         """Patched, without what is not known, and checked."""
-        patches = [patch for patch in (self._patch(common, scope), self._patch(tree, scope)) if patch]
+        missing: dict[Missing, None] = {}
+        patches = [patch for patch in (self._patch(each, scope, missing) for each in (common, tree)) if patch]
         has_outputs = bool(mapping(tree.get("outputs")))
-        full = with_engine(pod, self.parts, has_outputs=has_outputs) if kind not in ONLY_ENGINE else pod
+        if kind in ONLY_ENGINE:
+            pod = self._own_program(pod)
+        full = pod if kind in ONLY_ENGINE else with_engine(pod, self.parts, has_outputs=has_outputs)
         named = {
             group: [each["name"] for each in full["spec"].get(group, ()) if "name" in each]
             for group, _ in OWN_CONTAINERS
@@ -205,7 +216,6 @@ class PodMaker:
                 bare_pod = {**bare_pod, "spec": merged(bare_pod["spec"], patch, "PodSpec")}
             except (BadPatch, TypeError, AttributeError) as refusal:
                 raise BadPod(f"podSpecPatch cannot be applied: {refusal}", "podSpecPatch") from None
-        missing: dict[Missing, None] = {}
         full = _known(full, scope, missing)
         for group, name in OWN_CONTAINERS:
             if name not in named[group]:
@@ -218,13 +228,24 @@ class PodMaker:
                 raise BadPod(wrong)
         return Made(bare, full, tuple(missing))
 
-    def _patch(self, source: Mapping[str, Any], scope: Scope) -> Mapping[str, Any] | None:
+    def _own_program(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """A pod whose main container is Argo's own, which asks for what Argo's own containers ask for."""
+        made = with_engine({**pod, "spec": {**pod["spec"], "containers": []}}, self.parts, has_outputs=False)
+        own = [{**each, "name": "main"} for each in made["spec"]["containers"] if each["name"] == "wait"]
+        return {**made, "spec": {**made["spec"], "containers": own or pod["spec"]["containers"]}}
+
+    def _patch(self, source: Mapping[str, Any], scope: Scope, missing: dict[Missing, None]) -> Mapping[str, Any] | None:
         written = source.get("podSpecPatch")
         if not written:
             return None
         if not isinstance(written, str):
             raise BadPod("podSpecPatch is not a text", "podSpecPatch")
-        patch = parsed_with_tags(scope.filled(written)[0], "podSpecPatch")
+        text, unknown = scope.filled(written)
+        if unknown and TAG.fullmatch(text.strip()):
+            # The whole patch is a value of the run, as Kubeflow's is: it may set anything.
+            missing.update(dict.fromkeys(Missing(unknown[0], resource) for resource in (*PATCHED, None)))
+            return None
+        patch = parsed_with_tags(text, "podSpecPatch")
         if patch is None:
             return None
         if not isinstance(patch, dict):
@@ -241,10 +262,21 @@ def parsed_with_tags(text: str, field: str) -> Any:
         return f"{_TOKEN}{len(tags) - 1}-"
 
     try:
-        found = plain(yaml_tree.parse(TAG.sub(hide, text), field))
+        found = _with_nulls(yaml_tree.parse(TAG.sub(hide, text), field))
     except GpuflowError as refusal:
         raise BadPod(f"{field} is not valid YAML: {refusal.findings[0].message}", field) from None
     return _shown(found, tags) if tags else found
+
+
+def _with_nulls(value: Any) -> Any:
+    """The value in Python's own types; in a patch a null takes away."""
+    match value:
+        case Mapping():
+            return {str(key): _with_nulls(each) for key, each in value.items()}
+        case list():
+            return [_with_nulls(each) for each in value]
+        case _:
+            return plain(value)
 
 
 def _shown(value: Any, tags: list[str]) -> Any:
@@ -259,6 +291,11 @@ def _shown(value: Any, tags: list[str]) -> Any:
             return [_shown(each, tags) for each in value]
         case _:
             return value
+
+
+def _variables(tree: Mapping[str, Any]) -> set[str]:
+    # In JSON quotes are escaped, which would hide the names inside expressions.
+    return names_in(json.dumps(_asked(tree), default=str).replace('\\"', "'"))
 
 
 def _asked(value: Any) -> Any:

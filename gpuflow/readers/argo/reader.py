@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from gpuflow.demands.model import ClaimDemand, Deadline, Demand, KeptPods, LaterAttempts, Overlap, StepDemand, Unseen
+from gpuflow.demands.model import (
+    ClaimDemand,
+    Deadline,
+    Demand,
+    KeptPods,
+    LaterAttempts,
+    Overlap,
+    PodSet,
+    StepDemand,
+    Unseen,
+)
 from gpuflow.engines import NO_ENGINE
 from gpuflow.errors import Finding
 from gpuflow.graph import Dag, Leaf, Tree
 from gpuflow.pod.injected import engine_of
 from gpuflow.readers.argo.agent import agent_step
-from gpuflow.readers.argo.flow import own_name
-from gpuflow.readers.argo.hooks import EXIT, hooks_of, run_hook
+from gpuflow.readers.argo.created import created_by
+from gpuflow.readers.argo.flow import own_name, read_dag, read_steps
+from gpuflow.readers.argo.hooks import EXIT, hooks_of, run_hook, with_hooks
 from gpuflow.readers.argo.locks import bound_by, locks_of
+from gpuflow.readers.argo.parameters import Scope, filled_tree
+from gpuflow.readers.argo.pod_shape import wrong_in_claim
 from gpuflow.readers.argo.pods import PodMaker
 from gpuflow.readers.argo.spec import Spec, arguments_of, global_scope, home_of, names_of, spec_of
 from gpuflow.readers.argo.values import listing, mapping, maps_in, number_of, plain, text_of
-from gpuflow.readers.argo.walk import MOST_STEPS, At, Place, TooLarge, Walk, in_turn
+from gpuflow.readers.argo.walk import MOST_STEPS, At, Found, Place, Readers, TooLarge, Walk, in_turn
 from gpuflow.readers.documents import Document
 from gpuflow.readers.frame import Library, Options, Passive
 
+READERS = Readers(read_steps, read_dag, created_by, with_hooks)
 COLLECTING = ("OnPodCompletion", "OnPodSuccess")
 
 
@@ -48,10 +62,11 @@ def _walked(document: Document, spec: Spec, library: Library, options: Options, 
         hint = f"its templates: {names_of(home.templates) or 'none'}"
         refusal = Finding("GF711", f"{document.kind} {document.name}: {text}", home.where("entrypoint"), hint)
         return _demand(document, spec, options, (), Dag({}), refusals=(refusal,))
-    claims = {claim.volume: claim for claim in _claims(spec)}
-    scope = global_scope(spec, library, options.params)
+    scope, found = global_scope(spec, library, options.params), Found()
+    claims = {claim.volume: claim for claim in _claims(spec, scope, found)}
     parts = engine_of(options.site, options.engine)
-    walk = Walk(spec, library, scope, PodMaker(spec, parts, document.name, claims), options)
+    walk = Walk(spec, library, scope, PodMaker(spec, parts, document.name, claims), options, READERS)
+    walk.found = found
     at = At(home, scope)
     try:
         place = Place(template.home, template.path)
@@ -92,6 +107,9 @@ def _assembled(
         refusals.append(Finding("GF718", text, spec.home.where("parallelism"), "give 1 or more, or leave it out"))
         parallel = None
     at_most = [*found.at_most, *bound_by(found.locks)]
+    if found.daemons and (parallel is not None or found.limited):
+        # A daemon that has started keeps its place; the graph counts as if it could wait.
+        at_most.append(f"{found.daemons[0]} is a daemon, which takes one of the places that parallelism leaves")
     if parallel is not None and found.created:
         # Argo counts the pods of its own steps, and none of what they create.
         at_most.append("parallelism of the workflow does not count the pods of what a step creates")
@@ -115,12 +133,14 @@ def _assembled(
     conditional = dict(found.conditional)
     if len(conditional) > 1:
         conditional |= {name: False for name in found.inherited if name not in conditional}
-    later = LaterAttempts("at its last attempt", {name: (each,) for name, each in found.later.items()})
+    later: dict[str, dict[str, tuple[PodSet, ...]]] = {}
+    for when, name, pods in found.later.values():
+        later.setdefault(when, {})[name] = (pods,)
     return _demand(
         document, spec, options, steps, tree,
         claims=(*claims, *found.claims),
         conditional=conditional,
-        later=(later,) if found.later else (),
+        later=tuple(LaterAttempts(when, pod_sets) for when, pod_sets in later.items()),
         refusals=tuple(dict.fromkeys(refusals)),
         unseen=tuple(dict.fromkeys(found.unseen)),
         only_at_most=at_most[0] if at_most else None,
@@ -151,21 +171,31 @@ def _demand(
     )
 
 
-def _claims(spec: Spec) -> Iterator[ClaimDemand]:
-    for index, claim in maps_in(spec.tree.get("volumeClaimTemplates")):
+def _claims(spec: Spec, scope: Scope, found: Found) -> Iterator[ClaimDemand]:
+    """The claims that are made for each run; what is not known of one, or wrong with it, is noted."""
+    for index, written in maps_in(spec.tree.get("volumeClaimTemplates")):
+        path = ("volumeClaimTemplates", index)
+        claim = filled_tree(plain(written), scope)
         name = text_of(mapping(claim.get("metadata")).get("name"))
         body = claim.get("spec")
-        if not name or not isinstance(body, Mapping):
+        if not name or not isinstance(body, dict):
             continue
-        manifest = {"metadata": {"name": name}, "spec": plain(body)}
-        where = ("volumeClaimTemplates", index)
+        wanted = mapping(mapping(body.get("resources")).get("requests")).get("storage")
+        if isinstance(wanted, str) and "{{" in wanted:
+            because = f"claim {name}: {scope.filled(wanted)[1][0].because}"
+            found.unseen.append(Unseen(name, because, spec.home.where(*path, "spec", "resources"), "storage"))
+            body = {key: each for key, each in body.items() if key != "resources"}
+        wrong = wrong_in_claim({"spec": body})
+        if wrong is not None:
+            found.findings.append(Finding("GF715", f"claim {name}: {wrong}", spec.home.where(*path)))
+            continue
         yield ClaimDemand(
             name,
-            manifest,
+            {"metadata": {"name": name}, "spec": body},
             name,
-            spec.home.where(*where),
-            spec.home.where(*where, "spec", "resources"),
-            spec.home.where(*where, "spec", "storageClassName"),
+            spec.home.where(*path),
+            spec.home.where(*path, "spec", "resources"),
+            spec.home.where(*path, "spec", "storageClassName"),
         )
 
 

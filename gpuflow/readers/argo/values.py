@@ -58,10 +58,10 @@ def number_of(value: object) -> int | None:
 
 
 def plain(value: Any) -> Any:
-    """The value in Python's own types; a fraction keeps its spelling."""
+    """The value in Python's own types; a fraction keeps its spelling, and a key without a value is none."""
     match value:
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): plain(each) for key, each in value.items() if each is not None}
         case list():
             return [plain(each) for each in value]
         case yaml_tree.Int():

@@ -14,8 +14,9 @@ from gpuflow.kubernetes.strategic_merge import BadPatch
 from gpuflow.quantity import Quantity
 from gpuflow.readers.argo.expressions import NotConstant, when_holds
 from gpuflow.readers.argo.items import BadLoop, Items, items_of
-from gpuflow.readers.argo.parameters import Open, Scope, Value, opened
-from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker
+from gpuflow.readers.argo.locks import locks_of
+from gpuflow.readers.argo.parameters import Open, Scope, Value, names_in, opened
+from gpuflow.readers.argo.pods import ONLY_ENGINE, BadPod, Made, PodMaker, place_of
 from gpuflow.readers.argo.spec import (
     GROUP,
     TYPES,
@@ -39,6 +40,7 @@ MOST_STEPS: Final = 50_000
 MOST_CALLS: Final = 200_000
 WRITTEN_OUT: Final = 1_000
 """Items of a loop that are read one by one, where what they ask for depends on the item."""
+GIVEN: Final = "workflow.parameters."
 ENDLESS: Final = 1_000_000
 """Tries of a step that Argo would start again without end."""
 FIRST: Final[Mapping[str, str]] = {
@@ -49,6 +51,29 @@ FIRST: Final[Mapping[str, str]] = {
     "lastRetry.message": "",
 }
 """What an attempt is told of those before it, when it is the first."""
+
+LATER: Final[Mapping[str, Mapping[str, str]]] = {
+    "after running out of memory": {
+        "lastRetry.exitCode": "137",
+        "lastRetry.status": "Failed",
+        "lastRetry.message": "main: OOMKilled (exit code 137)",
+    },
+    "after interruptions": {
+        "lastRetry.exitCode": "143",
+        "lastRetry.status": "Error",
+        "lastRetry.message": "pod deleted",
+    },
+}
+"""How an attempt may have ended, in Argo's words."""
+
+
+class Readers(NamedTuple):
+    """Who reads what: templates that call others, what a step creates, and what runs around a step."""
+
+    steps: Callable[..., Child]
+    dag: Callable[..., Child]
+    created: Callable[..., Child]
+    hooks: Callable[..., Child]
 
 
 class TooLarge(Exception):
@@ -74,8 +99,8 @@ class At:
 
     home: Home
     scope: Scope
-    boundary: Mapping[str, Any] | None = None
-    """The template around it."""
+    boundary: str = ""
+    """Where the template around it wants its pods."""
     stack: tuple[int, ...] = ()
     copies: int | None = 1
     tries: int = 1
@@ -111,13 +136,17 @@ class Found:
     conditional: dict[str, bool] = field(default_factory=dict)
     inherited: dict[str, None] = field(default_factory=dict)
     """Steps that run only when a conditional one did."""
-    later: dict[str, PodSet] = field(default_factory=dict)
+    later: dict[str, tuple[str, str, PodSet]] = field(default_factory=dict)
+    """When, the step, and its pod in the last attempt."""
     names: dict[str, None] = field(default_factory=dict)
     locks: list[tuple[str, int | None, int | None, int | None]] = field(default_factory=list)
     """Lock, its limit, how many copies of one call hold it, how many such calls there are."""
     escaped: list[Tree] = field(default_factory=list)
     """What lives on after the step that created it."""
     agent: list[bool] = field(default_factory=list)
+    daemons: list[str] = field(default_factory=list)
+    limited: list[str] = field(default_factory=list)
+    """Templates whose parallelism holds something back."""
     claims: list[ClaimDemand] = field(default_factory=list)
     created: list[str] = field(default_factory=list)
     """Steps of what a step creates."""
@@ -136,18 +165,21 @@ class Found:
     def _all(self) -> tuple[list[Any] | dict[str, Any], ...]:
         return (
             self.steps, self.unseen, self.findings, self.at_most, self.conditional, self.inherited, self.later,
-            self.names, self.locks, self.escaped, self.agent, self.claims, self.created,
+            self.names, self.locks, self.escaped, self.agent, self.daemons, self.limited, self.claims, self.created,
         )  # fmt: skip
 
 
 class Walk:
     """One workflow."""
 
-    def __init__(self, spec: Spec, library: Library, scope: Scope, pods: PodMaker, options: Options) -> None:
-        from gpuflow.readers.argo.flow import read_dag, read_steps
-
+    def __init__(
+        self, spec: Spec, library: Library, scope: Scope, pods: PodMaker, options: Options, readers: Readers
+    ) -> None:
         self.spec, self.library, self.globals, self.pods = spec, library, scope, pods
+        self.readers = readers
         self.site, self.engine = options.site, options.engine
+        self.params = options.params
+        self.has_defaults = spec.home.document.kind in ("WorkflowTemplate", "ClusterWorkflowTemplate")
         self.with_engine = options.engine != NO_ENGINE
         self.found = Found()
         self.calls = 0
@@ -157,7 +189,6 @@ class Walk:
         self._trees: dict[int, Mapping[str, Any]] = {}
         self._sets: dict[int, tuple[PodSet, PodSet, Mapping[str, Quantity]]] = {}
         self._kept: list[Any] = []
-        self._flows: dict[str, Callable[..., Child]] = {"steps": read_steps, "dag": read_dag}
 
     # What is said
 
@@ -208,7 +239,7 @@ class Walk:
             return True
         text, missing = scope.filled(written)
         unknown = opened(missing)
-        if unknown is None:
+        if unknown is None and not self._may_be_given(written):
             try:
                 return when_holds(text)
             except NotConstant:
@@ -216,6 +247,13 @@ class Walk:
         self.touched |= frozenset() if unknown is None else unknown.loops
         self.found.conditional[name] = bool(unknown and unknown.loops)
         return None
+
+    def _may_be_given(self, text: str) -> bool:
+        """Whether a text names a parameter of which a template only says what it is unless somebody gives another."""
+        if not self.has_defaults:
+            return False
+        asked = {name.removeprefix(GIVEN) for name in names_in(text) if name.startswith(GIVEN)}
+        return not asked <= self.params.keys()
 
     def _looped(self, call: Mapping[str, Any], items: Items, at: At, name: str, place: Place) -> Child:
         self.loops += 1
@@ -303,8 +341,6 @@ class Walk:
 
     def _once(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Child:
         """One copy of a call, with its hooks and its exit handler."""
-        from gpuflow.readers.argo.hooks import with_hooks
-
         self.calls += 1
         if self.calls > MOST_CALLS:
             raise TooLarge
@@ -312,7 +348,7 @@ class Walk:
         if template is None:
             return self.nothing(name)
         child = self.template(template, arguments_of(call, at.scope, self.library), at, name, place)
-        return with_hooks(self, call, child, at, name, place)
+        return self.readers.hooks(self, call, child, at, name, place)
 
     def resolved(self, call: Mapping[str, Any], at: At, name: str, place: Place) -> Template | None:
         """The template that is called; None, with the reason noted, when there is none."""
@@ -386,13 +422,14 @@ class Walk:
         tries = min(at.tries * self._tries(retry, scope), ENDLESS)
         sure = at.sure and not mapping(tree.get("memoize"))
         inside = replace(at, home=template.home, scope=scope, stack=(*at.stack, mark), tries=tries, sure=sure)
-        from gpuflow.readers.argo.locks import locks_of
-
         locks = tuple(locks_of(tree, scope, self.library))
-        if kind in self._flows:
-            body = self._flows[kind](self, template, tree, replace(inside, boundary=tree), name)
+        if kind in ("steps", "dag"):
+            flow = self.readers.steps if kind == "steps" else self.readers.dag
+            body = flow(self, template, tree, replace(inside, boundary=place_of(tree, scope)), name)
             return replace(body, locks=locks)
         child = self._leaf(template, tree, kind, inside, name)
+        if tree.get("daemon") is True:
+            self.found.daemons.append(name)
         return replace(child, locks=locks, is_daemon=tree.get("daemon") is True)
 
     def _defaulted(self, template: Template) -> Mapping[str, Any]:
@@ -421,8 +458,6 @@ class Walk:
     # Pods
 
     def _leaf(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> Child:
-        from gpuflow.readers.argo.created import created_by
-
         if kind in ("http", "plugin"):
             self.found.agent.append(True)
             return self.nothing(name)
@@ -436,10 +471,10 @@ class Walk:
             own = Leaf(name, {}, 1)
         if kind != "resource":
             return Child(own)
-        return created_by(self, template, tree, at, name, own)
+        return self.readers.created(self, template, tree, at, name, own)
 
     def _step(self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str) -> StepDemand | None:
-        where = template.where("name", key=True)
+        where = template.where()
         try:
             made = self.pods.made(tree, kind, at.scope, at.boundary, is_exit=at.on_exit)
         except BadPod as refusal:
@@ -458,7 +493,7 @@ class Walk:
             (full if self.with_engine else bare,),
             at.copies,
             where=where,
-            overhead=overhead,
+            overhead=full.amounts.usage if kind in ONLY_ENGINE else overhead,
             tries=at.tries,
             nodes_avoided=at.tries - 1 if avoids else 0,
             is_exit=at.is_exit,
@@ -468,27 +503,30 @@ class Walk:
             raise TooLarge
         self.found.steps.append(step)
         if at.scope.attempt and at.tries > 1:
-            self._last_attempt(template, tree, kind, at, name, made)
+            self._last_attempts(template, tree, kind, at, name, made)
         return step
 
-    def _last_attempt(
+    def _last_attempts(
         self, template: Template, tree: Mapping[str, Any], kind: str, at: At, name: str, first: Made
     ) -> None:
-        """The pod of the last attempt, where it is another than that of the first."""
-        attempt = {"retries": str(at.tries - 1)} if at.tries < ENDLESS else {}
-        try:
-            last = self.pods.made(tree, kind, at.scope.at(attempt), at.boundary, is_exit=at.on_exit)
-        except BadPod as refusal:
-            self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
-            return
-        for part in last.missing:
-            if part not in first.missing:
-                because = f"of later attempts: {part.value.because}"
-                self.hidden(name, replace(part.value, because=because), template.where("podSpecPatch"), part.resource,
-                            placement=part.resource is None)  # fmt: skip
-        if last.bare != first.bare and last.missing == first.missing:
-            bare, full, _ = self._pod_sets(last)
-            self.found.later[name] = full if self.with_engine else bare
+        """The pods of the last attempt, where they are others than that of the first."""
+        for when, told in LATER.items():
+            attempt = dict(told)
+            if at.tries < ENDLESS:
+                attempt["retries"] = str(at.tries - 1)
+            try:
+                last = self.pods.made(tree, kind, at.scope.at(attempt), at.boundary, is_exit=at.on_exit)
+            except BadPod as refusal:
+                self.refuse("GF715", f"template {template.name}: {refusal}", template.where(*refusal.path))
+                return
+            for part in last.missing:
+                if part not in first.missing:
+                    unknown = replace(part.value, because=f"{when}: {part.value.because}")
+                    where = template.where("podSpecPatch")
+                    self.hidden(name, unknown, where, part.resource, placement=part.resource is None)
+            if last.bare != first.bare and last.missing == first.missing:
+                bare, full, _ = self._pod_sets(last)
+                self.found.later[f"{when} {name}"] = when, name, full if self.with_engine else bare
 
     def _pod_sets(self, made: Made) -> tuple[PodSet, PodSet, Mapping[str, Quantity]]:
         found = self._sets.get(id(made))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuflow.errors import Finding
+from gpuflow import yaml_tree
+from gpuflow.errors import Finding, Where
 from gpuflow.readers.documents import KFP
 from gpuflow.readers.findings.subject import Subject
 from gpuflow.readers.findings.words import mapping, maps, spot_label
@@ -28,40 +29,41 @@ def retries_on_spot(subject: Subject) -> Iterator[Finding]:
 
 
 def _argo(subject: Subject) -> Iterator[Finding]:
-    path: tuple[str, ...] = ("spec", "workflowSpec") if subject.kind == "CronWorkflow" else ("spec",)
-    spec = subject.document.tree
-    for step in path:
-        spec = mapping(spec.get(step))
-    defaults = mapping(spec.get("templateDefaults"))
-    templates = spec.get("templates")
-    for number, template in enumerate(templates if isinstance(templates, list) else ()):
-        if not isinstance(template, Mapping) or not {"container", "script", "containerSet"} & template.keys():
+    """Each template once, whatever calls it; what patches and defaults make of its pod counts."""
+    seen: set[Where] = set()
+    for step in subject.demand.steps:
+        label = spot_label(step.pod["spec"], subject.site)
+        template = None if label is None else subject.written(step.name)
+        if not isinstance(template, yaml_tree.Map):
             continue
         own = "retryStrategy" in template
-        retry = mapping(template.get("retryStrategy") if own else defaults.get("retryStrategy"))
-        label = spot_label(_placed(spec, defaults, template), subject.site)
-        if label is None or not retry or retry.get("expression"):
+        holder, at = (template, subject.where(step.name)) if own else _template_defaults(subject)
+        retry = mapping(holder.get("retryStrategy"))
+        where = at if not isinstance(holder, yaml_tree.Map) else _key_place(holder, at)
+        if not retry or retry.get("expression") or where in seen:
             continue
-        place: tuple[str | int, ...] = (*path, "templates", number) if own else (*path, "templateDefaults")
-        where = subject.document.where(*place, "retryStrategy", key=True)
-        name, policy = template.get("name"), retry.get("retryPolicy") or "OnFailure"
-        if policy in ("Always", "OnError"):
-            if retry.get("limit") is not None:
-                text = f"its limit of {retry['limit']} counts every lost node like a failure"
-                yield _finding("GF764", f'template "{name}" runs on spot nodes ({label}), and {text}', where, ARGO_HINT)
-        else:
-            text = f"retryPolicy: {policy} does not cover a pod that is deleted"
-            yield _finding("GF765", f'template "{name}" runs on spot nodes ({label}), and {text}', where, ARGO_HINT)
+        seen.add(where)
+        policy = str(retry.get("retryPolicy") or "OnFailure")
+        title = f'template "{template.get("name") or step.name}" runs on spot nodes ({label})'
+        if policy not in ("Always", "OnError"):
+            yield _finding("GF765", f"{title}, and {policy} does not cover a pod that is deleted", where, ARGO_HINT)
+        elif retry.get("limit") is not None:
+            text = f"{title}, and its limit of {retry['limit']} counts every lost node like a failure"
+            yield _finding("GF764", text, where, ARGO_HINT)
 
 
-def _placed(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Where pods go, by the workflow, the defaults and the template; the last word wins."""
-    selector: dict[str, Any] = {}
-    affinity: object = None
-    for layer in layers:
-        selector.update(mapping(layer.get("nodeSelector")))
-        affinity = layer.get("affinity") or affinity
-    return {"nodeSelector": selector, "affinity": affinity}
+def _template_defaults(subject: Subject) -> tuple[Mapping[str, Any], Where]:
+    """What the workflow says for all of its templates."""
+    path = ("spec", "workflowSpec") if subject.kind == "CronWorkflow" else ("spec",)
+    found: Mapping[str, Any] = subject.document.tree
+    for part in (*path, "templateDefaults"):
+        found = mapping(found.get(part))
+    return found, subject.document.where(*path, "templateDefaults")
+
+
+def _key_place(holder: yaml_tree.Map, known: Where) -> Where:
+    found = yaml_tree.where_of(holder, ("retryStrategy",), key=True)
+    return Where(known.file, found.line, found.column, None)
 
 
 def _kubeflow(subject: Subject) -> Iterator[Finding]:

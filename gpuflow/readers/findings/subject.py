@@ -68,36 +68,46 @@ class Subject:
         """Where a step is written, with its name."""
         return replace(self.demand.where(step), step=step)
 
+    def written(self, step: str) -> Any:
+        """What begins where a step is written: its template; None where that is in no document that was given."""
+        known = self.demand.where(step)
+        return self._places_of(known.file).get((known.line, known.column))
+
     def where_of(self, asked: Asked, *path: str) -> Where:
         """Where a field of a container stands; where its step does, when the container was made from elsewhere."""
         known = self.where(asked.step.name)
-        start = self._maps.get((known.file, known.line, known.column))
-        found = None if start is None else _container(start, asked.name)
+        found = _container(self.written(asked.step.name), asked.name)
         if found is None:
             return known
         place = yaml_tree.where_of(found, path, key=True)
         return Where(known.file, place.line, place.column, known.step)
 
+    def _places_of(self, file: str | None) -> Mapping[tuple[int | None, int | None], Any]:
+        """What begins at each place of a file, worked out when it is first asked for."""
+        if file not in self._known:
+            documents = {id(each.tree): each for each in (self.document, *self.documents) if each.file == file}
+            self._known[file] = _places([each.tree for each in documents.values()])
+        return self._known[file]
+
     @cached_property
-    def _maps(self) -> dict[tuple[str | None, int | None, int | None], Any]:
-        """What begins at each place of the documents, or at its key; the outermost, where several begin at one."""
-        found: dict[tuple[str | None, int | None, int | None], Any] = {}
-        for document in {id(each): each for each in (self.document, *self.documents)}.values():
-            left: list[Any] = [document.tree]
-            while left:
-                tree = left.pop()
-                spot = getattr(tree, "spot", None)
-                if spot is not None:
-                    found.setdefault((document.file, spot.line, spot.column), tree)
-                if isinstance(tree, yaml_tree.Map):
-                    for key, place in tree.key_at.items():
-                        found.setdefault((document.file, place.line, place.column), tree.get(key))
-                left += [
-                    each
-                    for each in (tree.values() if isinstance(tree, Mapping) else tree)
-                    if isinstance(each, Mapping | list)
-                ]
-        return found
+    def _known(self) -> dict[str | None, Mapping[tuple[int | None, int | None], Any]]:
+        return {}
+
+
+def _places(trees: list[Any]) -> dict[tuple[int | None, int | None], Any]:
+    """What begins at each place, or at its key; the outermost, where several begin at one."""
+    found: dict[tuple[int | None, int | None], Any] = {}
+    while trees:
+        tree = trees.pop()
+        spot = getattr(tree, "spot", None)
+        if spot is not None:
+            found.setdefault((spot.line, spot.column), tree)
+        if isinstance(tree, yaml_tree.Map):
+            for key, place in tree.key_at.items():
+                found.setdefault((place.line, place.column), tree.get(key))
+        inner = tree.values() if isinstance(tree, Mapping) else tree
+        trees += [each for each in inner if isinstance(each, Mapping | list)]
+    return found
 
 
 def _container(tree: Any, name: str) -> Any:

@@ -33,8 +33,8 @@ def _said(subject: Subject, count: int, more: int, what: str, at: Part) -> Itera
     if more:
         yield Finding(
             "GF773",
-            f"{subject.title}: {count} {what} are counted, those of the first start; an update runs "
-            f"up to {count + more} at the same time",
+            f"{subject.title}: the peak is that of the first start, with {count} of its {what}; an update runs up to "
+            f"{count + more} at the same time",
             at.key_where,
             "leave room for them"
             + (", or set strategy: {rollingUpdate: {maxSurge: 0}}" if subject.kind == "Deployment" else ""),

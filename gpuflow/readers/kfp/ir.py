@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.errors import did_you_mean, fail
-from gpuflow.readers.documents import Document
+from gpuflow.readers.documents import PLATFORM, Document
 from gpuflow.readers.frame import Library
 from gpuflow.readers.kfp.message import Message
 
@@ -85,7 +85,7 @@ def _old_parameters(listed: Message) -> dict[str, Any]:
 def _platform_document(document: Document, library: Library) -> Document | None:
     """The platform document of the same file that comes next; of a file with one pipeline, any."""
     same = [each for each in library.documents if each.file == document.file]
-    found = [each for each in same if each.kind == "PlatformSpec"]
+    found = [each for each in same if each.kind == PLATFORM]
     others = [
         each.index for each in same if each.kind in ("PipelineSpec", "PipelineJob") and each.index > document.index
     ]

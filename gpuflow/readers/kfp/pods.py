@@ -111,7 +111,7 @@ def pod_of(task: Task) -> Made:
             )
         )
     _model_images(task, made)
-    if _uses_workspace(task.inputs):
+    if _uses_workspace(task):
         claim = {"persistentVolumeClaim": {"claimName": WORKSPACE_VOLUME}}
         if made.on_pod["KUBERNETES_VOLUMES"]:
             made.add_volume({"name": WORKSPACE_VOLUME, **claim}, WORKSPACE_PATH)
@@ -156,15 +156,14 @@ def _largest(task: Task, name: str, value: Open, where: Where) -> str:
 
 
 def quantity(task: str, field: str, text: str, where: Where) -> str:
-    """A quantity, in the words in which it was written; the driver ends the run where it is none."""
+    """A quantity as the driver writes it; where it is none, the driver fails."""
     try:
-        Quantity(text)
+        return str(Quantity(text))
     except ValueError as problem:
         hint = (
             "Kubeflow's driver fails on it, and the task never starts: write it as Kubernetes does, such as 500m or 2Gi"
         )
         raise fail("GF730", f'task "{task}": {field} is "{text[:60]}": {problem}', where=where, hint=hint) from None
-    return text
 
 
 def _accelerator(task: Task, spec: Message, made: Made) -> Iterator[tuple[str, str]]:
@@ -214,6 +213,10 @@ def _model_images(task: Task, made: Made) -> None:
         spec["containers"].append({"name": f"oci-{index}", "image": image, "securityContext": dict(CONFINED)})
 
 
-def _uses_workspace(inputs: Values) -> bool:
-    texts = [each.value for each in inputs.values() if isinstance(each, Known) and isinstance(each.value, str)]
-    return any(WORKSPACE in text or WORKSPACE_PATH in text for text in texts)
+def _uses_workspace(task: Task) -> bool:
+    """Whether an input is a path in the workspace, or an artifact that was downloaded into it."""
+    known = [each.value for each in task.inputs.values() if isinstance(each, Known)]
+    texts = [each for each in known if isinstance(each, str)]
+    return any(WORKSPACE in text or WORKSPACE_PATH in text for text in texts) or any(
+        uri.startswith(WORKSPACE_PATH) for uri in task.uris.values()
+    )

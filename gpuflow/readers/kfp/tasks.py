@@ -20,9 +20,9 @@ from gpuflow.readers.kfp.claims import claims_of, is_claim_task
 from gpuflow.readers.kfp.conditions import condition_of
 from gpuflow.readers.kfp.ir import Ir
 from gpuflow.readers.kfp.message import Message
-from gpuflow.readers.kfp.pods import Made, Task, pod_of
+from gpuflow.readers.kfp.pods import WORKSPACE_PATH, Made, Task, pod_of
 from gpuflow.readers.kfp.settings import apply_settings
-from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, task_inputs
+from gpuflow.readers.kfp.values import Known, Open, Scope, Value, Values, items_of, parsed, task_inputs
 from gpuflow.site.model import Engine
 
 MOST_DEPTH = 50
@@ -71,6 +71,8 @@ class Part:
     drivers: Drivers = field(default_factory=Drivers)
     outputs: dict[str, Value] = field(default_factory=dict)
     uris: dict[str, str] = field(default_factory=dict)
+    is_skipped: bool = False
+    """It never runs."""
 
 
 @dataclass(frozen=True)
@@ -120,24 +122,34 @@ class Tasks:
         part = Part(NOTHING)
         nodes: dict[str, Tree] = {}
         unsure: set[str] = set()
+        skipped: set[str] = set()
         for name in order(after):
-            task = tasks.entry(name)
-            is_exit = around.is_exit or name in at_end
-            # A group that is skipped does not succeed, and what waits for it does not run.
-            sure = around.is_sure and not (unsure & {*before[name]} and name not in at_end)
-            inner = self.task(name, task, scope, replace(around, is_sure=sure, is_exit=is_exit))
-            if self._is_conditional(around.name(name)) or not sure:
+            # What is skipped does not succeed, and what waits for it does not run; exit tasks wait for any end.
+            needed = () if name in at_end else before[name]
+            if skipped.intersection(needed):
+                skipped.add(name)
+                nodes[name] = Leaf(around.name(name), {}, 0)
+                continue
+            # An exit task is started when each of the tasks that it names has ended, one time for each.
+            times = len(before[name]) if name in at_end else 1
+            here = replace(around, is_sure=around.is_sure and not unsure.intersection(needed))
+            here = replace(here, is_exit=around.is_exit or name in at_end, copies=_times(around.copies, max(times, 1)))
+            inner = self.task(name, tasks.entry(name), scope, here)
+            if inner.is_skipped:
+                skipped.add(name)
+            # A loop that is skipped succeeds all the same: its condition stands inside.
+            if not here.is_sure or (around.name(name) in self.conditional and not isinstance(inner.tree, Loop)):
                 unsure.add(name)
+            if times > 1:
+                inner = replace(
+                    inner, tree=Loop(around.name(name), inner.tree, times), drivers=inner.drivers.times(times)
+                )
+                after = {need: [each for each in names if each != name] for need, names in after.items()}
             nodes[name] = inner.tree
-            part.drivers += inner.drivers if sure else replace(inner.drivers, least=0)
+            part.drivers += inner.drivers if here.is_sure else replace(inner.drivers, least=0)
             scope.outputs |= {(name, key): value for key, value in inner.outputs.items()}
             scope.output_uris |= {(name, key): uri for key, uri in inner.uris.items()}
         self._judge_exits(before, at_end, after, around)
-        # An exit task is started when each of the tasks that it names has ended, one time for each.
-        for name in at_end:
-            if len(before[name]) > 1:
-                nodes[name] = Loop(around.name(name), nodes[name], len(before[name]))
-                after = {need: [each for each in names if each != name] for need, names in after.items()}
         part.tree = Dag(nodes, after)
         part.outputs, part.uris = _outputs(component, scope)
         return part
@@ -145,9 +157,6 @@ class Tasks:
     @cached_property
     def _engine(self) -> Engine:
         return engine_of(self.options.site, self.options.engine)
-
-    def _is_conditional(self, path: str) -> bool:
-        return path in self.conditional
 
     def _judge_exits(
         self, before: Mapping[str, Sequence[str]], at_end: set[str], after: Mapping[str, Sequence[str]], around: Around
@@ -190,7 +199,9 @@ class Tasks:
         if text:
             condition = condition_of(text, inputs)
             if condition.holds is False:
-                return Part(self._engine_pod(path, where, around))
+                # A loop's own driver finds out, and the loop succeeds.
+                is_loop = "parameterIterator" in task
+                return Part(self._engine_pod(path, where, around), is_skipped=not is_loop)
             if condition.holds is None:
                 self.conditional[path] = condition.by_item
                 around = replace(around, is_sure=False)
@@ -215,7 +226,7 @@ class Tasks:
         iterator = call.task.message("parameterIterator")
         spec = iterator.message("items")
         source = spec.text("inputParameter")
-        value: Value = Known(spec.text("raw"))
+        value: Value = Known(parsed(spec.text("raw")))
         if source:
             value = call.inputs.get(source, Open(f'it has no input "{source}"'))
         items: list[Any] | Unknown
@@ -238,8 +249,9 @@ class Tasks:
         path = around.name(call.name)
         copies = items if isinstance(items, Unknown) else len(items)
         number = None if isinstance(copies, Unknown) else copies
-        many = None if number is None or around.copies is None else around.copies * number
-        body = self.body(call, replace(around, copies=many, is_sure=around.is_sure and bool(number)))
+        body = self.body(
+            call, replace(around, copies=_times(around.copies, number), is_sure=around.is_sure and bool(number))
+        )
         limit = call.task.message("iteratorPolicy").whole("parallelismLimit")
         tree = Loop(path, body.tree, copies, limit if limit > 0 else None)
         if copies == 0:  # its driver finds that out
@@ -275,9 +287,9 @@ class Tasks:
         made = pod_of(spec)
         apply_settings(spec, made)
         self._note(path, made)
-        if task.message("cachingOptions").flag("enableCache"):
+        is_cached = task.message("cachingOptions").flag("enableCache")
+        if is_cached:
             self.cached.append(path)
-        is_cached = bool(self.cached) and self.cached[-1] == path
         pod = self._with_account(made.pod)
         step = StepDemand(
             self._unique(path),
@@ -334,7 +346,9 @@ class Tasks:
         value = Scope(call.inputs).parameter(_as_parameter(source))
         uris = {}
         if isinstance(value, Known) and isinstance(value.value, str):
-            uris = dict.fromkeys(call.component.message("outputDefinitions").message("artifacts").value, value.value)
+            kept = f"{WORKSPACE_PATH}/" if executor.message("importer").flag("downloadToWorkspace") else ""
+            names = call.component.message("outputDefinitions").message("artifacts").value
+            uris = dict.fromkeys(names, kept + value.value)
         return Part(self._engine_pod(path, call.task.where(), around), uris=uris)
 
     def _refuse(self, text: str, where: Where) -> None:
@@ -354,6 +368,10 @@ class Tasks:
             name = f"{path}-{number}"
         self._names.add(name)
         return name
+
+
+def _times(copies: int | None, times: int | None) -> int | None:
+    return None if copies is None or times is None else copies * times
 
 
 def _item(items: list[Any] | Unknown, value: Value, path: str) -> Value:

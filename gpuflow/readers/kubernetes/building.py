@@ -11,6 +11,7 @@ from gpuflow.errors import Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree, Unknown
 from gpuflow.readers.documents import Document
 from gpuflow.readers.frame import Library, Options, Passive
+from gpuflow.readers.kubernetes.owner import INTEGRATIONS, Owner
 from gpuflow.readers.kubernetes.parts import Part
 
 Pods = tuple[str, int, Mapping[str, Any]]
@@ -38,10 +39,14 @@ class Object:
         return self.root.need("spec")
 
     @property
-    def labels(self) -> dict[str, str]:
-        """Of the object itself: Kueue looks here for the queue."""
-        metadata = self.root.at("metadata")
-        return {} if metadata is None else metadata.labels()
+    def owner(self) -> Owner:
+        """What Kueue looks at when it queues the object."""
+        return self.owner_by(self.root.at("metadata"))
+
+    def owner_by(self, metadata: Part | None) -> Owner:
+        """The same by other metadata: a CronJob's Jobs have their own."""
+        labels = {} if metadata is None else metadata.labels()
+        return Owner(labels, INTEGRATIONS.get((self.document.kind, self.document.group)))
 
     def nothing(self, because: str) -> Passive:
         return Passive(self.document, because)

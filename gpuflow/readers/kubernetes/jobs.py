@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gpuflow.demands.model import Demand, Overlap
 from gpuflow.readers.frame import Passive
 from gpuflow.readers.kubernetes.building import Object, Run, suspended
+from gpuflow.readers.kubernetes.owner import Owner
 from gpuflow.readers.kubernetes.parts import Part
-from gpuflow.readers.kubernetes.pods import Pod, has_queue, pod_of
+from gpuflow.readers.kubernetes.pods import Pod, pod_of
 
 MIN_PARALLELISM: Final = "kueue.x-k8s.io/job-min-parallelism"
 """With this annotation Kueue may admit fewer pods than the Job asks for."""
@@ -34,7 +34,7 @@ class JobPods(NamedTuple):
         return self.is_indexed and by_name and self.at_once > 1 and self.at_once == self.completions
 
 
-def job_pods(spec: Part, owner: Mapping[str, str]) -> JobPods:
+def job_pods(spec: Part, owner: Owner) -> JobPods:
     """What the spec of a Job makes. Neither number given: one pod."""
     completions = None if spec.at("completions") is None else spec.count("completions", 1)
     parallelism = spec.count("parallelism", 1)
@@ -64,10 +64,10 @@ def job(thing: Object) -> Demand | Passive:
 
 
 def _demand(thing: Object, spec: Part, metadata: Part | None, overlap: Overlap | None = None) -> Demand | Passive:
-    labels = {} if metadata is None else metadata.labels()
+    owner = thing.owner_by(metadata)
     annotations = {} if metadata is None else metadata.labels("annotations")
-    queued = has_queue(labels)
-    pods = job_pods(spec, labels)
+    queued = owner.is_queued
+    pods = job_pods(spec, owner)
     only = suspended(spec, queued)
     run = Run()
     where = spec.need("template").key_where

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gpuflow.demands.model import ClaimDemand, Demand
@@ -12,8 +12,9 @@ from gpuflow.readers.frame import Passive
 from gpuflow.readers.kubernetes.building import Object, Run, suspended
 from gpuflow.readers.kubernetes.claims import shared_claims, with_shared_claims
 from gpuflow.readers.kubernetes.jobs import job_pods
+from gpuflow.readers.kubernetes.owner import Owner
 from gpuflow.readers.kubernetes.parts import Part
-from gpuflow.readers.kubernetes.pods import Pod, has_queue
+from gpuflow.readers.kubernetes.pods import Pod
 
 
 class ReplicatedJob(NamedTuple):
@@ -32,12 +33,12 @@ class ReplicatedJob(NamedTuple):
 def job_set(thing: Object) -> Demand | Passive:
     """All pods live together, unless a Job starts when another has ended."""
     spec = thing.spec
-    jobs = replicated_jobs(spec, thing.labels)
+    jobs = replicated_jobs(spec, thing.owner)
     claims = shared_claims(spec.at("volumeClaimPolicies"), thing.name)
-    return demand_of_jobs(thing, jobs, suspended(spec, has_queue(thing.labels)), claims)
+    return demand_of_jobs(thing, jobs, suspended(spec, thing.owner.is_queued), claims)
 
 
-def replicated_jobs(spec: Part, labels: Mapping[str, str]) -> list[ReplicatedJob]:
+def replicated_jobs(spec: Part, owner: Owner) -> list[ReplicatedJob]:
     """The Jobs that a JobSet lists."""
     found: list[ReplicatedJob] = []
     for part in spec.need("replicatedJobs").items():
@@ -45,7 +46,7 @@ def replicated_jobs(spec: Part, labels: Mapping[str, str]) -> list[ReplicatedJob
         if not name or any(name == each.name for each in found):
             raise part.fault("has no name" if not name else f'is the second one called "{name}"')
         job = part.need("template", "spec")
-        pods = job_pods(job, labels)
+        pods = job_pods(job, owner)
         ended = tuple(_ended(part, {each.name for each in found}))
         where = job.need("template").key_where
         found.append(ReplicatedJob(name, part.count("replicas", 1) * pods.at_once, pods.pod, ended, part, where))
@@ -81,7 +82,7 @@ def demand_of_jobs(
                 edges.setdefault(before, []).append(job.name)
     assert find_cycle(edges) is None  # each waits for earlier ones only
     run = Run()
-    if not edges or has_queue(thing.labels):
+    if not edges or thing.owner.is_queued:
         if edges:
             only = only or "Kueue reserves quota for all replicatedJobs at once, and some start when others have ended"
         where = jobs[0].where if jobs else thing.root.where

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from gpuflow.demands.model import Demand
 from gpuflow.readers.documents import Document
@@ -47,4 +48,5 @@ KINDS: dict[tuple[str, str], Callable[[Object], Demand | Passive]] = {
 
 def demand_of(document: Document, library: Library, options: Options) -> Demand | Passive:
     """What an object asks of a cluster. A field that cannot be read is an error with its place."""
-    return KINDS[(document.kind, document.group)](Object(document, library, options))
+    found = KINDS[(document.kind, document.group)](Object(document, library, options))
+    return replace(found, by_itself=True, kind=document.kind) if isinstance(found, Demand) else found

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.kubernetes.labels import read_selector
 from gpuflow.kubernetes.pod_fields import Field, fields_of
+from gpuflow.readers.kubernetes.owner import Owner
 from gpuflow.readers.kubernetes.parts import Part, shown
 
 MOST_DEEP: Final = 100
-_BY_QUEUE: Final = (QUEUE_LABEL, QUEUE_PRIORITY_LABEL)
 _NEEDED: Final = {
     "Container": "name",
     "Volume": "name",
@@ -23,11 +23,8 @@ _NEEDED: Final = {
 Pod = dict[str, Any]
 
 
-def pod_of(template: Part, owner: Mapping[str, str] | None = None) -> Pod:
-    """The pod of a template. `owner`: the labels of the object that Kueue queues as a whole.
-
-    The queue of the object wins over one on its pods. A pod of an object without queue keeps its own.
-    """
+def pod_of(template: Part, owner: Owner | None = None) -> Pod:
+    """The pod of a template, in the queue of the object that makes it."""
     metadata = template.at("metadata")
     found: Pod = {"metadata": {}, "spec": _plain(template.need("spec", what="which holds the containers"), "PodSpec")}
     if not found["spec"].get("containers"):
@@ -36,16 +33,7 @@ def pod_of(template: Part, owner: Mapping[str, str] | None = None) -> Pod:
         texts = {} if metadata is None else metadata.labels(key)
         if texts:
             found["metadata"][key] = texts
-    queue = {key: value for key, value in (owner or {}).items() if key in _BY_QUEUE and value}
-    if QUEUE_LABEL in queue:
-        labels = {key: value for key, value in found["metadata"].get("labels", {}).items() if key not in _BY_QUEUE}
-        found["metadata"]["labels"] = {**labels, **queue}
-    return found
-
-
-def has_queue(labels: Mapping[str, str]) -> bool:
-    """Whether labels name a queue of Kueue."""
-    return bool(labels.get(QUEUE_LABEL))
+    return found if owner is None else owner.with_queue(found)
 
 
 def _plain(part: Part, type_name: str) -> dict[str, Any]:
@@ -61,6 +49,11 @@ def _plain(part: Part, type_name: str) -> dict[str, Any]:
     needed = _NEEDED.get(type_name)
     if needed is not None and not found.get(needed):
         raise part.fault(f"has no {needed}")
+    if type_name == "LabelSelector":
+        try:
+            read_selector(found, part.name)
+        except ValueError as refusal:
+            raise part.fault(f"selects nothing that there can be: {refusal}") from None
     return found
 
 

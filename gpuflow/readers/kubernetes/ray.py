@@ -12,7 +12,7 @@ from gpuflow.graph import Dag, Unknown
 from gpuflow.readers.frame import Passive
 from gpuflow.readers.kubernetes.building import Object, Run, suspended
 from gpuflow.readers.kubernetes.parts import MOST, Part
-from gpuflow.readers.kubernetes.pods import Pod, has_queue, pod_of
+from gpuflow.readers.kubernetes.pods import Pod, pod_of
 
 AUTOSCALER: Final = {"cpu": "500m", "memory": "512Mi"}
 SUBMITTER: Final = {
@@ -27,14 +27,14 @@ def ray_cluster(thing: Object) -> Demand | Passive:
     """The head, and the workers of each group; an autoscaler may start more, up to maxReplicas."""
     run = Run()
     _cluster(run, thing, thing.spec, [], [])
-    return run.demand(thing, only_at_most=suspended(thing.spec, has_queue(thing.labels)))
+    return run.demand(thing, only_at_most=suspended(thing.spec, thing.owner.is_queued))
 
 
 def ray_job(thing: Object) -> Demand | Passive:
     """The same, with the pod that submits the job."""
     spec = thing.spec
     mode = spec.text("submissionMode", "K8sJobMode", MODES)
-    only = suspended(spec, has_queue(thing.labels))
+    only = suspended(spec, thing.owner.is_queued)
     cluster = spec.at("rayClusterSpec")
     if cluster is None:
         selector = spec.need("clusterSelector", what="and no rayClusterSpec, so that no cluster is named")
@@ -44,7 +44,7 @@ def ray_job(thing: Object) -> Demand | Passive:
     sidecars: list[dict[str, Any]] = []
     if mode == "K8sJobMode":
         own = spec.at("submitterPodTemplate")
-        beside.append(("submitter", 1, _submitter(cluster) if own is None else pod_of(own, thing.labels)))
+        beside.append(("submitter", 1, _submitter(cluster) if own is None else pod_of(own, thing.owner)))
     elif mode == "SidecarMode":
         sidecars.append({"name": "ray-job-submitter", "resources": SUBMITTER})
     run = Run()
@@ -56,7 +56,7 @@ def ray_service(thing: Object) -> Demand | Passive:
     """The cluster that serves; an update runs a second one beside it, which a finding says."""
     run = Run()
     _cluster(run, thing, thing.spec.need("rayClusterConfig"), [], [])
-    return run.demand(thing, only_at_most=suspended(thing.spec, has_queue(thing.labels)))
+    return run.demand(thing, only_at_most=suspended(thing.spec, thing.owner.is_queued))
 
 
 def _submitter(cluster: Part) -> Pod:
@@ -72,14 +72,14 @@ def _cluster(
     template = spec.need("headGroupSpec").need("template")
     scales = spec.flag("enableInTreeAutoscaling")
     added = [*sidecars, *([_autoscaler(spec)] if scales else [])]
-    sets: list[tuple[str, int, Pod]] = [("head", 1, _with(pod_of(template, thing.labels), added))]
+    sets: list[tuple[str, int, Pod]] = [("head", 1, _with(pod_of(template, thing.owner), added))]
     grown: list[tuple[str, Pod, int, int | None, Part]] = []
     groups = spec.at("workerGroupSpecs")
     for group in groups.items() if groups is not None else ():
         name = group.text("groupName") or ""
         if not name or any(name == each for each, _, _ in sets):
             raise group.fault("has no groupName" if not name else f'is the second group called "{name}"')
-        pod = pod_of(group.need("template"), thing.labels)
+        pod = pod_of(group.need("template"), thing.owner)
         hosts = max(group.count("numOfHosts", 1), 1)
         least, most = group.count("minReplicas", 0), group.count("maxReplicas", MOST)
         now = 0 if group.flag("suspend") else min(max(group.count("replicas", 0), least), max(most, least))
@@ -87,21 +87,12 @@ def _cluster(
         if scales and most > now and not group.flag("suspend"):
             known = None if group.at("maxReplicas") is None else most - now
             grown.append((name, pod, hosts, known, group))
-    labels = thing.labels
-    sets += [(name, count, _queued(pod, labels)) for name, count, pod in beside]
+    sets += [(name, count, thing.owner.with_queue(pod)) for name, count, pod in beside]
     run.together(thing.name, sets, template.key_where)
     for name, pod, hosts, more, group in grown:
         said = "maxReplicas is not set" if more is None else f"maxReplicas is {group.count('maxReplicas', 0)}"
         why = f"the autoscaler decides how many workers group {name} has ({said})"
         run.apart(f"{thing.name}-{name}-autoscaled", pod, Unknown(why, more), group.where, pods=hosts)
-
-
-def _queued(pod: Pod, labels: dict[str, str]) -> Pod:
-    """A pod that KubeRay makes by itself, in the queue of its object."""
-    queue = {key: value for key, value in labels.items() if key.startswith("kueue.x-k8s.io/")}
-    if not queue:
-        return pod
-    return {**pod, "metadata": {**pod["metadata"], "labels": {**pod["metadata"].get("labels", {}), **queue}}}
 
 
 def _autoscaler(spec: Part) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def stateful_set(thing: Object) -> Demand | Passive:
 def _replicas(thing: Object, claims: Part | None) -> Demand | Passive:
     count = thing.spec.count("replicas", 1)
     template = thing.spec.need("template")
-    pod = with_own_claims(pod_of(template, thing.labels), claims)
+    pod = with_own_claims(pod_of(template, thing.owner), claims)
     if count == 0:
         return thing.nothing("it has replicas: 0")
     run = Run()
@@ -67,7 +67,7 @@ def daemon_set(thing: Object) -> Demand | Passive:
     template = thing.spec.need("template")
     run = Run()
     why = "a DaemonSet has one pod on each node that its pods may go to, and which nodes there are is not in the file"
-    run.apart(thing.name, pod_of(template, thing.labels), Unknown(why), template.key_where)
+    run.apart(thing.name, pod_of(template, thing.owner), Unknown(why), template.key_where)
     return run.demand(thing)
 
 
@@ -78,9 +78,9 @@ def leader_worker_set(thing: Object) -> Demand | Passive:
     size = group.count("size", 1, least=1)
     template = group.need("workerTemplate")
     claims = group.at("volumeClaimTemplates")
-    worker = with_own_claims(pod_of(template, thing.labels), claims)
+    worker = with_own_claims(pod_of(template, thing.owner), claims)
     own = group.at("leaderTemplate")
-    leader = worker if own is None else with_own_claims(pod_of(own, thing.labels), claims)
+    leader = worker if own is None else with_own_claims(pod_of(own, thing.owner), claims)
     if count == 0:
         return thing.nothing("it has replicas: 0")
     run = Run()

@@ -16,7 +16,7 @@ from gpuflow.readers.kubernetes.building import Object, suspended
 from gpuflow.readers.kubernetes.claims import shared_claims
 from gpuflow.readers.kubernetes.jobsets import ReplicatedJob, demand_of_jobs, replicated_jobs
 from gpuflow.readers.kubernetes.parts import Part
-from gpuflow.readers.kubernetes.pods import Pod, has_queue
+from gpuflow.readers.kubernetes.pods import Pod
 
 ANCESTOR: Final = "trainer.kubeflow.org/trainjob-ancestor-step"
 NODE: Final = "node"
@@ -29,7 +29,7 @@ def train_job(thing: Object) -> Demand | Passive:
     name, kind = ref.text("name") or "", ref.text("kind", "ClusterTrainingRuntime") or ""
     if not name:
         ref.need("name")
-    only = suspended(thing.spec, has_queue(thing.labels))
+    only = suspended(thing.spec, thing.owner.is_queued)
     found = thing.library.find(kind, name)
     if found is None:
         unseen = Unseen(
@@ -41,7 +41,7 @@ def train_job(thing: Object) -> Demand | Passive:
         return Demand(thing.name, (), Dag({}), unseen=(unseen,), only_at_most=only)
     runtime = Part(found, (), found.tree).need("spec")
     jobset = runtime.need("template", "spec")
-    jobs = [_changed(job, thing, runtime) for job in replicated_jobs(jobset, thing.labels)]
+    jobs = [_changed(job, thing, runtime) for job in replicated_jobs(jobset, thing.owner)]
     return demand_of_jobs(thing, jobs, only, shared_claims(jobset.at("volumeClaimPolicies"), thing.name))
 
 

@@ -9,7 +9,7 @@ from gpuflow.graph import Unknown
 from gpuflow.readers.frame import Passive
 from gpuflow.readers.kubernetes.building import Object, Run, suspended
 from gpuflow.readers.kubernetes.parts import Part
-from gpuflow.readers.kubernetes.pods import has_queue, pod_of
+from gpuflow.readers.kubernetes.pods import pod_of
 
 REPLICA_SPECS: Final = {
     "PyTorchJob": "pytorchReplicaSpecs",
@@ -43,14 +43,14 @@ def _demand(thing: Object, defaults: dict[str, int]) -> Demand | Passive:
     sets = []
     counts: dict[str, int] = {}
     for role, part in roles:
-        pod = pod_of(part.need("template"), thing.labels)
+        pod = pod_of(part.need("template"), thing.owner)
         restart = part.text("restartPolicy")
         if restart is not None:
             pod = {**pod, "spec": {**pod["spec"], "restartPolicy": "Never" if restart == "ExitCode" else restart}}
         counts[role] = part.count("replicas", defaults.get(role, 1))
         sets.append((role.lower(), counts[role], pod))
     policy = spec.at("runPolicy")
-    only = None if policy is None else suspended(policy, has_queue(thing.labels))
+    only = None if policy is None else suspended(policy, thing.owner.is_queued)
     run = Run()
     where = specs.key_where if not roles else roles[0][1].key_where
     run.together(thing.name, sets, where)

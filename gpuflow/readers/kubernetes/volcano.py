@@ -18,7 +18,7 @@ def volcano_job(thing: Object) -> Demand | Passive:
     only = None
     for index, part in enumerate(spec.need("tasks").items()):
         template = part.need("template")
-        pod = pod_of(template, thing.labels)
+        pod = pod_of(template, thing.owner)
         of_job = {"schedulerName": scheduler, **({"priorityClassName": priority} if priority else {})}
         pod = {**pod, "spec": {**of_job, **pod["spec"]}}
         name = part.text("name") or f"default{index}"

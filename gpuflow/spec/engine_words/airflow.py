@@ -6,12 +6,12 @@ from datetime import date, datetime
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema, model_validator
+from pydantic import PlainValidator, WithJsonSchema, model_validator
 
 from gpuflow.spec.engine_words.airflow_ours import DAG_ELSEWHERE, DAG_OURS, TASK_ELSEWHERE, TASK_OURS
 from gpuflow.spec.engine_words.imported import Imported, Imports, Json
 from gpuflow.spec.engine_words.words import EngineWords
-from gpuflow.spec.model import Bool, Count, Int32, Natural, Str, problem, receivable
+from gpuflow.spec.model import Bool, Count, Int32, Natural, OneOrMore, Str, problem, receivable
 from gpuflow.spec.zones import YEARS
 
 TAG_LENGTH = 100
@@ -71,10 +71,6 @@ def _said(value: Any) -> str:
     return receivable(value)
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 Date = Annotated[str, PlainValidator(_date), WithJsonSchema({"type": "string", "examples": ["2027-01-31"]})]
 Logs = Annotated[
     Any,
@@ -88,8 +84,8 @@ Said = Annotated[str, PlainValidator(_said), WithJsonSchema({"type": "string", "
 Asset = Annotated[
     str, PlainValidator(_asset), WithJsonSchema({"type": "string", "minLength": 1, "maxLength": ASSET_LENGTH})
 ]
-Assets = Annotated[tuple[Asset, ...], BeforeValidator(_as_list)]
-Texts = Annotated[tuple[Str, ...], BeforeValidator(_as_list)]
+Assets = Annotated[tuple[Asset, ...], OneOrMore()]
+Texts = Annotated[tuple[Str, ...], OneOrMore()]
 
 
 class AirflowTask(EngineWords):
@@ -201,7 +197,7 @@ class AirflowDag(EngineWords):
     dag_display_name: Said | None = None
     """The DAG's name in the user interface."""
     default_args: AirflowTask | None = None
-    """Words for every task that does not set them itself."""
+    """Settings for every task that does not set them itself."""
     end_date: Date | None = None
     """No run for a later time; in the time zone of the schedule."""
     timetable: Imported | None = None

@@ -74,7 +74,7 @@ class TemplateRef(Model):
     """It is a ClusterWorkflowTemplate."""
 
 
-class Hook(Model):
+class WorkflowHook(Model):
     """What Argo runs beside the workflow when its expression becomes true, once."""
 
     expression: Str
@@ -317,7 +317,7 @@ class ArgoWorkflow(EngineWords):
     """Annotations on the object and on its runs."""
     pod_metadata: PodMetadata | None = None
     """Labels and annotations on every pod of a run."""
-    hooks: dict[Str, Hook] = {}
+    hooks: dict[Str, WorkflowHook] = {}
     """Templates of the cluster that run beside the workflow, by name."""
     metrics: tuple[Metric, ...] = ()
     """Prometheus metrics of the run."""

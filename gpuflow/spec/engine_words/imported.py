@@ -6,9 +6,9 @@ import keyword
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
+from pydantic import PlainValidator, WithJsonSchema
 
-from gpuflow.spec.model import Model, problem
+from gpuflow.spec.model import Model, OneOrMore, problem
 from gpuflow.spec.params import plain_json
 
 _PATH = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+"
@@ -50,8 +50,4 @@ class Imported(Model):
         return {"path": value} if isinstance(value, str) else value
 
 
-def _one_or_more(value: Any) -> Any:
-    return [value] if isinstance(value, str | dict | Imported) else value
-
-
-Imports = Annotated[tuple[Imported, ...], BeforeValidator(_one_or_more)]
+Imports = Annotated[tuple[Imported, ...], OneOrMore(dict, Imported)]

@@ -16,7 +16,7 @@ class ArgoOptions:
     )
     kustomization: bool = option("--kustomization", "also write kustomization.yaml, which lists the compiled files")
     alert_rules: bool = option(
-        "--alert-rules", "also write PIPELINE-alerts.yaml, a PrometheusRule, for pipelines that somebody is told of"
+        "--alert-rules", "also write PIPELINE-alerts.yaml, a PrometheusRule, for pipelines with notify"
     )
     semaphores: str | None = option(
         "--semaphores",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuflow.spec.engine_words.argo import ArgoTemplate, ArgoWorkflow, Hook, Metric, PodMetadata, WorkflowSecurity
+from gpuflow.spec.engine_words.argo import (
+    ArgoTemplate,
+    ArgoWorkflow,
+    Metric,
+    PodMetadata,
+    WorkflowHook,
+    WorkflowSecurity,
+)
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 
@@ -87,7 +94,7 @@ def _security(given: WorkflowSecurity | None) -> dict[str, Any] | None:
     return {key: value for key, value in named.items() if value is not None}
 
 
-def _hook(hook: Hook) -> dict[str, Any]:
+def _hook(hook: WorkflowHook) -> dict[str, Any]:
     where = hook.template_ref
     reference: dict[str, Any] = {"name": where.name, "template": where.template}
     if where.cluster_scope:

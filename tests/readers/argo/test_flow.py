@@ -161,7 +161,8 @@ spec:
   - name: train
     inputs: {parameters: [{name: gpus}]}
     podSpecPatch: |
-      containers: [{name: main, resources: {limits: {nvidia.com/gpu: "{{inputs.parameters.gpus}}"}}}]
+      containers:
+      - {name: main, resources: {limits: {nvidia.com/gpu: "{{inputs.parameters.gpus}}"}}}
     container: {image: i, command: [run]}
 """
     demand = read(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuflow import yaml_tree
 from gpuflow.demands import Demand
+from gpuflow.errors import Finding
 from gpuflow.readers import Options, Passive, documents_of, foreign_in
 from gpuflow.readers.documents import silenced_in
 from gpuflow.site import Site
@@ -29,7 +30,8 @@ def remarks(text: str, site: Site | None = None) -> list[str]:
     return [finding.code for finding in findings(text, site)]
 
 
-def findings(text: str, site: Site | None = None):  # type: ignore[no-untyped-def]  # a list of findings
+def findings(text: str, site: Site | None = None) -> list[Finding]:
+    """What is said of the first object."""
     source = demand(text, site).source
     assert source is not None
     return source.heard(source.warnings())

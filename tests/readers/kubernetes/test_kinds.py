@@ -15,6 +15,10 @@ from tests.readers.kubernetes.reading import demand, read
 from tests.readers.kubernetes.samples import SAMPLES, Sample, pod
 
 GPUS = "requests.nvidia.com/gpu"
+SPREAD = (
+    "topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, "
+    "labelSelector: {matchLabels: {app: 25%}}}]"
+)
 
 
 def test_every_kind_of_the_table_has_a_function() -> None:
@@ -165,6 +169,8 @@ def test_a_pod_template_serves_others() -> None:
         ("deployment", "  template:", "  strategy: {rollingUpdate: {maxSurge: a}}\n  template:", "whole number or a p"),
         ("job", "restartPolicy: Never", "restartPolicy: 1", "spec.template.spec.restartPolicy must be text, not 1"),
         ("job", "memory: 8Gi", "memory: 8Gib", "8Gib"),
+        ("job", "memory: 8Gi", "memory: -8Gi", "an amount cannot be negative"),
+        ("job", "restartPolicy: Never", SPREAD, "labelSelector selects nothing that there can be"),
         ("job", "name: main, ", "", "spec.template.spec.containers[0] has no name"),
         ("cron job", 'schedule: "0 3 * * *"', "schedule: ''", "GF736 CronJob nightly: spec.schedule is empty"),
         ("cron job", "  jobTemplate:", "  concurrencyPolicy: Never\n  jobTemplate:", "one of Allow, Forbid, Replace"),

@@ -195,9 +195,11 @@ def test_an_interval_needs_times_that_lie_near_enough() -> None:
     asks = "steps: {a: {command: [x, {run: interval_start}]}}"
     (only,) = refused(asks)
     assert only.startswith("5: GF301 argo does not support {run: interval_start}") and "without a schedule" in only
-    for cron in ("0 0 1 1 *", "0 0 29 2 *", "0 0 31 2 *", "1,2 3 1 * *"):
+    for cron in ("0 0 1 1 *", "0 0 29 2 *", "1,2 3 1 * *", "1,2 3 * * 1", "*/15 3 1 * *"):
         (only,) = refused(f'schedule: "{cron}"\n{asks}')
         assert only.startswith("6: GF301") and "too far apart" in only, cron
+    for cron in ("1,2 3 * * *", "*/5 3 * * 1,4", "*/10 3 * * 1", "*/15 3 1,16 * *", "0,30 3 1 * *"):
+        artifact(f'schedule: "{cron}"\n{asks}')
     inside = "steps: {a: {pipeline: {name: q, steps: {s: {image: i, command: [x, {run: interval_start}]}}}}}"
     assert len(refused(inside)) == 1
     artifact('schedule: "0 0 1 * *"\n' + inside)

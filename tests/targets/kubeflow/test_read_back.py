@@ -22,7 +22,6 @@ ALLOWED: dict[str, dict[str, str]] = {
     "construct:gang": {EVERY_KEY: GANG},
     "construct:kubernetes.resources": {"requests.rdma/hca": DEVICES},
     "construct:notify.webhook": {"pods": "alerts for failure and for success are exit tasks of their own"},
-    "construct:volumes.ephemeral": {EVERY_KEY: "the target has no ephemeral claims, and says so"},
 }
 REFUSED = frozenset(
     {

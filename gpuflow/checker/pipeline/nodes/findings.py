@@ -25,7 +25,7 @@ from gpuflow.checker.pipeline.nodes.verdicts import PODS, NodeVerdict, NodeVerdi
 from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.pipeline.queues.requests import FlavorAssignment
 from gpuflow.checker.report import LimitLine, Verdict, worst
-from gpuflow.checker.wording import amount, asking, listed, waiting, where_of
+from gpuflow.checker.wording import amount, asking, bounding, listed, waiting, where_of
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding
 
@@ -268,7 +268,7 @@ def _waits(demand: Demand, node_verdicts: NodeVerdicts, pool: PoolReport) -> Ite
                 "GF514",
                 f"it is unknown whether nodes always have room for {_who(pod_group)}: {node_verdict.decision.because}",
                 where_of(demand, pod_group.steps[0]),
-                "give the fan-out a parallel cap, so that its demand is bounded",
+                bounding(demand, "the fan-out"),
                 severity="warning",
             )
     for wait, pod_groups in waits.items():

@@ -14,7 +14,7 @@ from gpuflow.checker.pipeline.queues.own_steps import held_up, own_evictors
 from gpuflow.checker.pipeline.queues.requests import QueueRequest, root_of
 from gpuflow.checker.pipeline.queues.verdicts import QueueVerdict, QueueVerdicts
 from gpuflow.checker.report import LimitLine, Verdict, worst
-from gpuflow.checker.wording import amount, asking, listed, waiting, where_of
+from gpuflow.checker.wording import amount, asking, bounding, listed, waiting, where_of
 from gpuflow.demands import Demand
 from gpuflow.errors import Finding
 
@@ -154,7 +154,7 @@ def _wait(demand: Demand, queue_verdicts: QueueVerdicts, each: QueueVerdict, hin
             "GF514",
             f"it is unknown whether queue {request.queue} always has quota for {who}: {decision.because}",
             where,
-            "give the fan-out a parallel cap, so that its demand is bounded",
+            bounding(demand, "the fan-out"),
             severity="warning",
         )
     if decision.pending:

@@ -15,7 +15,7 @@ from gpuflow.checker.pipeline.pod_groups import PodGroup
 from gpuflow.checker.snapshot.not_shown import asks_namespace, runs_kueue, shows_namespace
 from gpuflow.cluster import Cluster, Manifest
 from gpuflow.errors import Finding, GpuflowError, Where
-from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, read_selector
+from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL, QUEUED_BY, read_selector
 from gpuflow.resources import BadField, read_map, read_maps, read_texts
 
 QUEUE_KINDS: Final = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Cohort")
@@ -46,7 +46,7 @@ class Setup:
     kueue: Kueue
     namespace: str
     takes_pods: bool
-    """Whether Kueue looks at plain pods of this namespace at all."""
+    """Whether Kueue looks at the workloads of this namespace at all."""
     takes_all: bool
     """Whether it also holds back pods that name no queue."""
     priorities: Mapping[str, int] | None
@@ -59,10 +59,12 @@ class Setup:
     """Queues that say of themselves that they are not active, by kind and name."""
     knows_queues: bool = True
     """Whether the snapshot says which queues there are; where it does not, no pod is followed into one."""
+    integrations: frozenset[str] = frozenset()
+    """The kinds that Kueue is configured for; empty: not known, and taken for all of them."""
 
     def queue_of(self, pod_group: PodGroup) -> str | None:
         """The LocalQueue that a pod of this pod_group goes to; empty when Kueue holds it back for want of one."""
-        if not self.takes_pods or not self.knows_queues:
+        if not self.takes_pods or not self.knows_queues or not self._integrates(pod_group):
             return None
         named = pod_group.labels.get(QUEUE_LABEL)
         if named is not None:
@@ -70,6 +72,11 @@ class Setup:
         if (self.namespace, DEFAULT_QUEUE) in self.kueue.local_queues:
             return DEFAULT_QUEUE
         return "" if self.takes_all else None
+
+    def _integrates(self, pod_group: PodGroup) -> bool:
+        """Whether Kueue is configured for what makes the pods: an object of its own kind, or nothing but pods."""
+        by = pod_group.pod["metadata"].get("annotations", {}).get(QUEUED_BY, "pod")
+        return not self.integrations or by in self.integrations
 
     def workload(self, pod_group: PodGroup, queue: str) -> dict[str, Any]:
         """The Workload that Kueue makes of a pod or a gang: one pod set, named main."""
@@ -108,7 +115,7 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
         return None
     try:
         configuration = _configuration(cluster)
-        takes_pods, takes_all = _managed(configuration or {}, cluster, namespace)
+        takes_pods, takes_all, integrations = _managed(configuration or {}, cluster, namespace)
         workloads = cluster.bodies("Workload") or []
         return Setup(
             Kueue(
@@ -133,6 +140,7 @@ def read_setup(cluster: Cluster, namespace: str) -> Setup | None:
             tuple(each for each in workloads if _is_settled(each)),
             dict(_inactive(cluster, namespace)),
             cluster.knows("LocalQueue") and cluster.knows("ClusterQueue"),
+            integrations,
         )
     except (ValueError, yaml.YAMLError) as refusal:
         owner = refusal.owner if isinstance(refusal, BadField) else None
@@ -197,8 +205,8 @@ def _entry(item: Manifest) -> str | None:
     return text if isinstance(text, str) and "config.kueue.x-k8s.io" in text else None
 
 
-def _managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str) -> tuple[bool, bool]:
-    """Whether pods of the namespace are Kueue's business, and also those that name no queue."""
+def _managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str) -> tuple[bool, bool, frozenset[str]]:
+    """Whether the namespace is Kueue's business, also what names no queue, and which kinds are."""
     integrations = read_map(configuration.get("integrations"), "Configuration: integrations")
     frameworks = read_texts(integrations.get("frameworks"), "Configuration: integrations.frameworks")
     selector = read_selector(
@@ -209,8 +217,8 @@ def _managed(configuration: Mapping[str, Any], cluster: Cluster, namespace: str)
         if item.name == namespace:
             metadata = read_map(item.body.get("metadata"), "metadata")
             labels = {**read_map(metadata.get("labels"), "metadata.labels"), **labels}
-    takes_pods = (not frameworks or "pod" in frameworks) and (selector is None or selector.matches(labels))
-    return takes_pods, configuration.get("manageJobsWithoutQueueName") is True
+    is_managed = selector is None or selector.matches(labels)
+    return is_managed, configuration.get("manageJobsWithoutQueueName") is True, frozenset(frameworks)
 
 
 def _priorities(cluster: Cluster) -> dict[str, int] | None:

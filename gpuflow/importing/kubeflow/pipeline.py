@@ -1,0 +1,403 @@
+"""The tasks of a Kubeflow pipeline as steps."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuflow.importing.drafts import MOST_STEPS, Draft, Handing, identifier, label
+from gpuflow.importing.kubeflow.conditions import condition
+from gpuflow.importing.kubeflow.executors import pod_of
+from gpuflow.importing.listing import TAG, TEMPLATE, Listing, Place
+from gpuflow.importing.plain import mapping, plain, texts
+from gpuflow.importing.pods import TAG_HINT, PodReader
+from gpuflow.importing.texts import Parts, filled, plain_text
+from gpuflow.readers import Document, Library
+from gpuflow.site import Site
+
+TYPES = {
+    "STRING": "string",
+    "NUMBER_INTEGER": "int",
+    "NUMBER_DOUBLE": "float",
+    "BOOLEAN": "bool",
+    "LIST": "json",
+    "STRUCT": "json",
+}
+RUN = {"$.pipeline_job_uuid": "id", "$.pipeline_job_name": "name"}
+OUTPUTS = "/tmp/outputs"
+"""Where programs write the outputs whose paths Kubeflow chose for them."""
+TASK = (
+    "cachingOptions", "componentRef", "dependentTasks", "inputs", "iteratorPolicy", "parameterIterator", "retryPolicy",
+    "taskInfo", "triggerPolicy",
+)  # fmt: skip
+SPEC = ("pipelineInfo", "root", "components", "deploymentSpec", "schemaVersion", "sdkVersion", "defaultPipelineRoot")
+OF_TASK = {
+    "cachingOptions": ("enableCache",),
+    "componentRef": ("name",),
+    "inputs": ("parameters", "artifacts"),
+    "iteratorPolicy": ("parallelismLimit",),
+    "parameterIterator": ("items", "itemInput"),
+    "retryPolicy": ("maxRetryCount", "backoffDuration", "backoffFactor", "backoffMaxDuration"),
+    "taskInfo": ("name",),
+    "triggerPolicy": ("condition", "strategy"),
+}
+PARAMETER = ("parameterType", "defaultValue", "isOptional", "description", "literals")
+ITEM = "item"
+COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
+_INPUT = re.compile(r"\$\.inputs\.parameters\[['\"]([^'\"]+)['\"]\]")
+_OUTPUT = re.compile(r"\$\.outputs\.parameters\[['\"]([^'\"]+)['\"]\]\.output_file")
+_ARTIFACT = "Kubeflow's artifacts have no word in a pipeline"
+_HINT = "write an output of type file or directory with its uri, and read it with inputs"
+
+
+@dataclass
+class Scope:
+    """The values that a component sees."""
+
+    draft: Draft
+    inputs: dict[str, Parts] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, tag: str) -> Parts | None:
+        """What a placeholder stands for; None when no reference says it."""
+        if tag in RUN:
+            return ({"run": RUN[tag]},)
+        if match := _INPUT.fullmatch(tag):
+            return self.inputs.get(match[1])
+        if match := _OUTPUT.fullmatch(tag):
+            return (f"{OUTPUTS}/{match[1]}",)
+        return None
+
+
+class Importer:
+    """Fills drafts from one pipeline."""
+
+    def __init__(self, document: Document, library: Library, site: Site, listing: Listing) -> None:
+        tree = document.tree
+        self.spec = mapping(tree.get("pipelineSpec")) if document.kind == "PipelineJob" else tree
+        platform = library.beside(document, "PlatformSpec")
+        kubernetes = mapping(mapping(platform.tree.get("platforms")).get("kubernetes")) if platform else {}
+        self.configs = mapping(mapping(kubernetes.get("deploymentSpec")).get("executors"))
+        self.components = mapping(self.spec.get("components"))
+        self.executors = mapping(mapping(self.spec.get("deploymentSpec")).get("executors"))
+        self.site, self.listing, self.place = site, listing, Place(document)
+        if platform and kubernetes.get("pipelineConfig"):
+            where = self.place.of(kubernetes, "pipelineConfig")
+            listing.cannot("pipelineConfig", "a pipeline has no word for it", where, "use claims, or a Kueue queue")
+        self.calls = 0
+        if platform:
+            listing.fields(platform.tree, ("platforms",), "", self.place)
+            listing.fields(platform.tree.get("platforms"), ("kubernetes",), "platforms", self.place)
+        listing.fields(kubernetes, ("deploymentSpec", "pipelineConfig"), "kubernetes", self.place)
+        for owner in (kubernetes, self.spec):
+            listing.fields(owner.get("deploymentSpec"), ("executors",), "deploymentSpec", self.place)
+
+    def fill(self, draft: Draft, component: Mapping[str, Any], scope: Scope, stack: tuple[str, ...]) -> None:
+        """All tasks of a component, each after those that it waits for."""
+        dag = mapping(component.get("dag"))
+        self._definitions(component)
+        self.listing.fields(dag, ("tasks", "outputs"), "dag", self.place)
+        waiting = {str(name): mapping(task) for name, task in mapping(dag.get("tasks")).items()}
+        while waiting:
+            ready = [name for name, task in waiting.items() if not set(self._needs(task)) & set(waiting)]
+            for name in ready or list(waiting):
+                self._task(draft, name, waiting.pop(name), scope, stack)
+        for name, output in mapping(mapping(dag.get("outputs")).get("parameters")).items():
+            source = mapping(mapping(output).get("valueFromParameter"))
+            step = scope.names.get(str(source.get("producerSubtask")))
+            if step is None:
+                why = "it is not the output of one step"
+                self.listing.cannot(f"output {name}", why, self.place.of(output), code=TAG)
+                continue
+            draft.outputs[identifier(str(name), draft.outputs)] = {
+                "output": f"{step}.{identifier(str(source.get('outputParameterKey')), ())}"
+            }
+        if mapping(dag.get("outputs")).get("artifacts"):
+            where = self.place.of(mapping(dag.get("outputs")), "artifacts")
+            self.listing.cannot("output artifacts", _ARTIFACT, where, _HINT)
+
+    def _definitions(self, component: Mapping[str, Any]) -> None:
+        """List what a component says beside its inputs, its outputs and what it does."""
+        listing, place = self.listing, self.place
+        known = ("dag", "executorLabel", "inputDefinitions", "outputDefinitions")
+        listing.fields(component, known, "component", place)
+        for side in known[2:]:
+            listing.fields(component.get(side), ("parameters", "artifacts"), side, place)
+            for each in mapping(mapping(component.get(side)).get("parameters")).values():
+                listing.fields(each, PARAMETER, "parameter", place)
+
+    def _needs(self, task: Mapping[str, Any]) -> list[str]:
+        found = [str(name) for name in texts(task.get("dependentTasks"))]
+        for value in mapping(mapping(task.get("inputs")).get("parameters")).values():
+            producer = mapping(mapping(value).get("taskOutputParameter")).get("producerTask")
+            found += [str(producer)] if producer else []
+        return found
+
+    def _task(self, draft: Draft, name: str, task: Mapping[str, Any], scope: Scope, stack: tuple[str, ...]) -> None:
+        self.calls += 1
+        if self.calls > MOST_STEPS:
+            if self.calls == MOST_STEPS + 1:
+                text = f"it becomes more than {MOST_STEPS:,} steps"
+                self.listing.cannot(f"task {name}", text, self.place.of(task), "use a loop", TEMPLATE)
+            return
+        listing, place = self.listing, self.place
+        listing.fields(task, TASK, "task", place, {"artifactIterator": _HINT})
+        for key, known in OF_TASK.items():
+            listing.fields(task.get(key), known, key, place)
+        listing.fields(mapping(task.get("parameterIterator")).get("items"), ("raw", "inputParameter"), "items", place)
+        title = str(mapping(task.get("componentRef")).get("name"))
+        component = mapping(self.components.get(title))
+        if title in stack or not component:
+            why = "it calls itself" if title in stack else "there is no component of that name"
+            listing.cannot(f"component {title}", why, place.of(task, "componentRef"), None, TEMPLATE)
+            return
+        loop = self._loop(draft, task, scope)
+        given = self._inputs(task, component, scope)
+        if loop is not None:
+            given[loop[0]] = ({"item": ITEM},)
+        step = self._step(draft, name, task, component, given, (*stack, title))
+        if step is None:
+            return
+        before = [scope.names[need] for need in dict.fromkeys(self._needs(task)) if need in scope.names]
+        trigger = mapping(task.get("triggerPolicy"))
+        if loop is not None:
+            step["for_each"] = {ITEM: loop[1]}
+            limit = mapping(task.get("iteratorPolicy")).get("parallelismLimit")
+            if limit:
+                step["parallel"] = plain(limit)
+        if trigger.get("condition"):
+            self._when(task, step, given)
+        if trigger.get("strategy") == COMPLETED:
+            self._at_the_end(draft, name, task, step, before)
+            return
+        if before:
+            step["needs"] = list(dict.fromkeys(before))
+        scope.names[name] = label(name, draft.steps)
+        draft.steps[scope.names[name]] = step
+
+    def _at_the_end(self, draft: Draft, name: str, task: Mapping[str, Any], step: dict[str, Any], before: Any) -> None:
+        if "pipeline" in step or set(before) != set(draft.steps) or draft.head.get("name") is None:
+            where = self.place.of(task, "triggerPolicy")
+            hint = "a pipeline has steps that run when everything has ended: exit"
+            self.listing.cannot(f"task {name}", "it runs after some tasks, whatever became of them", where, hint)
+            return
+        draft.exit[label(name, (*draft.steps, *draft.exit))] = step
+
+    def _when(self, task: Mapping[str, Any], step: dict[str, Any], given: Mapping[str, Parts]) -> None:
+        trigger = mapping(task.get("triggerPolicy"))
+        text = str(trigger["condition"])
+        found = condition(text, given.get)
+        if found is None:
+            where = self.place.of(trigger, "condition")
+            hint = "conditions compare parameters, outputs and items with texts and numbers"
+            self.listing.cannot(f"condition {text}", "no condition of a pipeline says it", where, hint, TAG)
+        else:
+            step["when"] = found
+
+    def _loop(self, draft: Draft, task: Mapping[str, Any], scope: Scope) -> tuple[str, Any] | None:
+        iterator = mapping(task.get("parameterIterator"))
+        if not iterator:
+            return None
+        items = mapping(iterator.get("items"))
+        if items.get("raw") is not None:
+            try:
+                return str(iterator.get("itemInput")), json.loads(str(items["raw"]))
+            except ValueError:
+                pass
+        inputs = mapping(mapping(task.get("inputs")).get("parameters"))
+        given = self._value(inputs.get(str(items.get("inputParameter"))), scope)
+        if given and len(given) == 1 and isinstance(given[0], dict) and set(given[0]) & {"param", "output"}:
+            draft.as_json(given[0])
+            return str(iterator.get("itemInput")), given[0]
+        text = plain_text(given) if given is not None else None
+        if text and text.startswith("["):
+            return str(iterator.get("itemInput")), json.loads(text)
+        self.listing.cannot("parameterIterator", "it runs over no list that a pipeline knows", self.place.of(iterator))
+        return str(iterator.get("itemInput")), [""]
+
+    def _inputs(self, task: Mapping[str, Any], component: Mapping[str, Any], scope: Scope) -> dict[str, Parts]:
+        given = mapping(mapping(task.get("inputs")).get("parameters"))
+        declared = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
+        found: dict[str, Parts] = {}
+        item = mapping(task.get("parameterIterator")).get("itemInput")
+        for name in (*given, *(key for key in declared if key not in given)):
+            if name == item:
+                continue
+            value = self._value(given.get(name), scope) if name in given else None
+            default = mapping(declared.get(name)).get("defaultValue")
+            if value is None and name not in given and default is not None:
+                value = (_text(default),)
+            if value is None and name not in given and mapping(declared.get(name)).get("isOptional"):
+                value = ()
+            if value is None:
+                kinds = ", ".join(mapping(given.get(name))) or "nothing"
+                where = self.place.of(given, name) if name in given else self.place.of(task)
+                self.listing.cannot(f"input {name}", f"it comes from {kinds}", where, TAG_HINT, TAG)
+                value = ()
+            found[str(name)] = value
+        for name in mapping(mapping(task.get("inputs")).get("artifacts")):
+            where = self.place.of(mapping(mapping(task.get("inputs")).get("artifacts")), name)
+            self.listing.cannot(f"artifact {name}", _ARTIFACT, where, _HINT)
+        return found
+
+    def _value(self, value: Any, scope: Scope) -> Parts | None:
+        given = mapping(value)
+        known = ("componentInputParameter", "runtimeValue", "taskOutputParameter", "parameterExpressionSelector")
+        self.listing.fields(given, known, "input", self.place)
+        self.listing.fields(given.get("runtimeValue"), ("constant",), "runtimeValue", self.place)
+        if given.get("parameterExpressionSelector"):
+            return None
+        if "componentInputParameter" in given:
+            return scope.inputs.get(str(given["componentInputParameter"]))
+        if "runtimeValue" in given:
+            constant = mapping(given["runtimeValue"]).get("constant")
+            parts, lost = filled(_text(constant), scope)
+            return None if lost else parts
+        source = mapping(given.get("taskOutputParameter"))
+        step = scope.names.get(str(source.get("producerTask")))
+        if step is None:
+            return None
+        return ({"output": f"{step}.{identifier(str(source.get('outputParameterKey')), ())}"},)
+
+    def _step(
+        self,
+        draft: Draft,
+        name: str,
+        task: Mapping[str, Any],
+        component: Mapping[str, Any],
+        given: dict[str, Parts],
+        stack: tuple[str, ...],
+    ) -> dict[str, Any] | None:
+        declared = mapping(mapping(component.get("inputDefinitions")).get("parameters"))
+        if component.get("dag"):
+            handed = Handing(Draft())
+            kinds = {
+                key: TYPES.get(str(mapping(each).get("parameterType")), "string") for key, each in declared.items()
+            }
+            inner = {key: handed(key, parts, kinds.get(key, "string")) for key, parts in given.items()}
+            self.fill(handed.sub, component, Scope(handed.sub, inner), stack)
+            return handed.step(name, draft)
+        executor = mapping(self.executors.get(str(component.get("executorLabel"))))
+        container = mapping(executor.get("container"))
+        self.listing.fields(executor, ("container", "importer"), "executor", self.place)
+        if not container:
+            what = next(iter(executor), "nothing")
+            where = self.place.of(executor)
+            self.listing.cannot(f"executor {what}", "a step runs a container", where, "run a container that does it")
+            return None
+        return self._container(draft, name, task, component, container, given)
+
+    def _container(
+        self,
+        draft: Draft,
+        name: str,
+        task: Mapping[str, Any],
+        component: Mapping[str, Any],
+        container: Mapping[str, Any],
+        given: dict[str, Parts],
+    ) -> dict[str, Any]:
+        before = len(self.listing.found)
+        self._definitions(component)
+        config = mapping(self.configs.get(str(component.get("executorLabel"))))
+        spec, main, metadata = pod_of(container, config, self.listing, self.place)
+        scope = Scope(draft, given)
+        reader = PodReader(self.listing, self.place, self.site, scope, {})
+        reader.structured = _structured
+        step = reader.step(spec, main, {key: value for key, value in metadata.items() if value})
+        step.where, step.secured = self.place.of(container), True
+        for side in ("inputDefinitions", "outputDefinitions"):
+            for artifact in mapping(mapping(component.get(side)).get("artifacts")):
+                where = self.place.of(mapping(component.get(side))["artifacts"], artifact)
+                self.listing.cannot(f"artifact {artifact}", _ARTIFACT, where, _HINT)
+        outputs: dict[str, Any] = {}
+        for key, each in mapping(mapping(component.get("outputDefinitions")).get("parameters")).items():
+            kind = _type(each)
+            outputs[identifier(str(key), outputs)] = {"type": kind, "path": f"{OUTPUTS}/{key}"}
+        words = step.words
+        if outputs:
+            words["outputs"] = outputs
+        if mapping(task.get("cachingOptions")).get("enableCache"):
+            words["cache"] = True
+        retry = mapping(task.get("retryPolicy"))
+        if retry.get("maxRetryCount"):
+            words["retry"] = _retry(plain(retry))
+        step.sound = len(self.listing.found) == before
+        draft.pods.append(step)
+        return words
+
+
+def pipeline_of(document: Document, library: Library, site: Site, listing: Listing) -> Draft:
+    """The pipeline of a PipelineSpec."""
+    importer = Importer(document, library, site, listing)
+    draft = Draft()
+    info = mapping(importer.spec.get("pipelineInfo"))
+    draft.head["name"] = label(document.name, ())
+    if info.get("description"):
+        draft.head["description"] = str(info["description"])
+    listing.fields(importer.spec, SPEC, "", importer.place)
+    listing.fields(info, ("name", "displayName", "description"), "pipelineInfo", importer.place)
+    root = mapping(importer.spec.get("root"))
+    if not root.get("dag"):
+        hint = "compile a pipeline that has the component as a task"
+        listing.cannot("root", "it is a component and no pipeline", importer.place.of(root), hint)
+        return draft
+    scope = Scope(draft)
+    for name, declared in mapping(mapping(root.get("inputDefinitions")).get("parameters")).items():
+        each = mapping(declared)
+        kind = TYPES.get(str(mapping(each).get("parameterType")))
+        title = identifier(str(name), draft.params)
+        where = importer.place.of(each)
+        if kind is None:
+            listing.cannot(f"parameter {name}", f"a pipeline has no type {each.get('parameterType')}", where)
+        if title != name:
+            listing.note(f'the parameter "{name}" is called {title}: references and Python need such names', where)
+        param: dict[str, Any] = {"type": kind or "string"}
+        if each.get("defaultValue") is not None:
+            default = plain(each["defaultValue"])
+            whole = kind == "int" and isinstance(default, float) and default.is_integer()
+            param["default"] = int(default) if whole else default
+        elif each.get("isOptional"):
+            listing.cannot(f"parameter {name}", "it may have no value at all", where, "give it a default")
+        if each.get("description"):
+            param["description"] = str(each["description"])
+        draft.params[title] = param
+        scope.inputs[str(name)] = ({"param": title},)
+    importer.fill(draft, root, scope, ())
+    return draft
+
+
+def _type(declared: Any) -> str:
+    return TYPES.get(str(mapping(declared).get("parameterType")), "string")
+
+
+def _structured(text: str) -> list[Any] | None:
+    """The parts of `{"Concat": […]}`, which Kubeflow puts together; None for other text."""
+    if not text.startswith('{"Concat"'):
+        return None
+    try:
+        found = json.loads(text)["Concat"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, list) and all(isinstance(each, str) for each in found) else None
+
+
+def _retry(policy: Mapping[str, Any]) -> Any:
+    count = int(policy["maxRetryCount"])
+    start = str(policy.get("backoffDuration") or "0s")
+    if start in ("0s", ""):
+        return count
+    backoff = {"start": start, "factor": max(int(policy.get("backoffFactor") or 1), 1)}
+    if policy.get("backoffMaxDuration"):
+        backoff["max"] = str(policy["backoffMaxDuration"])
+    return {"any": count, "backoff": backoff}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(plain(value), ensure_ascii=False)
