@@ -78,10 +78,11 @@ class Given:
     """What is wrong with files of folders that name a workload and cannot be read."""
 
 
-def given_files(words: Sequence[str]) -> Given:
+def given_files(words: Sequence[str], cluster: str | None = None) -> Given:
     """The files, with every folder and every quoted pattern replaced by what is in it. Says what it leaves out.
 
-    A Python file is taken only when it is named by itself: only running it would tell what it says.
+    A Python file is taken only when it is named by itself: only running it would tell what it says. Files of the
+    `cluster` are what is there already, and not what is to run.
     """
     given = Given()
     seen: set[str] = set()
@@ -89,7 +90,7 @@ def given_files(words: Sequence[str]) -> Given:
     for word in words:
         if _is_many(word):
             files = _candidates(Path(word)) if Path(word).is_dir() else _matches(word)
-            _sort_out(word, files, seen, given)
+            _sort_out(word, files, seen, given, None if cluster is None else os.path.abspath(cluster))
         elif not once or os.path.abspath(word) not in seen:
             given.files.append(contents_of(word))
             seen.add(os.path.abspath(word))
@@ -108,7 +109,7 @@ def _matches(pattern: str) -> list[Path]:
     return found
 
 
-def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given) -> None:
+def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given, cluster: str | None) -> None:
     """Add the pipelines and workloads among the files of a folder. None at all is an error."""
     found: list[Contents] = []
     left_out: dict[str, list[Path]] = {}
@@ -118,7 +119,7 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given) -
             again += 1
             continue
         seen.add(os.path.abspath(file))
-        what, documents, broken = _what(file)
+        what, documents, broken = (NOT_WORKLOADS, [], []) if _is_below(file, cluster) else _what(file)
         if what in ("pipeline", "workload"):
             found.append(Contents(str(file), documents))
             continue
@@ -133,7 +134,9 @@ def _sort_out(named: str, files: Iterable[Path], seen: set[str], given: Given) -
     theirs = len(found) - ours
     counts = [f"{ours} pipeline{'' if ours == 1 else 's'}"] if ours else []
     counts += [f"{theirs} file{'' if theirs == 1 else 's'} with workloads"] if theirs else []
-    rest = [f"{what}: {_named(each)}" for what, each in sorted(left_out.items())]
+    if ours and not theirs and NOT_WORKLOADS in left_out:
+        left_out["not pipelines"] = left_out.pop(NOT_WORKLOADS)
+    rest = [f"{what}: {_named(left_out[what])}" for what in sorted(left_out, key=str.lower)]
     told = "; ".join([", ".join(counts) or "no pipeline, no workload", *rest])
     if not found and not again:
         hint = "a pipeline begins with apiVersion: gpuflow/v1, kind: Pipeline; a workload is a Workflow, a Job, a Pod…"
@@ -147,6 +150,10 @@ NOT_RUN = "Python, not run unless named"
 NOT_RENDERED = "must be rendered first (helm template, kubectl kustomize)"
 NOT_WORKLOADS = "not workloads"
 NOT_READABLE = "cannot be read"
+
+
+def _is_below(file: Path, folder: str | None) -> bool:
+    return folder is not None and Path(os.path.abspath(file)).is_relative_to(folder)
 
 
 def _is_compiled_from(file: str, pipelines: Sequence[str]) -> bool:
@@ -171,7 +178,10 @@ def _what(file: Path) -> tuple[str, list[Document], list[Finding]]:
         if is_unrendered(refusal.findings):
             return NOT_RENDERED, [], []
         return NOT_READABLE, [], list(refusal.findings) if _is_broken_workload(file) else []
-    return ("workload" if any(map(is_workload, documents)) else NOT_WORKLOADS), documents, []
+    is_snapshot = any(each.kind == "Snapshot" and each.group == "gpuflow" for each in documents)
+    if is_snapshot or not any(map(is_workload, documents)):
+        return NOT_WORKLOADS, [] if is_snapshot else documents, []
+    return "workload", documents, []
 
 
 def _is_broken_workload(file: Path) -> bool:

@@ -89,7 +89,7 @@ class Sources:
 
 def read_sources(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE) -> Sources:
     """Every file, as what it says it is; all errors of all files in one go. `args.files` then has every file."""
-    given = given_files(args.files)
+    given = given_files(args.files, getattr(args, "cluster", None))
     given.files = [_run_if_python(each, args) for each in given.files]
     args.files = [each.file for each in given.files]
     documents = [document for each in given.files for document in each.documents]

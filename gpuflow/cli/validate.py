@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from gpuflow.cli.folders import pipeline_files
 from gpuflow.cli.inputs import add_common, own_pipeline, read_site
+from gpuflow.cli.sources import foreign_demand
 from gpuflow.cli.terminal import paint, say, show_findings, show_json
 from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.printable import line
+from gpuflow.readers import Document, Passive, foreign_in
+from gpuflow.readers.contents import contents_of
+from gpuflow.readers.kinds import READERS
 from gpuflow.site import Site
-from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.judging import further_faults, judged
 
 EXAMPLE = """gpuflow validate pipeline.yaml --site site.yaml
@@ -28,35 +33,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+class Result(NamedTuple):
+    """What is said of one pipeline, or of one object of another tool's file."""
+
+    file: str
+    kind: str
+    name: str | None
+    steps: int
+    findings: list[Finding]
+
+
 def run(args: argparse.Namespace) -> int:
     site = read_site(args)
-    results = {file: _validate(file, site, args) for file in pipeline_files(args.files)}
-    findings = [finding for _, found in results.values() for finding in found]
+    results: list[Result] = []
+    theirs: list[Document] = []
+    for file in pipeline_files(args.files):
+        documents = [] if file.endswith(".py") else contents_of(file).documents
+        theirs += documents
+        results += [] if documents else [_validate(file, site, args)]
+    results += _of_others(theirs, site, args)
+    findings = [finding for each in results for finding in each.findings]
     if args.format == "json":
         show_json(
             [
                 {
-                    "file": file,
-                    "pipeline": pipeline.name if pipeline else None,
-                    "findings": [finding.document() for finding in found],
+                    "file": each.file,
+                    "pipeline": each.name,
+                    **({} if each.kind == "Pipeline" else {"kind": each.kind}),
+                    "findings": [finding.document() for finding in each.findings],
                 }
-                for file, (pipeline, found) in results.items()
+                for each in results
             ]
         )
     else:
         show_findings(findings)
-        for file, (pipeline, found) in results.items():
-            if pipeline is not None and not any(finding.severity == "error" for finding in found):
-                count = len(pipeline.steps) + len(pipeline.exit)
-                steps = "1 step" if count == 1 else f"{count} steps"
-                say(f"{line(file)}: {paint('ok', 'green')}, pipeline {pipeline.name}, {steps}\n")
+        for each in results:
+            if each.name is not None and not any(finding.severity == "error" for finding in each.findings):
+                noun = "pipeline" if each.kind == "Pipeline" else f"read as it is: {each.kind}"
+                steps = "1 step" if each.steps == 1 else f"{each.steps} steps"
+                say(f"{line(each.file)}: {paint('ok', 'green')}, {noun} {line(each.name)}, {steps}\n")
     return 2 if any(finding.severity == "error" for finding in findings) else 0
 
 
-def _validate(file: str, site: Site, args: argparse.Namespace) -> tuple[Pipeline | None, list[Finding]]:
+def _of_others(documents: list[Document], site: Site, args: argparse.Namespace) -> Iterator[Result]:
+    """Documents of other tools: sound when their pods can be worked out. What refers to other files may stay open."""
+    active, _ = foreign_in(documents)
+    for each in active:
+        engine = args.engine if READERS[(each.document.kind, each.document.group)].engine == args.engine else NO_ENGINE
+        try:
+            demand = foreign_demand(each, site, engine, args.param)
+        except GpuflowError as refusal:
+            yield Result(each.file, each.document.kind, each.name, 0, list(refusal.findings))
+            continue
+        if isinstance(demand, Passive):
+            yield Result(each.file, each.document.kind, each.name, 0, [])
+        else:
+            yield Result(each.file, each.document.kind, each.name, len(demand.steps), list(demand.refusals))
+
+
+def _validate(file: str, site: Site, args: argparse.Namespace) -> Result:
     """The pipeline, and what is wrong with it: by itself, on this site, and for the engine."""
     try:
         pipeline = own_pipeline(file, args)
     except GpuflowError as refusal:
-        return None, [each.in_file(file) for each in (*refusal.findings, *further_faults(refusal, site, args.engine))]
-    return pipeline, judged(pipeline, site, args.engine, args.namespace)
+        found = [*refusal.findings, *further_faults(refusal, site, args.engine)]
+        return Result(file, "Pipeline", None, 0, [each.in_file(file) for each in found])
+    steps = len(pipeline.steps) + len(pipeline.exit)
+    return Result(file, "Pipeline", pipeline.name, steps, judged(pipeline, site, args.engine, args.namespace))

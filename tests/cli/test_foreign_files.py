@@ -112,8 +112,8 @@ def test_a_folder_serves_as_library_and_says_what_it_leaves_out(gpuflow: Gpuflow
     assert answer.code == 0, answer.err
     assert {each["pipeline"]: each["peak"][GPU]["value"] for each in answer.data} == {"sweep": "3", "ours": "1"}
     assert (
-        "k8s: 1 pipeline, 2 files with workloads; Python, not run unless named: k8s/program.py; must be rendered first "
-        "(helm template, kubectl kustomize): k8s/chart.yaml; not workloads: k8s/quota.yaml, k8s/values.json\n"
+        "k8s: 1 pipeline, 2 files with workloads; must be rendered first (helm template, kubectl kustomize): "
+        "k8s/chart.yaml; not workloads: k8s/quota.yaml, k8s/values.json; Python, not run unless named: k8s/program.py\n"
     ) in answer.err
     assert "not counted, because they start nothing by themselves: WorkflowTemplate shared\n" in answer.err
     assert not Path("taken").exists()
@@ -216,16 +216,36 @@ def test_a_comparison_with_a_file_pairs_objects_by_kind_and_name(gpuflow: Gpuflo
     assert pairs == [("always", "never"), ("never", "always")]
 
 
-@pytest.mark.parametrize("command", ["validate", "compile"])
-def test_commands_for_pipelines_of_ours_say_what_to_do_with_others(
-    gpuflow: Gpuflow, folder: Path, command: str
-) -> None:
+def test_compile_says_what_to_do_with_documents_of_others(gpuflow: Gpuflow, folder: Path) -> None:
     Path("w.yaml").write_text(WORKFLOW)
-    more = ("--target", "airflow") if command == "compile" else ()
-    answer = gpuflow(command, "w.yaml", *more)
+    answer = gpuflow("compile", "w.yaml", "--target", "airflow")
     assert answer.code == 2
     assert "w.yaml:1:1: GF706 w.yaml is no pipeline of gpuflow: Workflow" in answer.err
     assert "gpuflow check, demand and show read it as it is" in answer.err
+
+
+def test_validate_reads_documents_of_others_as_the_hook_hands_them_over(gpuflow: Gpuflow, folder: Path) -> None:
+    Path("w.yaml").write_text(WORKFLOW)
+    Path("a.yaml").write_text(OURS)
+    Path("b.yaml").write_text(JOB.format(name="b", gpus=1).replace("containers", "container"))
+    answer = gpuflow("validate", "w.yaml", "a.yaml", "--engine", "airflow")
+    assert answer.code == 0, answer.err
+    assert answer.out == "a.yaml: ok, pipeline ours, 1 step\nw.yaml: ok, read as it is: Workflow sweep, 0 steps\n"
+    broken = gpuflow("validate", "b.yaml", "w.yaml", "--format", "json")
+    assert broken.code == 2
+    assert [(each["file"], each["pipeline"], each["kind"]) for each in broken.data] == [
+        ("b.yaml", "b", "Job"), ("w.yaml", "sweep", "Workflow"),
+    ]  # fmt: skip
+    assert broken.data[0]["findings"][0]["where"]["file"] == "b.yaml"
+
+
+def test_the_cluster_inside_a_folder_is_no_workload(gpuflow: Gpuflow, folder: Path) -> None:
+    Path("job.yaml").write_text(JOB.format(name="a", gpus=1))
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: there}\nspec: {containers: [{name: m, image: i}]}\n"
+    Path("cluster/pods.yaml").write_text(pod)
+    answer = gpuflow("check", ".", *CHECK, "--format", "json")
+    assert answer.data["pipeline"] == "a"
+    assert answer.err == ".: 1 file with workloads; not workloads: cluster/pods.yaml, cluster/quota.yaml\n"
 
 
 def test_a_broken_workload_of_a_folder_is_an_error_beside_the_answers_for_the_others(

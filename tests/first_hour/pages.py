@@ -33,6 +33,7 @@ PAGES = {
     "docs/guides/alerts.md": Page(("core",)),
     "docs/guides/argo.md": Page(("argo",)),
     "docs/guides/argo-gitops.md": Page(("argo",), elsewhere="tests/gitops/test_guide.py"),
+    "docs/guides/check-what-you-have.md": Page(("core", "argo", "airflow"), folder="docs/examples/others"),
     "docs/guides/import.md": Page(("argo",), folder="docs/examples/import"),
     "docs/guides/kubeflow.md": Page(("kubeflow",)),
     "docs/guides/platform.md": Page(("core",)),

@@ -126,6 +126,33 @@ def test_a_fresh_folder_that_the_cluster_admits_passes(act: Act, temp: Path, rep
     ]
 
 
+FOREIGN = """apiVersion: batch/v1
+kind: Job
+metadata: {name: theirs}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: i, resources: {limits: {nvidia.com/gpu: GPUS}}}]
+"""
+
+
+def test_documents_of_other_tools_are_checked_and_their_programs_are_listed_and_not_run(
+    act: Act, repository: Path
+) -> None:
+    (repository / "k8s").mkdir()
+    (repository / "k8s" / "job.yaml").write_text(FOREIGN.replace("GPUS", "1"))
+    (repository / "k8s" / "dag.py").write_text(f"import airflow\nopen({TAKEN!r}, 'w').close()\n")
+    ended = act(files="k8s/", output="", allow_python="true", kustomization="false")
+    assert (ended.status, ended.outputs) == (0, {"admitted": "true"})
+    assert "`theirs` in `my-team`: always" in ended.summary
+    assert "Python, not run unless named: k8s/dag.py" in ended.log
+    (repository / "k8s" / "job.yaml").write_text(FOREIGN.replace("GPUS", "1000"))
+    ended = act(files="k8s/job.yaml", output="")
+    assert (ended.status, ended.outputs) == (1, {"admitted": "false"})
+    assert not (repository / TAKEN).exists()
+
+
 def test_a_stale_folder_fails_shows_the_difference_and_is_still_checked(act: Act, temp: Path, repository: Path) -> None:
     compile_all(temp, repository)
     path = repository / "pipelines" / "first.yaml"

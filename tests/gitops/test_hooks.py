@@ -17,6 +17,7 @@ from gpuflow.cli.main import main
 from gpuflow.version import __version__
 from tests.conftest import ROOT
 from tests.gitops.conftest import TAKEN, git, no_index, plant
+from tests.gitops.test_action import FOREIGN
 
 TEMPLATES = ROOT / "gpuflow" / "templates"
 PRE_COMMIT = Path(sys.executable).with_name("pre-commit")
@@ -125,6 +126,24 @@ def test_a_new_pipeline_is_checked_by_each_hook_without_being_listed(
         "Failed",
     ]
     assert "+++ argo_templates/second.yaml" in ended["log"]
+
+
+def test_documents_of_other_tools_are_validated_and_checked(
+    hooks: Hooks, repository: Path, compile_first: Callable[[], None]
+) -> None:
+    compile_first()
+    theirs = repository / "pipelines" / "theirs.yaml"
+    theirs.write_text(FOREIGN.replace("GPUS", "1"))
+    (repository / "pipelines" / "dag.py").write_text(f"import airflow\nopen({TAKEN!r}, 'w').close()\n")
+    words = ("gpuflow validate", "gpuflow compile --check", "gpuflow check")
+    ended = hooks()
+    assert [ended[name] for name in words] == ["Passed", "Passed", "Passed"], ended["log"]
+    theirs.write_text(FOREIGN.replace("GPUS", "1000"))
+    ended = hooks()
+    assert [ended[name] for name in words] == ["Passed", "Passed", "Failed"]
+    assert "theirs in namespace my-team: NEVER" in ended["log"]
+    assert "Python, not run unless named: pipelines/dag.py" in ended["log"]
+    assert not (repository / TAKEN).exists()
 
 
 def test_a_broken_pipeline_and_one_the_cluster_never_admits_fail_in_their_own_hook(

@@ -306,6 +306,11 @@ def _remarks(document: Document, tasks: Mapping[str, Mapping[str, Any]]) -> Iter
         text = f"{len(bare)} of {len(tasks)} tasks make no pods of their own; pods of workers are not counted"
         hint = "which executor runs them is not in the file: with KubernetesExecutor each has a pod"
         yield Finding("GF752", text, _where(document, None), hint, "note")
+    spaces = sorted({str(task["namespace"]) for task in tasks.values() if task.get("namespace")})
+    if len(spaces) > 1:
+        text = f"its pods go to several namespaces ({', '.join(spaces[:5])}), and are counted together here"
+        hint = "the verdict is for one namespace: it may be too strict"
+        yield Finding("GF756", text, _where(document, None), hint, "warning")
     for name, task in tasks.items():
         if task.get("executor_config"):
             text = f"{name}: executor_config describes the worker's pod; it is not counted"

@@ -224,7 +224,7 @@ def _pods(task: Any, lineage: Any, dag: Any) -> Any:
         return {}
     made = [_made(each, lineage) for each in _copies(task, dag)]
     said = {"makes": made[0]["makes"], "made": _alike(made), "deferrable": False}
-    for name in ("deferrable", "has_outputs", "waits", "keeps"):
+    for name in ("deferrable", "has_outputs", "waits", "keeps", "namespace"):
         if any(name in each for each in made):
             said[name] = made[0][name]
     if getattr(task, "operator_class", None) is not None and hasattr(task, "partial_kwargs"):
@@ -423,14 +423,21 @@ def _answer(makes: Any, objects: Any, operator: Any, has_outputs: Any, waits: An
         "waits": waits,
         "deferrable": bool(getattr(operator, "deferrable", False)),
         "keeps": str(getattr(action, "value", action)),
+        "namespace": _plain(getattr(operator, "namespace", None)),
     }
 
 
 def _without_names(made: Any) -> Any:
-    """Without what is new each time, so that copies can be compared: a random suffix of the name."""
-    metadata = dict(made.get("metadata") or {})
-    metadata.pop("name", None)
-    return {**made, "metadata": metadata}
+    """Without what is new each time, so that copies can be compared, and without the namespace: the caller says it."""
+    found = {**made, "metadata": _unnamed(made)}
+    template = (made.get("spec") or {}).get("template")
+    if isinstance(template, dict):
+        found["spec"] = {**made["spec"], "template": {**template, "metadata": _unnamed(template)}}
+    return found
+
+
+def _unnamed(made: Any) -> Any:
+    return {key: each for key, each in (made.get("metadata") or {}).items() if key not in ("name", "namespace")}
 
 
 def _ours(operator: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpuflow.api import check
 from gpuflow.demands import Demand
 from gpuflow.errors import GpuflowError
 from gpuflow.readers import Foreign, Library, Options
@@ -78,6 +79,7 @@ DAGS = {
     "init": "pod('a', 1, init_containers=[k8s.V1Container(name='i', image='i', resources=gpus(6))])",
     "spark": "SparkKubernetesOperator(task_id='a', template_spec={'spark': {}})",
     "starts": "TriggerDagRunOperator(task_id='a', trigger_dag_id='other') >> pod('b')",
+    "spaces": "pod('a', namespace='one'), pod('b', namespace='two')",
     "empty": "EmptyOperator(task_id='a')",
 }
 PEAKS = {
@@ -85,7 +87,8 @@ PEAKS = {
     "mapped_kwargs": "4", "mapped_pairs": "6", "mapped_unknown": "unknown", "mapped_unknown_pods": "unknown",
     "group": "6", "decorated": "6", "branches": "at-most 5", "early": "at-most 9", "always": "5", "teardown": "2",
     "job": "4", "job_not_awaited": "8", "objects": "5", "pool": "at-most 2", "template": "unknown", "full_pod": "3",
-    "template_dict": "4", "template_file": "7", "init": "6", "spark": "unknown", "starts": "1", "empty": None,
+    "template_dict": "4", "template_file": "7", "init": "6", "spark": "unknown", "starts": "1",
+    "spaces": "2", "empty": None,
 }  # fmt: skip
 POD_FILE = """apiVersion: v1
 kind: Pod
@@ -154,6 +157,32 @@ def test_what_the_author_may_not_know_is_said(demands: dict[str, Demand]) -> Non
     assert "GF754" not in codes("job")
     assert {"GF752", "GF755"} <= codes("starts")
     assert "GF752" not in codes("empty")
+    assert "GF756" in codes("spaces")
+    assert "GF756" not in codes("side_by_side")
+
+
+QUOTA = """apiVersion: v1
+kind: ResourceQuota
+metadata: {name: q, namespace: team}
+spec: {hard: {requests.nvidia.com/gpu: "4"}}
+status: {hard: {requests.nvidia.com/gpu: "4"}, used: {requests.nvidia.com/gpu: "0"}}
+---
+apiVersion: gpuflow/v1
+kind: Snapshot
+assumed: [Node]
+"""
+
+
+def test_a_check_counts_the_pods_in_the_namespace_that_is_checked(demands: dict[str, Demand], tmp_path: Path) -> None:
+    (tmp_path / "quota.yaml").write_text(QUOTA)
+    verdicts = {}
+    for name in ("chain", "side_by_side", "job", "init"):
+        report = check(demands[name], str(tmp_path), namespace="team")
+        verdicts[name] = (report.verdict, [str(line.peak) for line in report.scopes])
+    assert verdicts == {
+        "chain": ("always", ["3"]), "side_by_side": ("may-queue", ["5"]), "job": ("always", ["4"]),
+        "init": ("never", ["6"]),
+    }  # fmt: skip
 
 
 def test_pods_carry_what_the_operator_would_send(demands: dict[str, Demand]) -> None:
