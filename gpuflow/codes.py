@@ -278,11 +278,6 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF702", "Not a document that gpuflow reads", "The file is neither a pipeline of gpuflow nor a document whose pods gpuflow can work out.", "gpuflow reads Argo, Kubeflow and Kubernetes documents, and DAG files that are named one by one with --allow-python."),
     ("GF703", "Nothing runs by itself", "The document only serves others: templates without an entrypoint, a runtime that a TrainJob names, a ConfigMap.", "Name the file that runs it as well."),
     ("GF704", "The document belongs to another engine", "--engine names an engine that does not run this kind of document.", "Leave --engine out, or name the document's own engine."),
-    ("GF795", "No such object", "The cluster, or the dump of it, does not show the object that is asked about, or may not show it.", "Name another namespace or object; gpuflow why --cluster live asks the cluster itself."),
-    # Kubernetes' kinds.
-    ("GF736", "A field of an object cannot be read", "A field that decides how many pods an object has, or a field of its pods, holds something else than Kubernetes, or the operator of that kind, accepts there.", "Correct the field at the place shown; kubectl explain KIND.spec says what it takes."),
-    ("GF737", "A part of an object is missing", "The object has no pod template, or no list of the parts that it runs, so that nobody could create it.", "Add the part that the message names."),
-    # What the authors of documents of other tools should know.
     ("GF705", "Several objects start pods", "gpuflow.demand answers for one object, and the file or the list has several that start pods.", "Pass one of them as a document, with those that it refers to; gpuflow demand on the command line answers for each."),
     ("GF706", "The document is another tool's", "validate and compile take pipelines of gpuflow. This file holds documents that another tool runs.", "gpuflow check, demand and show read it as it is; gpuflow import writes it as a pipeline."),
     ("GF707", "No Python to read the file with", "Airflow DAGs are read by a real Airflow, and Hera workflows by a real Hera. The Python that was named, or that gpuflow runs in, has none or cannot be started.", "--airflow-python EXE or --hera-python EXE names a Python that has it."),
@@ -305,6 +300,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF732", "A setting that Kubeflow ignores", "The platform document has a field for this setting, and Kubeflow's driver never reads it: the pod is made without it.", "Use the setting that the message names."),
     ("GF733", "Not a parameter of the pipeline", "--param names a parameter that the Kubeflow pipeline does not have, or gives it a value of another type.", "Use the names and types under root.inputDefinitions.parameters; values of other types than text are written as JSON."),
     ("GF734", "Results may come from a cache", "Kubeflow runs no pod for a task whose result it finds in its cache. The peaks are those of a run that finds nothing there; a later run may ask for less, never for more.", "Nothing to do; cachingOptions.enableCache: false switches the cache off."),
+    ("GF736", "A field of an object cannot be read", "A field that decides how many pods an object has, or a field of its pods, holds something else than Kubernetes, or the operator of that kind, accepts there.", "Correct the field at the place shown; kubectl explain KIND.spec says what it takes."),
+    ("GF737", "A part of an object is missing", "The object has no pod template, or no list of the parts that it runs, so that nobody could create it.", "Add the part that the message names."),
     ("GF751", "An old spelling of resources", "Operators of early Airflow took resources={\"limit_gpu\": 1}. Today's refuse it, or pass it over: the pod then asks for no GPU.", "Write container_resources=k8s.V1ResourceRequirements(limits={\"nvidia.com/gpu\": \"1\"})."),
     ("GF752", "Tasks without pods of their own", "Most operators run inside an Airflow worker. Whether a worker is a pod, and how large, is a setting of the deployment and not of the file; such pods are not counted.", "With KubernetesExecutor add the pods of your workers to the quota that you compare with."),
     ("GF753", "The worker's own pod is not counted", "executor_config with pod_override describes the pod that KubernetesExecutor runs the task in. Other executors make no such pod, and the file does not say which is used.", "Add it by hand where KubernetesExecutor runs the task."),
@@ -332,6 +329,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF789", "Not a kind that is imported", "gpuflow imports what runs steps to an end: workflows, pipelines, Jobs, CronJobs and Pods.", "Write its program as a step of a pipeline."),
     ("GF790", "Said otherwise", "The pipeline says the same in another way, or in another place.", "Read it once; nothing is lost."),
     ("GF791", "The rules of a pipeline refuse it", "What the file says can be written as a pipeline, and a rule of pipelines refuses the result.", "Change the file, or the pipeline after importing what is left."),
+    ("GF795", "No such object", "The cluster, or the dump of it, does not show the object that is asked about, or may not show it.", "Name another namespace or object; gpuflow why --cluster live asks the cluster itself."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

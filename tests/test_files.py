@@ -390,6 +390,9 @@ OWN = {
     "alert.py": "opens web addresses, and no files",
     "cli/origin.py": "what pip wrote down beside gpuflow itself",
     "targets/kubeflow/alerts.py": "the program that comes with gpuflow and is written into the pipeline",
+    "readers/python/inside_airflow.py": "runs in a process of its own, beside the DAG file, without credentials",
+    "readers/python/inside_hera.py": "runs in a process of its own, beside the Hera file, without credentials",
+    "readers/python/running.py": "the log and the answer of that process, in a folder made for it",
 }
 OPENERS = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "run_path", "fdopen", "mkstemp", "fromfile"}
 BY_NAME = {"read_text", "read_bytes"}

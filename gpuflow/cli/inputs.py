@@ -17,7 +17,7 @@ from gpuflow.readers.contents import contents_of
 from gpuflow.site import Site, presets
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.silence import heard_at
-from gpuflow.spec.loading import load
+from gpuflow.spec.loading import load, loads
 from gpuflow.spec.params import Param, a
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.remarks import heard, remarks_on
@@ -106,9 +106,14 @@ def read_pipelines(args: argparse.Namespace, site: Site, engine: str = NO_ENGINE
     return pipelines
 
 
-def own_pipeline(file: str, args: argparse.Namespace) -> Pipeline:
-    """The pipeline of one file with the given parameters; of another tool's document, what to do with it."""
+def own_pipeline(file: str, args: argparse.Namespace, raw: bytes | None = None) -> Pipeline:
+    """The pipeline of one file with the given parameters; of another tool's document, what to do with it.
+
+    `raw`: what was read of a stream, which can be read only once.
+    """
     try:
+        if raw is not None:
+            return with_params(loads(raw, file), args.param)
         return with_params(load(file, allow_python=python_is_allowed(args)), args.param)
     except GpuflowError as refusal:
         if refusal.findings[0].code in NO_PIPELINE and (documents := contents_of(file).documents):

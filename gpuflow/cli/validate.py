@@ -14,7 +14,7 @@ from gpuflow.engines import NO_ENGINE, engine_names
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.printable import line
 from gpuflow.readers import Document, Passive, foreign_in
-from gpuflow.readers.contents import contents_of
+from gpuflow.readers.contents import Contents, contents_of
 from gpuflow.readers.kinds import READERS
 from gpuflow.site import Site
 from gpuflow.targets.judging import further_faults, judged
@@ -48,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
     results: list[Result] = []
     theirs: list[Document] = []
     for file in pipeline_files(args.files):
-        documents = [] if file.endswith(".py") else contents_of(file).documents
-        theirs += documents
-        results += [] if documents else [_validate(file, site, args)]
+        contents = contents_of(file)
+        theirs += contents.documents
+        results += [] if contents.documents else [_validate(contents, site, args)]
     results += _of_others(theirs, site, args)
     findings = [finding for each in results for finding in each.findings]
     if args.format == "json":
@@ -91,10 +91,11 @@ def _of_others(documents: list[Document], site: Site, args: argparse.Namespace) 
             yield Result(each.file, each.document.kind, each.name, len(demand.steps), list(demand.refusals))
 
 
-def _validate(file: str, site: Site, args: argparse.Namespace) -> Result:
+def _validate(contents: Contents, site: Site, args: argparse.Namespace) -> Result:
     """The pipeline, and what is wrong with it: by itself, on this site, and for the engine."""
+    file = contents.file
     try:
-        pipeline = own_pipeline(file, args)
+        pipeline = own_pipeline(file, args, contents.raw)
     except GpuflowError as refusal:
         found = [*refusal.findings, *further_faults(refusal, site, args.engine)]
         return Result(file, "Pipeline", None, 0, [each.in_file(file) for each in found])

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuflow import yaml_tree
+from gpuflow import files, yaml_tree
 from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.files import STREAMS
 from gpuflow.readers.documents import OURS, STDIN, Document, documents_of, read_documents, silenced_in
@@ -82,10 +82,10 @@ def _of_stream(file: str) -> Contents:
         if file == STDIN:
             raw = sys.stdin.buffer.read(yaml_tree.MAX_BYTES + 1)
         else:
-            with open(file, "rb") as stream:
-                raw = stream.read(yaml_tree.MAX_BYTES + 1)
+            raw = files.read_at_most(Path(file), yaml_tree.MAX_BYTES, named=True)
     except OSError as refusal:
-        raise fail("GF100", f"{shown} cannot be read: {refusal.strerror}", where=Where(shown)) from None
+        files.refuse_outside(refusal, Path(file))
+        raise fail("GF100", f"{shown} cannot be read: {files.reason_of(refusal)}", where=Where(shown)) from None
     if not raw.strip():
         what = "standard input" if file == STDIN else shown
         raise fail("GF702", f"{what} is empty", where=Where(shown), hint="pipe a document into the command")

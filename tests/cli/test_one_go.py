@@ -199,14 +199,15 @@ def test_together_only_what_every_file_silences_is_silenced(gpuflow: Gpuflow, tm
 
 
 def test_a_site_silences_for_every_pipeline_and_the_compiled_file_is_the_same(gpuflow: Gpuflow, tmp_path: Path) -> None:
-    loud = gpuflow("compile", NIGHTLY, "--target", "argo")
+    compiling = ("compile", NIGHTLY, "--target", "airflow", "--namespace", "nlp")
+    loud = gpuflow(*compiling)
     noted = sorted(set(re.findall(r"GF[0-9]{3}", loud.err)))
     assert noted
     site = tmp_path / "site.yaml"
     site.write_text(
         f"apiVersion: gpuflow/v1\nkind: Site\nname: nvidia\nextends: nvidia\nsilence: [{', '.join(noted)}]\n"
     )
-    quiet = gpuflow("compile", NIGHTLY, "--target", "argo", "--site", site)
+    quiet = gpuflow(*compiling, "--site", site)
     assert (quiet.code, loud.out) == (0, quiet.out)
     (line,) = [line for line in quiet.err.splitlines() if "GF343" in line]
     assert line.startswith(f"{site}:5:10: ") and all(code in line for code in noted)

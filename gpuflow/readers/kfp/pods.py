@@ -38,6 +38,7 @@ class Hidden:
     resource: str | None = None
     is_placement: bool = False
     """Its amounts are known; where it may run is not."""
+    hint: str | None = None
 
 
 @dataclass
@@ -132,7 +133,7 @@ def _resources(task: Task, spec: Message, made: Made) -> dict[str, dict[str, str
         if text:
             value, where = substituted(text, task.inputs), spec.where(name)
             if isinstance(value, Open) and not value.among:
-                made.hidden.append(Hidden(f"{name}: {value.because}", where, resource))
+                made.hidden.append(Hidden(f"{name}: {value.because}", where, resource, hint=value.hint))
                 continue
             if isinstance(value, Open):
                 written = _largest(task, name, value, where)
@@ -177,7 +178,9 @@ def _accelerator(task: Task, spec: Message, made: Made) -> Iterator[tuple[str, s
         assert isinstance(unknown, Open)
         # Which resource it is may not be known either: NVIDIA's is what nearly all ask for.
         resource = kind.value if isinstance(kind, Known) and kind.value else "nvidia.com/gpu"
-        made.hidden.append(Hidden(f"accelerator.{name}: {unknown.because}", spec.where(name), str(resource)))
+        made.hidden.append(
+            Hidden(f"accelerator.{name}: {unknown.because}", spec.where(name), str(resource), hint=unknown.hint)
+        )
         return
     if kind.value and count.value:
         yield str(kind.value), quantity(task.name, "resourceCount", str(count.value), spec.where("resourceCount"))

@@ -65,7 +65,7 @@ def _claims(task: Task, settings: Message, made: Made) -> None:
         name = _claim_name(task, mount)
         if isinstance(name, Open):
             because = f"pvcMount: the claim's name is not known: {name.because}"
-            made.hidden.append(Hidden(because, mount.where(), is_placement=True))
+            made.hidden.append(Hidden(because, mount.where(), is_placement=True, hint=name.hint))
         elif not isinstance(name.value, str) or not name.value:
             raise _refused(task, "pvcMount names no claim", mount)
         elif made.on_pod["KUBERNETES_VOLUMES"]:
@@ -97,7 +97,7 @@ def _structure(task: Task, around: Message, name: str, made: Made) -> Mapping[st
     """A setting that a parameter gives as a structure; None where it gives none."""
     value = task.scope.parameter(around.message(name))
     if isinstance(value, Open):
-        made.hidden.append(Hidden(f"{name}: {value.because}", around.where(name), is_placement=True))
+        made.hidden.append(Hidden(f"{name}: {value.because}", around.where(name), is_placement=True, hint=value.hint))
         return None
     return value.value if isinstance(value.value, Mapping) else None
 
@@ -111,7 +111,9 @@ def _tolerations(task: Task, settings: Message, made: Made) -> None:
         value = task.scope.parameter(each.message("tolerationJson"))
         if isinstance(value, Open):
             made.hidden.append(
-                Hidden(f"tolerationJson: {value.because}", each.where("tolerationJson"), is_placement=True)
+                Hidden(
+                    f"tolerationJson: {value.because}", each.where("tolerationJson"), is_placement=True, hint=value.hint
+                )
             )
         elif value.value:
             listed = value.value if isinstance(value.value, list) else [value.value]

@@ -305,8 +305,7 @@ class Tasks:
 
     def _note(self, path: str, made: Made) -> None:
         for each in made.hidden:
-            hint = "give the value with --param, or a default in the pipeline" if "parameter" in each.because else None
-            self.unseen.append(Unseen(path, each.because, each.where, each.resource, hint, each.is_placement))
+            self.unseen.append(Unseen(path, each.because, each.where, each.resource, each.hint, each.is_placement))
         self.findings += [self._judged(each) for each in made.findings]
         self.only_at_most = self.only_at_most or made.only_at_most
 

@@ -38,6 +38,8 @@ class Open:
     """Each item of a loop has its own."""
     among: tuple[Any, ...] = ()
     """All that it can be, where that is known."""
+    hint: str | None = None
+    """What would settle it."""
 
 
 Value = Known | Open
@@ -107,7 +109,8 @@ def run_parameters(component: Message, given: Mapping[str, Any], options: Mappin
         elif definition.flag("isOptional"):
             found[name] = Known(None, is_default=True)
         else:
-            found[name] = Open(f'the parameter "{name}" of the pipeline has no default')
+            hint = "give the value with --param, or a default in the pipeline"
+            found[name] = Open(f'the parameter "{name}" of the pipeline has no default', hint=hint)
     return found
 
 

@@ -15,6 +15,7 @@ from gpuflow.readers.python.detection import parsed, program_of
 from gpuflow.readers.python.old_snippets import old_snippets
 from gpuflow.readers.python.places import places_of
 from gpuflow.readers.python.running import answer_of
+from gpuflow.spec.loading import read_bytes
 
 AIRFLOW = "airflow"
 DAG = "DAG"
@@ -45,7 +46,7 @@ def read_program(
         what = "an Airflow DAG" if kind == "airflow" else "a Hera workflow"
         hint = "read what it does, then allow it: --allow-python runs it without credentials, in a process of its own"
         raise fail("GF196", f"{file} is {what}: a program, which is not run", where=Where(file), hint=hint)
-    silenced = silenced_in(Path(file).read_text(encoding="utf-8", errors="replace"))
+    silenced = silenced_in(read_bytes(Path(file), named=True).decode("utf-8", "replace"))
     documents = _dags(file, parsed(file), pythons, params) if kind == "airflow" else _workflows(file, pythons)
     return [replace(each, silenced=silenced) for each in documents]
 
