@@ -345,18 +345,18 @@ def test_what_airflow_takes_for_no_asset_is_refused_by_name(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "place"),
+    ("words", "said"),
     [
-        ("engines: {airflow: {default_args: {inlets: [' ']}}}\nsteps: {a: {command: [x]}}", "default_args.inlets"),
-        ("steps: {a: {command: [x], engines: {airflow: {outlets: ['airflow://x']}}}}", 'step "a": outlets'),
+        ("engines: {airflow: {default_args: {inlets: [' ']}}}\nsteps: {a: {command: [x]}}", "' ' is not the URI"),
+        ("steps: {a: {command: [x], engines: {airflow: {outlets: ['airflow://x']}}}}", 'step "a": Airflow keeps'),
         (
             "steps: {a: {command: [x], outputs: {o: {type: file, uri: 'airflow://x/y'}}}}",
-            'step "a": the uri of an output',
+            'step "a": the uri of an output: ',
         ),
     ],
 )
-def test_so_it_is_wherever_a_location_becomes_an_asset(words: str, place: str) -> None:
+def test_so_it_is_wherever_a_location_becomes_an_asset(words: str, said: str) -> None:
     with pytest.raises(GpuflowError) as refusal:
         compiled(loads(HEAD + words, "p.yaml"))
     (finding,) = refusal.value.findings
-    assert finding.code == "GF355" and finding.message.startswith(f"{place}: ")
+    assert (finding.code, finding.where.line) == ("GF355", 6) and finding.message.startswith(said)
