@@ -330,6 +330,8 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     ("GF790", "Said otherwise", "The pipeline says the same in another way, or in another place.", "Read it once; nothing is lost."),
     ("GF791", "The rules of a pipeline refuse it", "What the file says can be written as a pipeline, and a rule of pipelines refuses the result.", "Change the file, or the pipeline after importing what is left."),
     ("GF795", "No such object", "The cluster, or the dump of it, does not show the object that is asked about, or may not show it.", "Name another namespace or object; gpuflow why --cluster live asks the cluster itself."),
+    ("GF796", "Import reads no programs", "gpuflow import was given a Python file. What a program makes is not in its text, and import runs nothing.", "Compile the program with its own tool and import the YAML; gpuflow check and demand read DAGs and Hera files with --allow-python."),
+    ("GF797", "Not an imported file", "gpuflow import -o would overwrite a file that it did not write. It replaces only its own earlier output, which begins with \"# Imported from\".", "Name another file, or remove the one that is there."),
     # The command line and its environment.
     ("GF901", "A package is missing", "Each engine's SDK is an optional extra, because the SDKs conflict with each other.", "Run the install command shown."),
     ("GF902", "Not a command", "gpuflow has no such command.", "gpuflow --help"),

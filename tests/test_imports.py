@@ -44,6 +44,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("api", "airflow", "argo", "kubeflow", "run"),
     ("cli",),
+    ("__main__",),
 )
 """From the bottom up. A package imports from the layers below its own, and not from its neighbors."""
 SDKS = {

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many runs are active at the same time; default: as many as the engine lets overlap, else 1",
     )
     parser.add_argument(
-        "--together", action="store_true", help="also check all these pipelines side by side, as if they run at once"
+        "--together", action="store_true", help="also check all of these side by side, as if they run at once"
     )
     parser.add_argument(
         "--fail-on",
@@ -215,7 +215,7 @@ def _text(reports: list[Report], whole: Report | None, paint: Paint) -> str:
     text = "\n".join(render(report, paint) for report in (*reports, *([whole] if whole else [])))
     if whole is not None or len(reports) == 1:
         return text
-    return f"{text}\nEach of these {len(reports)} pipelines was checked alone; --together checks them side by side."
+    return f"{text}\nEach of these {len(reports)} was checked alone; --together checks them side by side.\n"
 
 
 def _compared(form: str, reports: list[Report], before: list[Report | None]) -> str:

@@ -10,7 +10,7 @@ from gpuflow.cli.inputs import read_site
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import paint, put, say, show_findings
 from gpuflow.errors import Where, fail
-from gpuflow.importing.pipelines import Imported, imported
+from gpuflow.importing.pipelines import IMPORTED, Imported, imported
 from gpuflow.printable import line
 from gpuflow.readers import Document, Library, foreign_in, read_documents
 from gpuflow.site import presets
@@ -42,6 +42,10 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "":
         raise fail("GF903", "-o needs a path", where=COMMAND, hint="name a file: -o FILE")
     site = read_site(args)
+    for file in args.files:
+        _refuse_python(file)
+    if args.output not in (None, "-"):
+        _refuse_another(Path(args.output))
     found = [document for file in args.files for document in read_documents(file)]
     result = imported(_chosen(found, args.name), Library(tuple(found)), site)
     if result.pipeline is None:
@@ -55,6 +59,25 @@ def run(args: argparse.Namespace) -> int:
     write_files({Path(args.output): result.text()})
     say(f"{paint('wrote', 'green', stream=sys.stderr)} {line(str(args.output))}\n", sys.stderr)
     return 0
+
+
+def _refuse_python(file: str) -> None:
+    """A DAG or a Hera file is a program; what it makes is not in its text."""
+    if not file.endswith(".py"):
+        return
+    text = f"{file} is a Python program; import reads documents"
+    hint = "compile it and import the YAML (Hera: workflow.to_yaml(), kfp: compiler.Compiler); gpuflow check reads DAGs"
+    raise fail("GF796", text, where=Where(file), hint=hint)
+
+
+def _refuse_another(path: Path) -> None:
+    """An earlier import is replaced; any other file may be the only copy of somebody's work."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with path.open("rb") as stream:
+        if stream.read(len(IMPORTED)) != IMPORTED.encode():
+            text = f"-o would overwrite {path}, which gpuflow import did not write"
+            raise fail("GF797", text, where=Where(str(path)), hint="name another file, or remove this one")
 
 
 def _chosen(found: list[Document], name: str | None) -> Document:

@@ -30,6 +30,8 @@ MAKERS = {
     "gpuflow.readers.kubernetes": "gpuflow.importing.kubernetes",
 }
 """Who imports the kinds of which reader."""
+IMPORTED = "# Imported from "
+"""How every imported file begins."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Imported:
         """The pipeline's file."""
         assert self.pipeline is not None
         source = self.document
-        return comment([f"Imported from {source.kind} {source.name}."]) + to_yaml(self.pipeline)
+        return comment([f"{IMPORTED[2:]}{source.kind} {source.name}."]) + to_yaml(self.pipeline)
 
 
 def imported(document: Document, library: Library, site: Site) -> Imported:

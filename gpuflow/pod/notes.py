@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.errors import Finding, GpuflowError
+from gpuflow.errors import Finding, GpuflowError, shortened
 from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod.build import pod_for
 from gpuflow.pod.merging import overridden
@@ -15,8 +15,8 @@ from gpuflow.spec.pipeline import Pipeline
 
 def pod_notes(plan: Plan) -> Iterator[Finding]:
     """Notes on patches that override fields of ours, and on hooks that take the supervisor's time."""
+    yield from _overrides(plan)
     for each in plan.containers:
-        yield from _overrides(each, plan.site)
         yield from _hooks(each, plan.site)
 
 
@@ -31,20 +31,29 @@ def without_merge(pipeline: Pipeline, name: str) -> Pipeline:
     return pipeline.model_copy(update={section: steps})
 
 
-def _overrides(each: PlannedStep, site: Site) -> Iterator[Finding]:
+def _overrides(plan: Plan) -> Iterator[Finding]:
+    """One note for all steps whose patches override the same: an imported pipeline says the same in every step."""
+    alike: dict[tuple[str, ...], list[PlannedStep]] = {}
+    for each in plan.containers:
+        if paths := _overridden(each, plan.site):
+            alike.setdefault(paths, []).append(each)
+    for paths, steps in alike.items():
+        shown = ", ".join(paths[:6]) + (f" and {len(paths) - 6} more" if len(paths) > 6 else "")
+        names = shortened([f'"{each.name}"' for each in steps])
+        message = f"{'step' if len(steps) == 1 else 'steps'} {names}: kubernetes.merge overrides {shown}"
+        hint = "take out of the patch what is not meant"
+        yield Finding("GF373", message, steps[0].where("kubernetes", "merge"), hint, "note")
+
+
+def _overridden(each: PlannedStep, site: Site) -> tuple[str, ...]:
     hatch, name = each.step.kubernetes, each.own_name
     if hatch is None or hatch.merge is None:
-        return
+        return ()
     try:
         own = pod_for(without_merge(each.pipeline, name), name, site)
-        paths = overridden(own, pod_for(each.pipeline, name, site))
+        return tuple(overridden(own, pod_for(each.pipeline, name, site)))
     except GpuflowError:
-        return  # said by whoever makes the pod
-    if paths:
-        shown = ", ".join(paths[:6]) + (f" and {len(paths) - 6} more" if len(paths) > 6 else "")
-        message = f'step "{each.name}": kubernetes.merge overrides {shown}'
-        hint = "take out of the patch what is not meant"
-        yield Finding("GF373", message, each.where("kubernetes", "merge"), hint, "note")
+        return ()  # said by whoever makes the pod
 
 
 def _hooks(each: PlannedStep, site: Site) -> Iterator[Finding]:

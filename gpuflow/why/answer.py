@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 State = Literal["runs", "ended", "starts", "waits", "never", "unknown"]
 """`starts`: nothing keeps it, whoever decides is about to. `never`: it does not start as it is, whatever ends."""
-By = Literal["quota", "queue", "nodes", "volumes", "gate", "containers", "engine", "snapshot"]
+By = Literal["quota", "queue", "nodes", "gate", "containers", "engine", "snapshot"]
 """Who keeps it: what decides, not who owns it."""
 ORDER: tuple[State, ...] = ("never", "unknown", "waits", "starts", "runs", "ended")
 """Of several causes the first of these decides."""

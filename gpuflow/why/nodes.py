@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gpuflow.checker.nodes.amounts import as_quantity
@@ -13,6 +14,7 @@ from gpuflow.checker.nodes.subjects import BoundPod, UnboundPod, read_bound
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.errors import shortened
 from gpuflow.why.answer import Cause
+from gpuflow.why.fields import part
 
 MOST_NODES = 3
 """So many nodes are described, those that lack least first."""
@@ -39,22 +41,30 @@ def node_causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Caus
         return
     unbound = read_pending(pod, storage=ready.storage)
     found = fit(unbound, pools.node_list)
-    if found.feasible:
-        yield _about_to_start(pod, found, ready)
-    else:
-        yield from _refused(pod, unbound, found, pools, ready)
+    other = _other_scheduler(pod)
+    told = [_about_to_start(pod, found, ready)] if found.feasible else _refused(pod, unbound, found, pools, ready)
+    # What Kubernetes' scheduler would do is worth reading, and decides nothing where another one binds.
+    yield from (replace(each, state="unknown") if other else each for each in told)
+    if other:
+        text = f"its scheduler, {other}, has rules of its own, which gpuflow does not know"
+        yield Cause("nodes", text, "unknown", (f"{other} binds it: see its log and kubectl describe pod",))
     for each in found.unknown:
         yield Cause("snapshot", f"not looked at: {each}", "unknown")
 
 
 def _about_to_start(pod: Mapping[str, Any], found: NodeFit, ready: PreparedCluster) -> Cause:
     ahead = [name for name, other in _waiting(ready) if other > _priority(pod) and name != _name(pod)]
-    text = f"it fits on {_listed(found.feasible, 'node')}: the scheduler binds it at its next try"
+    seen = "as far as gpuflow can tell, it fits" if found.unknown else "it fits"
+    text = f"{seen} on {_listed(found.feasible, 'node')}: the scheduler binds it at its next try"
     if ahead:
         text += f", after the pods of higher priority that wait too ({shortened(ahead)})"
-    scheduler = str(pod["spec"].get("schedulerName") or "default-scheduler")
-    when = [] if scheduler == "default-scheduler" else [f"its scheduler, {scheduler}, is not modeled: ask it"]
-    return Cause("nodes", text, "unknown" if when else "starts", tuple(when))
+    return Cause("nodes", text, "starts")
+
+
+def _other_scheduler(pod: Mapping[str, Any]) -> str | None:
+    """A scheduler that is not Kubernetes' own; None when it is."""
+    name = part(pod, "spec").get("schedulerName") or "default-scheduler"
+    return None if name == "default-scheduler" else str(name)
 
 
 def _refused(
@@ -67,7 +77,8 @@ def _refused(
     names = [host.node.name for host in pools.node_list.hosts]
     when = []
     bound = dict(_bound(ready))
-    for shortage in sorted(_shortages(unbound, pools, held.empty), key=_size)[:MOST_NODES]:
+    shortages = sorted(_shortages(unbound, pools, held.empty), key=_size)
+    for shortage in shortages[:MOST_NODES]:
         name = names[shortage.host]
         reasons = found.reasons.get(name, [])
         when.append(_on_node(pod, name, shortage, reasons, bound.get(name, []), pools))
@@ -80,6 +91,8 @@ def _refused(
     else:
         has = "has" if len(held.empty) == 1 else "have"
         text = f"{_listed(sorted(held.empty), 'node')} could hold it, and {has} no room now"
+        if not any(each.amounts or each.slots for each in shortages):
+            text = f"{_listed(sorted(held.empty), 'node')} {has} room for it, and something else keeps it away"
     yield Cause("nodes", text, "waits", tuple(when), found.message)
 
 
@@ -166,18 +179,18 @@ def _bound(ready: PreparedCluster) -> Iterator[tuple[str, list[tuple[str, BoundP
 
 def _waiting(ready: PreparedCluster) -> Iterator[tuple[str, int]]:
     for item in ready.cluster.of("Pod"):
-        spec, status = item.body.get("spec") or {}, item.body.get("status") or {}
+        spec, status = part(item.body, "spec"), part(item.body, "status")
         if not spec.get("nodeName") and not spec.get("schedulingGates") and status.get("phase") in (None, "Pending"):
             yield f"{item.namespace}/{item.name}", _priority(item.body)
 
 
 def _priority(pod: Mapping[str, Any]) -> int:
-    value = (pod.get("spec") or {}).get("priority")
+    value = part(pod, "spec").get("priority")
     return value if isinstance(value, int) else 0
 
 
 def _name(pod: Mapping[str, Any]) -> str:
-    metadata = pod.get("metadata") or {}
+    metadata = part(pod, "metadata")
     return f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from gpuflow.checker.quota.namespace import namespace_policy
 from gpuflow.checker.snapshot.prepared import PreparedCluster
+from gpuflow.errors import GpuflowError
 from gpuflow.why.answer import Answer, Cause, answer_of
+from gpuflow.why.fields import maps, part, words
 from gpuflow.why.nodes import node_causes
 from gpuflow.why.queues import GATE, TOPOLOGY_GATE, workload_causes, workload_of
 
@@ -26,7 +28,7 @@ CONTAINERS = {
 
 def why_pod(pod: Mapping[str, Any], ready: PreparedCluster) -> Answer:
     """Why a pod that exists does not run."""
-    return answer_of(f"pod/{(pod.get('metadata') or {}).get('name')}", ready.namespace, _causes(pod, ready))
+    return answer_of(f"pod/{part(pod, 'metadata').get('name')}", ready.namespace, _causes(pod, ready))
 
 
 def why_missing(subject: str, pod: Mapping[str, Any], ready: PreparedCluster, said: str | None = None) -> Answer:
@@ -35,11 +37,11 @@ def why_missing(subject: str, pod: Mapping[str, Any], ready: PreparedCluster, sa
 
 
 def _causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
-    metadata, spec, status = (pod.get(part) or {} for part in ("metadata", "spec", "status"))
+    metadata, spec, status = (part(pod, name) for name in ("metadata", "spec", "status"))
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed"):
-        words = status.get("message") or status.get("reason")
-        yield Cause("containers", f"the pod has ended: {phase}", "ended", kubernetes=words)
+        said = words(status.get("message")) or words(status.get("reason"))
+        yield Cause("containers", f"the pod has ended: {phase}", "ended", kubernetes=said)
     elif metadata.get("deletionTimestamp") is not None:
         yield Cause("containers", "the pod is being deleted; it does not start again", "ended")
     elif spec.get("nodeName"):
@@ -52,12 +54,8 @@ def _causes(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
 
 def _on_its_node(node: str, status: Mapping[str, Any]) -> Iterator[Cause]:
     """It has its node: the kubelet decides."""
-    states = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
-    waiting = [
-        (each.get("name"), each["state"]["waiting"])
-        for each in states
-        if isinstance(each, Mapping) and (each.get("state") or {}).get("waiting")
-    ]
+    states = [*maps(status.get("initContainerStatuses")), *maps(status.get("containerStatuses"))]
+    waiting = [(each.get("name"), found) for each in states if (found := part(each, "state", "waiting"))]
     if status.get("phase") == "Running" and not waiting:
         yield Cause("containers", f"the pod runs on node {node}", "runs")
         return
@@ -67,14 +65,16 @@ def _on_its_node(node: str, status: Mapping[str, Any]) -> Iterator[Cause]:
         reason = str(state.get("reason") or "no reason is given")
         text = f"the pod is on node {node}; its container {name} waits: {reason}"
         when = (CONTAINERS[reason],) if reason in CONTAINERS else ()
-        yield Cause("containers", text, "waits", when, state.get("message"))
+        yield Cause("containers", text, "waits", when, words(state.get("message")))
     if not named:
         when = (f"the kubelet of {node} reports: see the conditions of the node, and kubectl describe pod",)
         yield Cause("containers", f"the pod is on node {node}, which has not reported on its containers", "waits", when)
 
 
 def _gates(pod: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
-    names = [str(each.get("name")) for each in pod["spec"]["schedulingGates"] if isinstance(each, Mapping)]
+    names = [str(each.get("name")) for each in maps(pod["spec"]["schedulingGates"])]
+    if not names:
+        yield Cause("gate", "a scheduling gate holds it, and its name cannot be read", "unknown")
     if GATE not in names:
         yield from _other_gates(names)
         return
@@ -97,6 +97,16 @@ def _other_gates(names: list[str]) -> Iterator[Cause]:
 
 def missing_causes(pod: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:
     """What the API server says to a pod now, and whether it ever says something else."""
+    try:
+        yield from list(_refusals(pod, ready, said))
+    except GpuflowError:
+        raise  # about an object of the cluster
+    except ValueError as refusal:
+        text = "the template of its pod cannot be read: the API server takes no such pod"
+        yield Cause("engine", text, "never", ("the template is repaired",), str(refusal))
+
+
+def _refusals(pod: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:
     policy = namespace_policy(ready.cluster, ready.namespace)
     now = policy.admit_now(pod)
     if now.allowed:

@@ -13,6 +13,7 @@ from gpuflow.checker.pipeline.queues.setup import Setup, read_setup
 from gpuflow.checker.snapshot.prepared import PreparedCluster
 from gpuflow.errors import shortened
 from gpuflow.why.answer import Cause
+from gpuflow.why.fields import conditions, maps, part, words
 
 GATE = "kueue.x-k8s.io/admission"
 TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
@@ -23,35 +24,35 @@ MOST_HOLDERS = 5
 
 def workload_causes(workload: Mapping[str, Any], ready: PreparedCluster) -> Iterator[Cause]:
     """What Kueue says to a workload now."""
-    conditions = {each.get("type"): each for each in _list((workload.get("status") or {}).get("conditions"))}
+    said = conditions(workload)
 
     def holds(kind: str) -> bool:
-        return (conditions.get(kind) or {}).get("status") == "True"
+        return part(said, kind).get("status") == "True"
 
     if holds("Finished"):
-        yield Cause("queue", "the workload has ended", "ended", kubernetes=conditions["Finished"].get("message"))
+        yield Cause("queue", "the workload has ended", "ended", kubernetes=words(said["Finished"].get("message")))
     elif holds("Admitted"):
         yield Cause("queue", "Kueue has admitted the workload: its pods may start", "starts")
     elif holds("QuotaReserved"):
         yield from _checks(workload)
     else:
-        yield from _pending(workload, ready, conditions)
+        yield from _pending(workload, ready, words(part(said, "QuotaReserved").get("message")))
 
 
 def _checks(workload: Mapping[str, Any]) -> Iterator[Cause]:
     """Quota is reserved: admission checks decide now."""
-    states = _list((workload.get("status") or {}).get("admissionChecks"))
+    states = maps(part(workload, "status").get("admissionChecks"))
     open_ones = [each for each in states if each.get("state") != "Ready"]
     for each in open_ones:
         state = "never" if each.get("state") == "Rejected" else "waits"
         text = f"Kueue has reserved quota; the admission check {each.get('name')} is {each.get('state') or 'open'}"
         when = (f"the check {each.get('name')} says Ready",)
-        yield Cause("queue", text, state, when, each.get("message") or None)  # type: ignore[arg-type]  # one of two words
+        yield Cause("queue", text, state, when, words(each.get("message")))  # type: ignore[arg-type]  # one of two words
     if not open_ones:
         yield Cause("queue", "Kueue has reserved quota and admits the workload at once", "starts")
 
 
-def _pending(workload: Mapping[str, Any], ready: PreparedCluster, conditions: Mapping[Any, Any]) -> Iterator[Cause]:
+def _pending(workload: Mapping[str, Any], ready: PreparedCluster, said: str | None) -> Iterator[Cause]:
     setup = read_setup(ready.cluster, ready.namespace)
     if setup is None or not setup.knows_queues:
         hint = "ask again with the queues: --cluster live, or gpuflow snapshot"
@@ -60,13 +61,12 @@ def _pending(workload: Mapping[str, Any], ready: PreparedCluster, conditions: Ma
         )
         return
     answer = setup.kueue.assign(workload)
-    said = (conditions.get("QuotaReserved") or {}).get("message")
     yield _cause(answer, workload, setup, said)
-    requeue = (workload.get("status") or {}).get("requeueState") or {}
+    requeue = part(workload, "status", "requeueState")
     if requeue.get("requeueAt"):
-        yield Cause(
-            "queue", f"Kueue tries it again at {requeue['requeueAt']}, after {requeue.get('count', 1)} evictions"
-        )
+        count = requeue.get("count", 1)
+        times = "1 eviction" if count == 1 else f"{count} evictions"
+        yield Cause("queue", f"Kueue tries it again at {requeue['requeueAt']}, after {times}")
     ahead = blocker_ahead(setup.kueue, workload, setup.pending)
     if ahead is not None:
         text = f"{ahead.namespace}/{ahead.name} stands before it, and the queue is StrictFIFO"
@@ -149,18 +149,14 @@ def _frees(answer: Assignment, setup: Setup) -> Iterator[str]:
 
 def workload_of(pod: Mapping[str, Any], ready: PreparedCluster) -> Mapping[str, Any] | None:
     """The workload that a pod belongs to: it owns the pod's group, or the pod or its owner owns it."""
-    metadata = pod.get("metadata") or {}
-    group = (metadata.get("labels") or {}).get(GROUP)
-    owners = {(each.get("kind"), each.get("name")) for each in _list(metadata.get("ownerReferences"))}
-    owners.add(("Pod", metadata.get("name")))
+    metadata = part(pod, "metadata")
+    group = part(metadata, "labels").get(GROUP)
+    owners = [(each.get("kind"), each.get("name")) for each in maps(metadata.get("ownerReferences"))]
+    owners.append(("Pod", metadata.get("name")))
     for item in ready.cluster.of("Workload", ready.namespace):
         if group is not None and item.name == group:
             return item.body
-        refs = _list((item.body.get("metadata") or {}).get("ownerReferences"))
+        refs = maps(part(item.body, "metadata").get("ownerReferences"))
         if any((each.get("kind"), each.get("name")) in owners for each in refs):
             return item.body
     return None
-
-
-def _list(value: object) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

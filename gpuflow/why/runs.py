@@ -11,6 +11,7 @@ from gpuflow.errors import GpuflowError
 from gpuflow.readers import Foreign, Library, Options, documents_of
 from gpuflow.site.model import Site
 from gpuflow.why.answer import Answer, Cause, gravest
+from gpuflow.why.fields import conditions, maps, part, words
 from gpuflow.why.pods import why_missing, why_pod
 from gpuflow.why.queues import workload_causes, workload_of
 from gpuflow.why.subjects import JOB, WORKFLOW, pods_of
@@ -20,12 +21,14 @@ ENDED = ("Succeeded", "Failed", "Error", "Skipped", "Omitted")
 
 def why_workflow(workflow: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
     """Why the steps of an Argo workflow wait."""
-    name = str((workflow.get("metadata") or {}).get("name"))
-    spec, status = workflow.get("spec") or {}, workflow.get("status") or {}
+    name = str(part(workflow, "metadata").get("name"))
+    spec, status = part(workflow, "spec"), part(workflow, "status")
     phase = status.get("phase")
     if phase in ("Succeeded", "Failed", "Error"):
         text = f"the workflow has ended: {phase}"
-        return _whole("workflow", name, ready, [Cause("engine", text, "ended", kubernetes=status.get("message"))], [])
+        return _whole(
+            "workflow", name, ready, [Cause("engine", text, "ended", kubernetes=words(status.get("message")))], []
+        )
     causes = list(_own(spec, status))
     pods = {item.name: item for item in pods_of(ready.cluster, WORKFLOW, name, ready.namespace)}
     parts = [why_pod(item.body, ready) for item in pods.values()]
@@ -38,19 +41,20 @@ def _own(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Cause]:
     if spec.get("suspend"):
         yield Cause("engine", "the workflow is suspended", "waits", ("somebody resumes it: argo resume",))
     if status.get("phase") in (None, "", "Pending"):
-        words = status.get("message")
+        said = words(status.get("message"))
         when = ("Argo's controller takes it up: does it run, and does it watch this namespace?",)
-        yield Cause("engine", "Argo has not begun the workflow", "waits", () if words else when, words)
-    locks = (status.get("synchronization") or {}) if isinstance(status.get("synchronization"), Mapping) else {}
+        yield Cause("engine", "Argo has not begun the workflow", "waits", () if said else when, said)
     for kind in ("mutex", "semaphore"):
-        for each in (locks.get(kind) or {}).get("waiting") or ():
-            holders = each.get("holder") or ", ".join(map(str, each.get("holders") or ())) or "another workflow"
+        for each in maps(part(status, "synchronization", kind).get("waiting")):
+            several = each.get("holders")
+            listed = ", ".join(map(str, several)) if isinstance(several, list) else ""
+            holders = each.get("holder") or listed or "another workflow"
             text = f"it waits for the {kind} {each.get(kind) or ''}".rstrip()
             yield Cause("engine", text, "waits", (f"{holders} gives it back",))
     for node in _nodes(status):
         if node.get("type") == "Suspend" and node.get("phase") == "Running":
             text = f"the step {node.get('displayName')} waits for a person"
-            yield Cause("engine", text, "waits", ("somebody resumes it: argo resume",), node.get("message"))
+            yield Cause("engine", text, "waits", ("somebody resumes it: argo resume",), words(node.get("message")))
 
 
 def _missing(
@@ -70,12 +74,18 @@ def _missing(
     for node in waiting:
         name = str(node.get("displayName") or node.get("name"))
         pod = None if demand is None else _pod_of(demand, name)
-        words = node.get("message")
-        if pod is None:
-            cause = Cause("engine", f"Argo has not made the pod of the step {name}", "waits", (), words)
+        said = words(node.get("message"))
+        lock = part(node, "synchronizationStatus").get("waiting")
+        if lock:
+            # Argo asks for the pod only when it has the lock; what the API server would say does not matter yet.
+            text = f"the step {name} waits for the lock {lock}"
+            cause = Cause("engine", text, "waits", ("whoever holds the lock gives it back",), said)
+            yield Answer(f"step/{name}", ready.namespace, "waits", cause.message, (cause,))
+        elif pod is None:
+            cause = Cause("engine", f"Argo has not made the pod of the step {name}", "waits", (), said)
             yield Answer(f"step/{name}", ready.namespace, "waits", cause.message, (cause,))
         else:
-            yield why_missing(f"step/{name}", _named(pod, name), ready, words)
+            yield why_missing(f"step/{name}", _named(pod, name), ready, said)
 
 
 def _has_pod(node: Mapping[str, Any], pods: Mapping[str, object]) -> bool:
@@ -104,12 +114,12 @@ def _pod_of(demand: Demand, name: str) -> Mapping[str, Any] | None:
 
 def why_job(job: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answer:
     """Why a Job has no pods, or why they wait."""
-    name = str((job.get("metadata") or {}).get("name"))
-    spec, status = job.get("spec") or {}, job.get("status") or {}
-    for each in status.get("conditions") or ():
-        if each.get("status") == "True" and each.get("type") in ("Complete", "Failed", "SuccessCriteriaMet"):
-            text = f"the job has ended: {each['type']}"
-            return _whole("job", name, ready, [Cause("engine", text, "ended", kubernetes=each.get("message"))], [])
+    name = str(part(job, "metadata").get("name"))
+    spec = part(job, "spec")
+    for kind, each in conditions(job).items():
+        if each.get("status") == "True" and kind in ("Complete", "Failed", "SuccessCriteriaMet"):
+            cause = Cause("engine", f"the job has ended: {kind}", "ended", kubernetes=words(each.get("message")))
+            return _whole("job", name, ready, [cause], [])
     if spec.get("suspend"):
         workload = workload_of({"metadata": {"name": None, "ownerReferences": [{"kind": "Job", "name": name}]}}, ready)
         if workload is None:
@@ -119,29 +129,45 @@ def why_job(job: Mapping[str, Any], ready: PreparedCluster, site: Site) -> Answe
         return _whole("job", name, ready, causes, [])
     pods = pods_of(ready.cluster, JOB, name, ready.namespace)
     parts = [why_pod(item.body, ready) for item in pods]
+    if sum(each.state != "ended" for each in parts) < _wanted(job, [item.body for item in pods]):
+        pod = {"metadata": part(spec, "template", "metadata"), "spec": part(spec, "template", "spec")}
+        parts.append(why_missing(f"pod/{name}-…", _named(pod, name), ready))
     if not parts:
-        template = spec.get("template") or {}
-        pod = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
-        parts = [why_missing(f"pod/{name}-…", _named(pod, name), ready)]
+        return _whole("job", name, ready, [Cause("engine", "the job asks for no pod now", "waits")], [])
     return _whole("job", name, ready, [], parts)
+
+
+def _wanted(job: Mapping[str, Any], pods: list[Mapping[str, Any]]) -> int:
+    """How many pods the Job controller keeps at the same time now."""
+    spec = part(job, "spec")
+    parallel, completions = _number(spec.get("parallelism"), 1), _number(spec.get("completions"), -1)
+    if completions < 0 and "parallelism" in spec:
+        # A work queue: when one pod ends well, no new pod comes. So only where none is there is one missing.
+        return 0 if pods else parallel
+    done = _number(part(job, "status").get("succeeded"), 0)
+    seen = len([each for each in pods if part(each, "status").get("phase") == "Succeeded"])
+    return min(parallel, (1 if completions < 0 else completions) - max(seen, done))
+
+
+def _number(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) else otherwise
 
 
 def _named(pod: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     safe = "".join(each if each.isalnum() else "-" for each in name.lower()).strip("-") or "pod"
-    return {**pod, "metadata": {**pod["metadata"], "name": safe}}
+    return {**pod, "metadata": {**part(pod, "metadata"), "name": safe}}
 
 
 def _nodes(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = status.get("nodes")
-    return [each for each in found.values() if isinstance(each, Mapping)] if isinstance(found, Mapping) else []
+    return [each for each in part(status, "nodes").values() if isinstance(each, Mapping)]
 
 
 def _whole(kind: str, name: str, ready: PreparedCluster, causes: list[Cause], parts: list[Answer]) -> Answer:
     """The run with its pods. One that runs keeps nobody from knowing what the others wait for."""
-    states = [*(cause.state for cause in causes), *(part.state for part in parts)]
+    states = [*(each.state for each in causes), *(each.state for each in parts)]
     open_ones = [state for state in states if state not in ("runs", "ended")] or states
     state = gravest(open_ones) if open_ones else "unknown"
-    waiting = sum(part.state not in ("runs", "ended") for part in parts)
+    waiting = sum(each.state not in ("runs", "ended") for each in parts)
     if causes and not waiting:
         summary = causes[0].message
     elif parts:

@@ -9,6 +9,7 @@ from typing import Any
 from gpuflow.cluster.api_server import Reader
 from gpuflow.cluster.model import Cluster, Manifest
 from gpuflow.errors import Where, did_you_mean, fail
+from gpuflow.why.fields import part
 
 COMMAND = Where("gpuflow why")
 
@@ -124,8 +125,4 @@ def _manifest(body: Mapping[str, Any]) -> Manifest:
 def pods_of(cluster: Cluster, kind: Kind, name: str, namespace: str) -> list[Manifest]:
     """The pods of a run or a job."""
     label = SELECTORS[kind.kind]
-    return [
-        item
-        for item in cluster.of("Pod", namespace)
-        if ((item.body.get("metadata") or {}).get("labels") or {}).get(label) == name
-    ]
+    return [item for item in cluster.of("Pod", namespace) if part(item.body, "metadata", "labels").get(label) == name]

@@ -252,3 +252,21 @@ def test_what_is_no_run_of_steps_is_refused(gpuflow: Gpuflow, tmp_path: Path) ->
     answer = gpuflow("import", file)
     assert answer.code == 1
     assert f"{file}:2:7: GF789 Deployment web" in answer.err
+
+
+def test_a_program_is_refused_with_the_way_to_import_what_it_makes(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811
+    file = tmp_path / "dag.py"
+    file.write_text("from airflow import DAG\nwith DAG('d'):\n    pass\n")
+    answer = gpuflow("import", file)
+    assert answer.code == 2
+    assert "GF796" in answer.err and "import the YAML" in answer.err
+
+
+def test_only_an_earlier_import_is_overwritten(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811
+    file, out = tmp_path / "job.yaml", tmp_path / "p.yaml"
+    file.write_text(JOB)
+    for _ in range(2):
+        assert gpuflow("import", file, "-o", out).code == 0
+    answer = gpuflow("import", file, "-o", file)
+    assert answer.code == 2 and "GF797" in answer.err
+    assert file.read_text() == JOB

@@ -211,6 +211,14 @@ def test_what_a_patch_overrides_is_named() -> None:
     )
 
 
+def test_patches_that_override_the_same_are_one_note() -> None:
+    patch = "kubernetes: {merge: {spec: {securityContext: null}}}"
+    steps = "".join(f"  {name}: {{image: i, command: [x], {patch}}}\n" for name in "abc")
+    made = loads(f"apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\nsteps:\n{steps}")
+    (note,) = pod_notes(plan_of(made, SITE))
+    assert note.message == 'steps "a", "b", "c": kubernetes.merge overrides spec.securityContext'
+
+
 def test_a_patch_that_only_adds_is_not_noted() -> None:
     made = pipeline("kubernetes: {merge: {metadata: {labels: {l: m}}, spec: {hostPID: true}}}")
     assert list(pod_notes(plan_of(made, SITE))) == []

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import io
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -325,3 +330,140 @@ def test_the_answer_is_what_the_scheduler_does(sizes: list[int], held: list[tupl
     if answer.state == "waits":
         named = [word.split()[1] for word in answer.causes[0].starts_when if word.startswith("node ")]
         assert named and set(named) <= set(ever)
+
+
+# ------------------------------------------------------- dumps that somebody edited, and states that are easy to miss
+
+JUNK = (None, [], {}, "x", 7, True, [None], ["x"], {"a": None}, {"a": 7}, 1.5)
+
+
+def _samples() -> list[tuple[str, list[dict[str, Any]]]]:
+    gated = pod("train", 1, schedulingGates=[{"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/wait"}])
+    gated["metadata"] |= {
+        "labels": {"kueue.x-k8s.io/pod-group-name": "g"},
+        "ownerReferences": [{"kind": "Job", "name": "j"}],
+    }
+    waiting = {"name": "main", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}
+    placed = pod("train", 1, nodeName="g1", status={"phase": "Pending", "containerStatuses": [waiting]})
+    queued = workload("wl", 4, owner="train")
+    queued["status"] = {
+        "conditions": [{"type": "QuotaReserved", "status": "False", "message": "no"}],
+        "requeueState": {"requeueAt": "2026-01-01T00:00:00Z", "count": 2},
+        "admissionChecks": [{"name": "c", "state": "Pending"}],
+    }
+    reserved = copy.deepcopy(queued)
+    reserved["status"]["conditions"][0]["status"] = "True"
+    run = workflow(
+        [
+            {"id": "n-1", "type": "Pod", "phase": "Pending", "displayName": "train", "message": "no"},
+            {"id": "n-2", "type": "Suspend", "phase": "Running", "displayName": "approve", "message": "no"},
+        ]
+    )
+    run["status"]["synchronization"] = {
+        "mutex": {"waiting": [{"mutex": "m", "holder": "h"}]},
+        "semaphore": {"waiting": [{"semaphore": "s", "holders": ["h"]}]},
+    }
+    owned = job("j", 1)
+    owned["spec"]["template"]["metadata"] = {"labels": {"a": "b"}}
+    owned["status"] = {"conditions": [{"type": "Suspended", "status": "True"}], "succeeded": 0}
+    return [
+        ("pod/train", [pod("train", 4), node("g1")]),
+        ("pod/train", [gated, node("g1"), queued, *kueue("team")]),
+        ("pod/train", [placed, node("g1")]),
+        ("workload/wl", [queued, *kueue("team", gpus=2)]),
+        ("workload/wl", [reserved, *kueue("team")]),
+        ("workflow/nightly", [run, node("g1")]),
+        ("job/j", [owned, node("g1")]),
+        ("job/j", [{**owned, "spec": {**owned["spec"], "suspend": True}}, workload("wl", 4), *kueue("team")]),
+    ]
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in pairs:
+        yield (*path, key)
+        yield from _paths(below, (*path, key))
+
+
+@settings(deadline=None, max_examples=200)
+@given(data=st.data())
+def test_whatever_stands_in_a_dump_there_is_an_answer_or_one_message(data: st.DataObject) -> None:
+    subject, manifests = data.draw(st.sampled_from(_samples()))
+    manifests = copy.deepcopy(manifests)
+    path = data.draw(st.sampled_from([path for path in _paths(manifests) if path[1:2] not in ((), ("kind",))]))
+    holder: Any = manifests
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = data.draw(st.sampled_from(JUNK))
+    out, err = io.StringIO(), io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, redirect_stdout(out), redirect_stderr(err):
+        file = Path(folder) / "dump.json"
+        file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": manifests}), encoding="utf-8")
+        code = main(["why", subject, "--cluster", str(file), "--namespace", "team-a"])
+    assert code in (0, 1, 2) and "GF999" not in err.getvalue(), err.getvalue()
+
+
+def test_a_template_that_no_api_server_takes_is_said(ask: Any) -> None:
+    broken = job("train", 1)
+    broken["spec"]["template"]["metadata"] = {"labels": {"a": None}}
+    code, answer = ask("job/train", node("g1"), broken)
+    assert (code, answer["state"]) == (1, "never") and "label" in answer["parts"][0]["causes"][0]["kubernetes"]
+
+
+def test_another_scheduler_is_never_spoken_for(ask: Any) -> None:
+    for gpus in (1, 16):
+        code, answer = ask("pod/train", node("g1"), pod("train", gpus, schedulerName="volcano"))
+        assert any("volcano" in cause["message"] for cause in answer["causes"])
+        assert (code, answer["state"]) == (0, "unknown")
+
+
+def test_a_step_that_waits_for_a_lock_is_not_answered_by_the_quota(ask: Any) -> None:
+    said = "Waiting for team-a/Mutex/gpu lock. Lock status: 0/1"
+    step = {"id": "n-1", "displayName": "train", "type": "Pod", "phase": "Pending", "message": said}
+    step["synchronizationStatus"] = {"waiting": "team-a/Mutex/gpu"}
+    _, answer = ask("workflow/nightly", node("g1"), quota(used=4), workflow([step]))
+    [cause] = answer["parts"][0]["causes"]
+    assert (cause["by"], cause["kubernetes"]) == ("engine", said)
+    assert cause["message"] == "the step train waits for the lock team-a/Mutex/gpu"
+
+
+def test_a_job_with_fewer_pods_than_it_wants_says_what_keeps_the_others(ask: Any) -> None:
+    one = pod("train-0", 2, nodeName="g1")
+    one["metadata"]["labels"] = {"batch.kubernetes.io/job-name": "train"}
+    half = job("train", 2, parallelism=2, completions=2)
+    _, answer = ask("job/train", node("g1"), quota(used=3), one, half)
+    assert [part["state"] for part in answer["parts"]] == ["runs", "waits"]
+    assert answer["parts"][1]["causes"][0]["by"] == "quota"
+    _, paused = ask("job/train", node("g1"), job("train", 2, parallelism=0))
+    assert paused["summary"] == "the job asks for no pod now"
+
+
+def test_pods_of_one_name_in_two_namespaces_are_told_apart(ask: Any) -> None:
+    _, answer = ask("pod/train", node("g1"), pod("train", 1, "team-b", nodeName="g1"), pod("train", 16))
+    assert answer["state"] == "never"
+
+
+def test_a_claim_that_is_missing_is_not_called_a_lack_of_room(ask: Any) -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "gone"}}]
+    _, answer = ask("pod/train", node("g1"), pod("train", 1, volumes=volumes))
+    assert answer["state"] == "waits"
+    assert answer["summary"] == "node g1 has room for it, and something else keeps it away"
+    assert 'persistentvolumeclaim "gone" not found' in answer["causes"][0]["starts_when"][0]
+
+
+def test_devices_by_claim_are_not_looked_at_and_said_so(ask: Any) -> None:
+    claims = [{"name": "r", "resourceClaimName": "x"}]
+    _, answer = ask("pod/train", node("g1"), pod("train", 1, resourceClaims=claims))
+    assert answer["state"] == "unknown"
+    assert answer["causes"][0]["message"].startswith("as far as gpuflow can tell, it fits on node g1")
+
+
+def test_a_workload_that_was_evicted_waits_until_kueue_tries_again(ask: Any) -> None:
+    evicted = workload("wl", 1)
+    evicted["status"] = {
+        "conditions": [{"type": "Evicted", "status": "True"}, {"type": "QuotaReserved", "status": "False"}],
+        "requeueState": {"requeueAt": "2099-01-01T00:00:00Z", "count": 1},
+    }
+    _, answer = ask("workload/wl", *kueue("team"), evicted)
+    assert answer["state"] == "waits"
+    assert answer["summary"] == "Kueue tries it again at 2099-01-01T00:00:00Z, after 1 eviction"

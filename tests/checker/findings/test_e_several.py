@@ -39,7 +39,7 @@ def asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
 def test_e8_two_pipelines_that_fit_alone_and_not_together(asked: Any) -> None:
     code, text = asked(4)
     assert code == 0
-    assert "Each of these 2 pipelines was checked alone; --together checks them side by side." in text
+    assert "Each of these 2 was checked alone; --together checks them side by side.\n" in text
     code, text = asked(4, "--together")
     assert code == 1
     assert "a + b in namespace team-a: MAY QUEUE" in text
