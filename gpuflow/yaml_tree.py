@@ -211,7 +211,7 @@ class _Builder:
 
     def __init__(self, file: str, read: Callable[[yaml.ScalarEvent], Any] | None = None) -> None:
         self.file = file
-        self._read = read or _value_of
+        self._read = read or value_of
         self.documents: list[Any] = []
         self.document_spot = Spot(1, 1)
         self._stack: list[_Open] = []
@@ -362,7 +362,8 @@ class _Builder:
 SCALAR_TAGS = ("!", *(_CORE + name for name in ("str", "int", "float", "bool", "null")))
 
 
-def _value_of(event: yaml.ScalarEvent) -> Any:
+def value_of(event: yaml.ScalarEvent) -> Any:
+    """What a scalar is in YAML 1.2, by its tag and its quotes."""
     if event.tag is None:
         return plain(event.value) if event.implicit[0] else event.value
     return event.value if event.tag in ("!", _CORE + "str") else plain(event.value)

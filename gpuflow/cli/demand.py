@@ -28,7 +28,10 @@ def run(args: argparse.Namespace) -> int:
     as_json = args.format == "json"
     documents, texts = [], []
     demands = sources.demands(site, args.engine, args.param)
-    show_findings(foreign_remarks(demands))
+    refused = [
+        each for demand in demands if demand.pipeline is None for each in demand.refusals if each.severity == "error"
+    ]
+    show_findings([*foreign_remarks(demands), *dict.fromkeys(refused)])
     for demand in demands:
         with progress(f"working out the demand of {demand.name}"):
             if as_json:
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         show_json(documents[0] if len(documents) == 1 else documents)
     else:
         say("\n".join(texts))
-    return 0 if sources.is_whole else 2
+    return 0 if sources.is_whole and not refused else 2
 
 
 def foreign_remarks(demands: list[Demand]) -> list[Finding]:

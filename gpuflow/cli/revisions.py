@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuflow import yaml_tree
 from gpuflow.cli.output import repository_of
 from gpuflow.errors import Finding, Where, fail
+from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers.contents import contents_of, foreign_among
 from gpuflow.readers.documents import Document, documents_of, silenced_in
 from gpuflow.readers.frame import Foreign, Library
@@ -85,7 +86,7 @@ class EarlierDocuments:
         if isinstance(found, Finding):
             return found
         text = yaml_tree.decode(found, file)
-        return foreign_among(documents_of(yaml_tree.parse_all(text, file), file, silenced_in(text)))
+        return foreign_among(documents_of(parse_manifests(text, file), file, silenced_in(text)))
 
 
 def is_file(other: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +80,15 @@ def documents(file: Path, *, piped: bool = False) -> list[Any]:
     return documents_in(read_bytes(file, piped=piped), file)
 
 
-def documents_in(raw: bytes, file: Path) -> list[Any]:
-    """The documents in the bytes of a file."""
+def documents_in(raw: bytes, file: Path, parse: Callable[[str, str], list[Any]] | None = None) -> list[Any]:
+    """The documents in the bytes of a file. `parse` reads its YAML, for whoever needs it as Kubernetes reads it."""
     if len(raw) >= QUICK_JSON and _is_json(raw):
         return [_json(raw, str(file))]
     text = yaml_tree.decode(raw, str(file))
-    if len(raw) >= QUICK_YAML and (quick := block_yaml.read(text)) is not None:
+    if parse is None and len(raw) >= QUICK_YAML and (quick := block_yaml.read(text)) is not None:
         return quick
     try:
-        return yaml_tree.parse_all(text, str(file))
+        return (parse or yaml_tree.parse_all)(text, str(file))
     except GpuflowError:
         template = _TEMPLATE.search(text)
         if template is None or "argoproj.io/" in text:  # Argo's own variables are written like that

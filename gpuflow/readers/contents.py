@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gpuflow import files, yaml_tree
 from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.files import STREAMS
+from gpuflow.kubernetes.yaml_scalars import parse_manifests
 from gpuflow.readers.documents import OURS, STDIN, Document, documents_of, read_documents, silenced_in
 from gpuflow.readers.kinds import READERS
 from gpuflow.readers.unrendered import is_template, is_unrendered, rendered, said_of_workload
@@ -91,7 +92,7 @@ def _of_stream(file: str) -> Contents:
         raise fail("GF702", f"{what} is empty", where=Where(shown), hint="pipe a document into the command")
     text = yaml_tree.decode(raw, shown)
     try:
-        documents = documents_of(yaml_tree.parse_all(text, shown), shown, silenced_in(text))
+        documents = documents_of(parse_manifests(text, shown), shown, silenced_in(text))
     except GpuflowError:
         if (template := is_template(text, shown)) is not None:
             raise template from None

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from gpuflow import yaml_tree
 from gpuflow.cluster.files import documents_in, read_bytes
 from gpuflow.cluster.places import with_entry
 from gpuflow.errors import Where, fail
+from gpuflow.kubernetes.yaml_scalars import parse_manifests
 
 STDIN = "-"
 KFP = "kfp"
@@ -71,20 +74,38 @@ def read_documents(file: str) -> list[Document]:
     shown = "<stdin>" if file == STDIN else file
     if file == STDIN:
         text = _stdin()
-        return documents_of(yaml_tree.parse_all(text, shown), shown, silenced_in(text))
+        return documents_of(parse_manifests(text, shown), shown, silenced_in(text))
     raw = read_bytes(Path(file), piped=True)
-    silenced = silenced_in(raw.decode("utf-8", "replace")) if b"gpuflow:" in raw else ()
-    return documents_of(documents_in(raw, Path(file)), shown, silenced)
+    silenced = silenced_in(raw.decode("utf-8-sig", "replace")) if b"gpuflow:" in raw else ()
+    return documents_of(documents_in(raw, Path(file), parse_manifests), shown, silenced)
 
 
 def silenced_in(text: str) -> tuple[Silenced, ...]:
     """The codes that comments silence, each with its line. They count for the whole file."""
+    found = list(_SILENCE.finditer(text))
+    if not found:
+        return ()
+    texts = list(_texts_in(text))
     return tuple(
-        Silenced(word, text.count("\n", 0, found.start(1)) + 1)
-        for found in _SILENCE.finditer(text)
-        for word in re.split(r"[\s,]+", found[1].strip())
+        Silenced(word, text.count("\n", 0, each.start(1)) + 1)
+        for each in found
+        if not any(first <= each.start(1) < last for first, last in texts)
+        for word in re.split(r"[\s,]+", each[1].strip())
         if word
     )
+
+
+def _texts_in(text: str) -> Iterator[tuple[int, int]]:
+    """Where the texts of a file begin and end that may hold a `#`: a script has comments of its own."""
+    try:
+        for event in yaml.parse(text, Loader=yaml_tree.Loader):
+            if isinstance(event, yaml.ScalarEvent) and event.style and event.start_mark and event.end_mark:
+                first = event.start_mark.index
+                if event.style in "|>":  # what stands behind the sign is a comment of the file
+                    first = text.find("\n", first)
+                yield first, event.end_mark.index
+    except yaml.YAMLError:
+        return  # whoever reads the file says what is wrong with it
 
 
 def read_text(file: str) -> tuple[str, str]:
