@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import http.client
 import re
 import sys
 import time
@@ -24,6 +25,7 @@ from tests.readers.live.case import Case
 from tests.readers.live.proving import Result, Results, line, prove, table
 from tests.readers.live.watching import Watch
 
+TRIES = 3
 CLONE_NEWNET = 0x40000000
 NODE = "readers"
 ROOM = {"cpu": "100k", "memory": "100Ti", "ephemeral-storage": "100Ti", "pods": "10k", "nvidia.com/gpu": "100k"}
@@ -103,15 +105,30 @@ def play(cluster: Cluster, cases: list[Case], seed: int, threads: int, keep: Cal
     def one(watch: Watch, case: Case) -> Result:
         if not hasattr(own, "api"):
             own.api = Api(kubeconfig)
-        return prove(own.api, watch, case, seed)
+        for attempt in range(TRIES):
+            try:
+                return prove(own.api, watch, case, seed)
+            except (OSError, RuntimeError, http.client.HTTPException):
+                # A machine that is too busy: the API server did not answer in time.
+                if attempt == TRIES - 1:
+                    raise
+                own.api = Api(kubeconfig)
+        raise AssertionError("unreachable")
 
     def inside() -> None:
         _enter(cluster.sandbox.pid)
         watch = Watch(kubeconfig)
         with ThreadPoolExecutor(threads) as pool:
+            broken: list[BaseException] = []
             for done in as_completed([pool.submit(one, watch, case) for case in cases]):
-                keep(done.result())
+                error = done.exception()
+                if error is None:
+                    keep(done.result())
+                else:
+                    broken.append(error)
         watch.over = True
+        if broken:
+            raise broken[0]  # all others are kept, and the next call plays what is missing
 
     with ThreadPoolExecutor(1) as outer:
         outer.submit(inside).result()

@@ -9,7 +9,12 @@ from tests.readers.live.case import NAME, Case, Manifest, prepared
 
 MOST_PODS = 40
 HEAD = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": {"name": NAME}}
-PATCH = '{"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "%s"}}}]}'
+
+
+def patch(count: object) -> str:
+    """A patch that sets how many GPUs the main container gets."""
+    amounts = f'{{"nvidia.com/gpu": "{count}"}}'
+    return f'{{"containers": [{{"name": "main", "resources": {{"requests": {amounts}, "limits": {amounts}}}}}]}}'
 
 
 def case(seed: int, number: int) -> Case:
@@ -59,12 +64,12 @@ class _Maker:
             spec["templateDefaults"] = draw.choice(
                 [
                     {"retryStrategy": {"limit": "1"}},
-                    {"container": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}},
-                    {"podSpecPatch": PATCH % 3, "activeDeadlineSeconds": 3600},
+                    {"container": {"resources": {"limits": {"ephemeral-storage": "1Gi"}}}},
+                    {"podSpecPatch": patch(3), "activeDeadlineSeconds": 3600},
                 ]
             )
         if self.chance(0.1):
-            spec["podSpecPatch"] = '{"containers": [{"name": "main", "resources": {"limits": {"memory": "1Gi"}}}]}'
+            spec["podSpecPatch"] = '{"containers": [{"name": "main", "resources": {"limits": {"memory": "2Gi"}}}]}'
 
     def _composite(self, depth: int) -> tuple[str, int]:
         """A template of steps or tasks, and how many pods it runs."""
@@ -153,7 +158,7 @@ class _Maker:
         call["arguments"] = {"parameters": [{"name": "gpus", "value": "{{item.gpus}}"}]}
         template = self._container(name)
         template["inputs"] = {"parameters": [{"name": "gpus"}]}
-        template["podSpecPatch"] = PATCH % "{{inputs.parameters.gpus}}"
+        template["podSpecPatch"] = patch("{{inputs.parameters.gpus}}")
         self.templates.append(template)
         return name, 1
 
@@ -177,7 +182,7 @@ class _Maker:
         if self.chance(0.1):
             template["initContainers"] = [{**self._container("x")["container"], "name": "before"}]
         if self.chance(0.1) and "containerSet" not in template:
-            template["podSpecPatch"] = PATCH % self.draw.randint(1, 4)
+            template["podSpecPatch"] = patch(self.draw.randint(1, 4))
         if daemon:
             template["daemon"] = True
         elif self.chance(0.2):

@@ -17,7 +17,7 @@ from tests.readers.live.watching import Watch
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ("gpuflow/readers", "gpuflow/demands", "gpuflow/graph", "tests/readers/live")
-MOST_RUNS = 6
+MOST_RUNS = 4
 Result = dict[str, Any]
 
 
@@ -56,7 +56,7 @@ def _had_pods(run: Run) -> bool:
 def _plans(case: Case, done: Mapping[tuple[str, str], bool], seed: int) -> Iterator[Plan]:
     tried: Counter[tuple[str, str]] = Counter()
     for _ in range(MOST_RUNS):
-        left = [each for each, is_seen in done.items() if not is_seen and tried[each] < 3]
+        left = [each for each, is_seen in done.items() if not is_seen and tried[each] < 2]
         if not left:
             break
         engine, key = min(left, key=lambda each: (tried[each], each))
