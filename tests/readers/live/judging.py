@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpuflow.demands.peaks import Bound
@@ -25,39 +25,41 @@ def most(place: Place, engine: str) -> Most:
     """The worst moment of a run, per quota key.
 
     Argo tells a daemon to end when the template around it is done, and starts what follows in the same pass, before it
-    writes down either. So a daemon is one that was told to end if the next state of the workflow says so.
+    writes down either. So a daemon was told to end if the next state of the workflow says that it is over.
     """
-    found, live = Most(), dict[str, tuple[str, Costs]]()
-    daemons, ever = frozenset[str](), frozenset[str]()
+    found, live = Most(), dict[str, tuple[Seen, Costs]]()
+    over = frozenset[str]()
     for seen, following in _in_order(place):
-        if seen.daemons is not None:
-            daemons = seen.daemons
-            ever |= daemons
+        if seen.over is not None:
+            over = seen.over
             continue
         if seen.lives and engine in seen.costs:
-            live[seen.pod] = seen.node, seen.costs[engine]
+            live[seen.pod] = seen, seen.costs[engine]
         else:
             live.pop(seen.pod, None)
-        told = ever - (daemons if following is None else daemons & following)
-        for node_told, into in ((told, found.counted), (frozenset(), found.with_ending)):
-            for key, amount in _sum(costs for node, costs in live.values() if node not in node_told).items():
+        told = over | following
+        for into, chosen in (
+            (found.counted, [costs for pod, costs in live.values() if not (pod.is_daemon and pod.node in told)]),
+            (found.with_ending, [costs for _, costs in live.values()]),
+        ):
+            for key, amount in _sum(chosen).items():
                 into[key] = max(into.get(key, Quantity.zero), amount)
     return found
 
 
-def _in_order(place: Place) -> Iterator[tuple[Seen, frozenset[str] | None]]:
-    """All changes, each with the daemons of the next state of the workflow."""
+def _in_order(place: Place) -> Iterator[tuple[Seen, frozenset[str]]]:
+    """All changes, each with what is over in the next state of the workflow."""
     ordered = sorted(place.log, key=lambda seen: seen.version)
-    following: frozenset[str] | None = None
+    following = frozenset[str]()
     found = []
     for seen in reversed(ordered):
         found.append((seen, following))
-        if seen.daemons is not None:
-            following = seen.daemons
+        if seen.over is not None:
+            following = seen.over
     yield from reversed(found)
 
 
-def _sum(costs: Iterator[Costs]) -> dict[str, Quantity]:
+def _sum(costs: Iterable[Costs]) -> dict[str, Quantity]:
     total: dict[str, Quantity] = {}
     for each in costs:
         for key, amount in each.items():

@@ -30,9 +30,10 @@ class Seen:
     lives: bool = False
     costs: dict[str, dict[str, Quantity]] = field(default_factory=dict)
     """By engine: without and with the containers that Argo adds."""
-    daemons: frozenset[str] | None = None
-    """Of a workflow: the nodes that are daemons at this time."""
     node: str = ""
+    is_daemon: bool = False
+    over: frozenset[str] | None = None
+    """Of a workflow: the nodes that Argo takes to be over at this time."""
 
 
 @dataclass
@@ -89,6 +90,7 @@ class Watch:
         lives = kind != "DELETED" and pod["status"].get("phase") not in ENDED
         seen = Seen(int(metadata["resourceVersion"]), metadata["uid"], lives)
         seen.node = metadata.get("annotations", {}).get("workflows.argoproj.io/node-id", "")
+        seen.is_daemon = template_of(pod).get("daemon") is True
         seen.costs = {
             engine: {key: each for key, each in amounts_of(shown).usage.items() if is_of_pods(key)}
             for engine, shown in (("none", bare(pod)), ("argo", pod))
@@ -109,8 +111,8 @@ class Watch:
             return
         place = self.places[metadata["namespace"]]
         place.workflow = workflow
-        daemons = frozenset(key for key, node in place.nodes.items() if node.get("daemoned"))
-        place.log.append(Seen(int(metadata["resourceVersion"]), daemons=daemons))
+        over = frozenset(key for key, node in place.nodes.items() if node.get("phase") in (*ENDED, "Error"))
+        place.log.append(Seen(int(metadata["resourceVersion"]), over=over))
         place.changed = time.monotonic()
 
 
