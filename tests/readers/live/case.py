@@ -60,6 +60,12 @@ class Case:
         assert isinstance(demand, Demand)
         return {key: bound for key, bound in demand.peak.items() if is_of_pods(key)}
 
+    def steps(self, engine: str) -> list[str]:
+        """What the reader calls its steps."""
+        demand = self.demands[engine]
+        assert isinstance(demand, Demand)
+        return [step.name for step in demand.steps]
+
     def refusal(self) -> str | None:
         """Why the reader says that it never runs."""
         demand = self.demands["none"]

@@ -191,7 +191,7 @@ class Player:
         return seen is not None and bound.value is not None and seen >= bound.value
 
     def _wanted(self, pod: Manifest) -> bool:
-        return is_wanted(_annotation(pod, "node-name"), self.plan.witness)
+        return is_wanted(_annotation(pod, "node-name"), self.plan.witness, self.case.steps(self.plan.engine))
 
     def _first(self, pod: Manifest) -> bool:
         return _annotation(pod, "node-name").endswith("(0)")
@@ -267,11 +267,12 @@ class Player:
         return bool(waiting)
 
 
-def is_wanted(node: str, witness: Collection[str]) -> bool:
-    """Whether the pod of this node is one of the steps of a witness."""
+def is_wanted(node: str, witness: Collection[str], steps: Collection[str]) -> bool:
+    """Whether the pod of this node is of a step of a witness. Items that are equal share the step of the first."""
     name, item = leaf_of(node)
     known = [number for each, number in map(leaf_read, witness) if each == name]
-    return bool(known) and (item is None or None in known or item in known)
+    firsts = [number for each, number in map(leaf_read, steps) if each == name]
+    return bool(known) and (item is None or None in known or item in known or item not in firsts)
 
 
 def _node_key(pod: Manifest) -> str:

@@ -71,6 +71,8 @@ def test_a_pod_of_argo_is_found_under_the_readers_name(node: str, step: str) -> 
     assert leaf_of(node)[0] == leaf_read(step)[0]
 
 
-def test_items_that_differ_are_told_apart() -> None:
-    assert is_wanted("wf[0].a(1:gpus:2)", ["main.a(1)"])
-    assert not is_wanted("wf[0].a(0:gpus:1)", ["main.a(1)"])
+def test_items_that_differ_are_told_apart_and_equal_ones_are_not() -> None:
+    steps = ["main.a(0)", "main.a(1)"]
+    assert is_wanted("wf[0].a(1:gpus:2)", ["main.a(1)"], steps)
+    assert is_wanted("wf[0].a(2:gpus:2)", ["main.a(1)"], steps)
+    assert not is_wanted("wf[0].a(0:gpus:1)", ["main.a(1)"], steps)
