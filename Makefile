@@ -26,7 +26,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
-        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec
+        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -45,6 +45,7 @@ help:
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
+	@echo "make prove-readers           the corpus and COUNT (100) random workflows from SEED (1) on a real Argo controller, against what the reader says; goes on where it was stopped (needs Go and root)"
 	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
 	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
@@ -141,7 +142,7 @@ test-oracles: .venvs/core/.ready .venvs/argo/.ready
 
 test-control-plane: .venvs/core/.ready .venvs/airflow/.ready
 	@echo "== control plane: etcd, API server, controllers, scheduler"
-	@.venvs/core/bin/python -m pytest tests/cluster tests/retries -m control_plane
+	@.venvs/core/bin/python -m pytest tests/cluster tests/retries tests/readers/live -m control_plane
 
 # The supervisor's own code under the explorer, and under kill -9; docs/design/supervisor.md says what is shown.
 DEPTH ?= 2
@@ -180,6 +181,11 @@ prove-trust: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/
 	@failed=0; for env in argo airflow kubeflow core; do \
 	  .venvs/$$env/bin/python -m tests.hostile --environment $$env --count $(COUNT) --seed $(SEED) || failed=1; done; \
 	  .venvs/core/bin/python -m tests.hostile --sum --seed $(SEED) && exit $$failed
+
+# Foreign workflows on a real Argo controller and simulated nodes; docs/design/readers-proof.md says what is shown.
+prove-readers: COUNT ?= 100
+prove-readers: .venvs/core/.ready
+	@.venvs/core/bin/python -m tests.readers.live --seed $(SEED) --count $(COUNT)
 
 # Each row of the table of evidence and random faults, on the private cluster; goes on where it was stopped.
 ENGINE ?=

@@ -48,11 +48,14 @@ def driver_pod(engine: Engine) -> dict[str, Any] | None:
 
 def _containers(parts: dict[str, Injected]) -> list[dict[str, Any]]:
     return [
-        {"name": name, "image": "engine", "resources": _resources(part), **(RESTRICTED if part.restricted else {})}
+        {"name": name, "image": "engine", "resources": resources_of(part), **(RESTRICTED if part.restricted else {})}
         for name, part in parts.items()
     ]
 
 
-def _resources(part: Injected) -> dict[str, Any]:
+def resources_of(part: Injected | None) -> dict[str, Any]:
+    """What a container of the engine's asks for; nothing where the site does not name it."""
+    if part is None:
+        return {}
     sides = {"requests": part.requests, "limits": part.limits}
     return {side: {key: str(value) for key, value in amounts.items()} for side, amounts in sides.items() if amounts}

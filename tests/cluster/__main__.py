@@ -26,7 +26,11 @@ def _arguments() -> argparse.Namespace:
     up = commands.add_parser("up", help="start the cluster")
     for addon in ADDON_PROGRAMS:
         up.add_argument(f"--{addon}", action="store_true", help=f"with {addon.capitalize()}")
-    up.add_argument("--control-plane", action="store_true", help="without a node that runs pods")
+    up.add_argument(
+        "--control-plane",
+        action="store_true",
+        help="without a node that runs pods; Argo then makes pods, and none of them runs",
+    )
     up.add_argument(
         "--nodes",
         type=int,
@@ -43,8 +47,6 @@ def _arguments() -> argparse.Namespace:
 
 def up(options: argparse.Namespace) -> int:
     addons = [addon for addon in ADDON_PROGRAMS if getattr(options, addon)]
-    if options.control_plane and "argo" in addons:
-        raise MachineError("Argo needs a node that runs its pods: leave --control-plane or --argo out")
     cluster = Cluster.up(options.name, node=not options.control_plane, addons=addons)
     try:
         _furnish(cluster, options.nodes)

@@ -27,6 +27,7 @@ from .waiting import until
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok")
 NODE = ("kubelet",)
 ADDONS: Mapping[str, Callable[[Cluster], None]]
+IN_PODS = ("argoexec",)
 ADDON_PROGRAMS = {"argo": ("workflow-controller", "argoexec"), "kueue": ("kueue",)}
 
 
@@ -52,7 +53,7 @@ class Cluster:
         needed = (
             *CONTROL_PLANE,
             *(NODE if node else ()),
-            *(p for addon in addons for p in ADDON_PROGRAMS[addon]),
+            *(p for addon in addons for p in cls._programs(addon, node=node)),
         )
         build.build(needed)
         with _locked(layout):
@@ -193,12 +194,17 @@ class Cluster:
     def ensure(self, addon: str, say: Callable[[str], None] = print) -> None:
         """Put Argo or Kueue on the cluster unless it is there."""
         if addon not in self.state["addons"]:
-            build.build(ADDON_PROGRAMS[addon])
+            build.build(self._programs(addon, node=self.state["node"]))
             with self.part(addon, say):
                 ADDONS[addon](self)
             with self._lock:
                 self.state["addons"].append(addon)
                 self._save()
+
+    @staticmethod
+    def _programs(addon: str, *, node: bool) -> tuple[str, ...]:
+        """What it is built of; what runs in pods only where a node runs them."""
+        return tuple(each for each in ADDON_PROGRAMS[addon] if node or each not in IN_PODS)
 
     def image(self, image: str) -> str:
         """The reference of a local image, imported into the node when it is not there or has changed."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpuflow import yaml_tree
 from gpuflow.errors import GpuflowError
 from gpuflow.kubernetes.strategic_merge import BadPatch, merged
-from gpuflow.pod.injected import with_engine
+from gpuflow.pod.injected import resources_of, with_engine
 from gpuflow.readers.argo.parameters import TAG, Open, Scope, names_in, opened
 from gpuflow.readers.argo.pod_shape import wrong_in
 from gpuflow.readers.argo.spec import Spec
@@ -117,7 +117,7 @@ class PodMaker:
         tree, common = _filled(tree, scope), _filled(self.common, scope)
         spec: dict[str, Any] = {
             "restartPolicy": "Never",
-            "containers": [*_main(tree, kind), *_others(tree, "sidecars")],
+            "containers": [*_main(tree, kind, self.parts), *_others(tree, "sidecars")],
         }
         init = list(_others(tree, "initContainers"))
         if init:
@@ -323,10 +323,11 @@ def _filled(value: Any, scope: Scope) -> Any:
             return value
 
 
-def _main(tree: Mapping[str, Any], kind: str) -> Iterator[dict[str, Any]]:
+def _main(tree: Mapping[str, Any], kind: str, parts: Engine) -> Iterator[dict[str, Any]]:
     own = mapping(tree.get(kind))
     if kind in ONLY_ENGINE:
-        yield {"name": "main", "image": "engine"}
+        # The same program as in `wait`: the controller gives both what its executor.resources says.
+        yield {"name": "main", "image": "engine", "resources": resources_of(parts.containers.get("wait"))}
     elif kind == "containerSet":
         mounts = listing(own.get("volumeMounts"))
         found = [dict(each) for _, each in maps_in(own.get("containers"))]

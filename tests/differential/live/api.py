@@ -8,7 +8,7 @@ import json
 import ssl
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -79,6 +79,12 @@ class Api:
         if not reply.ok:
             raise RuntimeError(f"{method} {path}: {reply.code} {reply.body.get('message')}")
         return reply.body
+
+    def lines(self, path: str) -> Iterator[bytes]:
+        """What a watch says, line by line, until the server ends it."""
+        connection = self._connect()
+        connection.request("GET", path, None, self._headers)
+        yield from connection.getresponse()
 
     def remove(self, path: str) -> None:
         """Delete at once, whether or not it is there."""

@@ -1,0 +1,40 @@
+"""What is counted as living at once."""
+
+from __future__ import annotations
+
+from gpuflow.demands.peaks import Bound
+from gpuflow.quantity import Quantity
+from tests.readers.live.judging import exceeded, most, reached
+from tests.readers.live.watching import Place, Seen
+
+ONE = {"none": {"pods": Quantity("1")}}
+
+
+def _pod(version: int, name: str, *, lives: bool = True, daemon: bool = False) -> Seen:
+    return Seen(version, name, lives, ONE, f"node-{name}", daemon)
+
+
+def _over(version: int, *names: str) -> Seen:
+    return Seen(version, over=frozenset(f"node-{name}" for name in names))
+
+
+def test_pods_count_from_their_creation_to_their_end_in_the_order_of_the_server() -> None:
+    place = Place([_pod(3, "b"), _pod(1, "a"), _pod(2, "a", lives=False)])
+    assert most(place, "none").counted == {"pods": Quantity("1")}
+    place = Place([_pod(1, "a"), _pod(2, "b"), _pod(3, "a", lives=False)])
+    assert most(place, "none").counted == {"pods": Quantity("2")}
+
+
+def test_a_daemon_that_was_told_to_end_is_counted_apart() -> None:
+    place = Place([_pod(1, "server", daemon=True), _pod(2, "next"), _over(3, "server")])
+    assert most(place, "none").counted == {"pods": Quantity("1")}
+    assert most(place, "none").with_ending == {"pods": Quantity("2")}
+    other = Place([_pod(1, "server"), _pod(2, "next"), _over(3, "server")])
+    assert most(other, "none").counted == {"pods": Quantity("2")}
+
+
+def test_more_than_was_stated_is_found_also_where_nothing_was_stated() -> None:
+    seen = {"pods": Quantity("2"), "limits.cpu": Quantity("1")}
+    bounds = {"pods": Bound("exact", Quantity("3")), "requests.cpu": Bound("unknown", None)}
+    assert list(exceeded(seen, bounds)) == ["limits.cpu"]
+    assert reached(seen, bounds) == {"pods": False}
