@@ -19,7 +19,7 @@ from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.argo.workflow import build
 from gpuflow.targets.frame import Request
 from tests.differential.oracle import Oracle
-from tests.targets.argo.manifests import compiled
+from tests.targets.argo.manifests import compiled, submitted
 
 pytestmark = pytest.mark.go
 
@@ -168,12 +168,13 @@ def test_items_known_at_run_time_arrive_as_written(argo: Oracle, items: list[Any
 
 
 @SETTINGS
+@example(value="", other="{{=")
 @given(value=PRINTABLE, other=PRINTABLE)
 def test_conditions_compare_text_as_it_is(argo: Oracle, value: str, other: str) -> None:
     quoted = "'" + other.replace("\\", "\\\\").replace("'", "\\'") + "'"
     steps = {"a": {"when": f"params.p == {quoted}", "command": ["x"]}}
     fields = {"params": {"p": {"type": "string", "default": "d"}}, "steps": steps}
-    for given_value in (value, other):
+    for given_value in (submitted(value), submitted(other)):
         assert evaluated(argo, fields, {"p": given_value}) == (given_value == other)
 
 
