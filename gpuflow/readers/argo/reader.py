@@ -23,6 +23,7 @@ from gpuflow.graph import Dag, Leaf, Tree
 from gpuflow.pod.injected import engine_of
 from gpuflow.readers.argo.agent import agent_step
 from gpuflow.readers.argo.created import created_by
+from gpuflow.readers.argo.daemons import outliving
 from gpuflow.readers.argo.flow import own_name, read_dag, read_steps
 from gpuflow.readers.argo.hooks import EXIT, hooks_of, run_hook, with_hooks
 from gpuflow.readers.argo.locks import bound_by, locks_of
@@ -111,6 +112,9 @@ def _assembled(
     if found.daemons and (parallel is not None or found.limited):
         # A daemon that has started keeps its place; the graph counts as if it could wait.
         at_most.append(f"{found.daemons[0]} is a daemon, which takes one of the places that parallelism leaves")
+    if found.daemons and (outlived := outliving(tree, frozenset(found.daemons))) != tree:
+        tree, parallel = outlived, None  # Argo's limits do not count a daemon that it has told to end
+        at_most.append(f"{found.daemons[0]} is a daemon, which may still be ending when the next step starts")
     if parallel is not None and found.created:
         # Argo counts the pods of its own steps, and none of what they create.
         at_most.append("parallelism of the workflow does not count the pods of what a step creates")

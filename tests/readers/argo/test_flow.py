@@ -271,3 +271,23 @@ spec:
     container: {image: i, command: [serve]}
 """
     assert pods(tasks + LEAF) == ("exact", 2)
+
+
+def test_a_daemon_is_still_ending_when_the_exit_handler_starts() -> None:
+    text = """
+spec:
+  entrypoint: main
+  onExit: clean
+  templates:
+  - name: main
+    steps: [[{name: serve, template: server, withItems: [1, 2, 3, 4]}], [{name: ask, template: small}]]
+  - name: server
+    daemon: true
+    container: {image: i, command: [run], resources: {limits: {nvidia.com/gpu: 2}}}
+  - name: small
+    container: {image: i, command: [run], resources: {limits: {nvidia.com/gpu: 1}}}
+  - name: clean
+    container: {image: i, command: [run], resources: {limits: {nvidia.com/gpu: 3}}}
+"""
+    assert peak(read(text), "requests.nvidia.com/gpu") == ("at-most", 11)
+    assert peak(read(text.replace("  onExit: clean\n", "")), "requests.nvidia.com/gpu") == ("exact", 9)

@@ -187,7 +187,7 @@ class Player:
             return False
         self.judged = len(self.place.log)
         bound = self.case.bounds(self.plan.engine)[self.plan.key]
-        seen = most(self.place, self.plan.engine).counted.get(self.plan.key)
+        seen = most(self.place, self.plan.engine).get(self.plan.key)
         return seen is not None and bound.value is not None and seen >= bound.value
 
     def _wanted(self, pod: Manifest) -> bool:

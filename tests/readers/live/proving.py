@@ -29,7 +29,7 @@ def prove(api: Api, watch: Watch, case: Case, seed: int) -> Result:
         for key, bound in case.bounds(engine).items()
         if bound.bound == "exact" and bound.value
     }
-    result: Result = {"name": case.name, "exceeded": [], "ending": [], "notes": [], "runs": 0}
+    result: Result = {"name": case.name, "exceeded": [], "notes": [], "runs": 0}
     pods = case.bounds("none").get("pods") or case.bounds("argo").get("pods")
     result["bound"] = pods.bound if pods is not None else "no pods"
     result["stated"] = {key: str(bound.value) for key, bound in case.bounds("argo").items()}
@@ -70,13 +70,12 @@ def _plans(case: Case, done: Mapping[tuple[str, str], bool], seed: int) -> Itera
 def _judge(case: Case, run: Run, done: dict[tuple[str, str], bool], result: Result) -> None:
     for engine in ENGINES:
         bounds, seen = case.bounds(engine), most(run.place, engine)
-        for key, is_seen in reached(seen.counted, bounds).items():
+        for key, is_seen in reached(seen, bounds).items():
             done[engine, key] = done[engine, key] or is_seen
-        for field, amounts in (("exceeded", seen.counted), ("ending", seen.with_ending)):
-            for key, (amount, stated) in exceeded(amounts, bounds).items():
-                text = f"{key} ({engine}): {amount} of {stated}"
-                if text not in result[field]:
-                    result[field].append(text)
+        for key, (amount, stated) in exceeded(seen, bounds).items():
+            text = f"{key} ({engine}): {amount} of {stated}"
+            if text not in result["exceeded"]:
+                result["exceeded"].append(text)
 
 
 def digest() -> str:
@@ -109,10 +108,7 @@ def line(result: Result) -> str:
     verdict = f"EXCEEDED {'; '.join(result['exceeded'])}" if result["exceeded"] else "not exceeded"
     missed = f"; not reached: {', '.join(result['missed'])}" if result["missed"] else ""
     notes = f" [{' | '.join(result['notes'])}]" if result["notes"] else ""
-    ending = (
-        f" (with ending daemons: {'; '.join(result['ending'])})" if result["ending"] and not result["exceeded"] else ""
-    )
-    return f"{result['name']:44} {result['bound']:8} {result['runs']} runs: {verdict}, {words}{missed}{ending}{notes}"
+    return f"{result['name']:44} {result['bound']:8} {result['runs']} runs: {verdict}, {words}{missed}{notes}"
 
 
 def table(results: Iterable[Result]) -> Iterator[str]:
@@ -130,8 +126,6 @@ def table(results: Iterable[Result]) -> Iterator[str]:
         numbers += [sum(each[field] for each in chosen) for field in ("runs", "exact", "reached")]
         numbers.append(sum(bool(each["exceeded"]) for each in chosen))
         yield f"| {name} | {' | '.join(map(str, numbers))} |"
-    ending = [each for each in found if each["ending"] and not each["exceeded"]]
-    yield f"above the peak only while a daemon that was told to end still lived: {len(ending)} workflows"
     for each in found:
         if each["exceeded"] or each["missed"]:
             yield line(each)
