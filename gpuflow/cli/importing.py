@@ -10,6 +10,7 @@ from gpuflow.cli.inputs import read_site
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import paint, put, say, show_findings
 from gpuflow.errors import Where, fail
+from gpuflow.files import read_at_most
 from gpuflow.importing.pipelines import IMPORTED, Imported, imported
 from gpuflow.printable import line
 from gpuflow.readers import Document, Library, foreign_in, read_documents
@@ -74,10 +75,9 @@ def _refuse_another(path: Path) -> None:
     """An earlier import is replaced; any other file may be the only copy of somebody's work."""
     if not path.is_file() or not path.stat().st_size:
         return
-    with path.open("rb") as stream:
-        if stream.read(len(IMPORTED)) != IMPORTED.encode():
-            text = f"-o would overwrite {path}, which gpuflow import did not write"
-            raise fail("GF797", text, where=Where(str(path)), hint="name another file, or remove this one")
+    if not read_at_most(path, len(IMPORTED), named=True).startswith(IMPORTED.encode()):
+        text = f"-o would overwrite {path}, which gpuflow import did not write"
+        raise fail("GF797", text, where=Where(str(path)), hint="name another file, or remove this one")
 
 
 def _chosen(found: list[Document], name: str | None) -> Document:

@@ -48,7 +48,11 @@ def run(args: argparse.Namespace) -> int:
     results: list[Result] = []
     theirs: list[Document] = []
     for file in pipeline_files(args.files):
-        contents = contents_of(file)
+        try:
+            contents = contents_of(file)
+        except GpuflowError as refusal:  # it must be rendered first
+            results.append(Result(file, "Pipeline", None, 0, list(refusal.findings)))
+            continue
         theirs += contents.documents
         results += [] if contents.documents else [_validate(contents, site, args)]
     results += _of_others(theirs, site, args)
