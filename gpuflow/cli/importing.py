@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuflow.cli.inputs import read_site
 from gpuflow.cli.output import write_files
 from gpuflow.cli.terminal import paint, put, say, show_findings
-from gpuflow.errors import Where, fail
+from gpuflow.errors import Where, fail, shortened
 from gpuflow.files import read_at_most
 from gpuflow.importing.pipelines import IMPORTED, Imported, imported
 from gpuflow.printable import line
@@ -89,6 +89,10 @@ def _chosen(found: list[Document], name: str | None) -> Document:
     if not named:
         names = ", ".join(sorted({each.name for each in documents}))
         raise fail("GF903", f'no object is named "{name}"', where=COMMAND, hint=f"there are {names}")
+    others = [f"{each.kind} {each.name}" for each in documents if each is not named[0]]
+    if others and name is None:
+        chosen = line(f"{named[0].kind} {named[0].name}")
+        say(f"imports {chosen}, the first; not imported: {line(shortened(others))} (--name says which)\n", sys.stderr)
     return named[0]
 
 

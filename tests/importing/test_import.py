@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuflow import yaml_tree
+from gpuflow.cli.main import main
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.loading import loads
 from tests.cli.commands import Gpuflow
@@ -270,3 +271,19 @@ def test_only_an_earlier_import_is_overwritten(gpuflow: Gpuflow, tmp_path: Path)
     answer = gpuflow("import", file, "-o", file)
     assert answer.code == 2 and "GF797" in answer.err
     assert file.read_text() == JOB
+
+
+def test_of_several_objects_the_first_is_imported_and_the_others_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = "{restartPolicy: Never, containers: [{name: main, image: i, command: [x]}]}"
+    pod = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: %s}}\nspec: {spec}\n"
+    file = tmp_path / "two.yaml"
+    file.write_text((pod % "one") + "---\n" + (pod % "two"))
+    assert main(["import", str(file)]) == 0
+    shown = capsys.readouterr()
+    assert "name: one" in shown.out
+    assert "imports Pod one, the first; not imported: Pod two (--name says which)" in shown.err
+    assert main(["import", str(file), "--name", "two"]) == 0
+    shown = capsys.readouterr()
+    assert "name: two" in shown.out and "not imported" not in shown.err
