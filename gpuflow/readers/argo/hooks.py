@@ -17,6 +17,7 @@ from gpuflow.readers.argo.values import mapping, text_of
 from gpuflow.readers.argo.walk import Walk, in_turn
 
 EXIT = "exit"
+LOOPS = ("withItems", "withParam", "withSequence")
 _ENDED = re.compile(r"""['"](Succeeded|Failed|Error)['"]""")
 
 
@@ -39,6 +40,9 @@ def with_hooks(walk: Walk, call: Mapping[str, Any], child: Child, at: At, name: 
     tree = Dag({name: child.tree, **beside}) if beside else child.tree
     if after:
         tree = in_turn(tree, Dag(after))
+        if child.is_daemon or any(call.get(each) for each in LOOPS):
+            # A daemon ends with its template, and the handlers of all copies need not live at once.
+            walk.found.at_most.append(f"the exit handler of {name} may never run beside all that it could")
     return replace(child, tree=tree, is_pods=is_pods, count=count)
 
 

@@ -65,7 +65,7 @@ class Api:
                 connection.request(method, path, json.dumps(body) if body is not None else None, headers)
                 response = connection.getresponse()
                 return Reply(response.status, json.loads(response.read() or b"{}"))
-            except (http.client.HTTPException, ConnectionError):
+            except (http.client.HTTPException, ConnectionError, ssl.SSLError):
                 self._connection = None
                 if attempt == TRIES - 1:
                     raise

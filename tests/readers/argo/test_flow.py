@@ -291,3 +291,22 @@ spec:
 """
     assert peak(read(text), "requests.nvidia.com/gpu") == ("at-most", 11)
     assert peak(read(text.replace("  onExit: clean\n", "")), "requests.nvidia.com/gpu") == ("exact", 9)
+
+
+def test_exit_handlers_of_copies_and_of_daemons_are_bounds() -> None:
+    text = """
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps: [[{name: each, template: small, withItems: [1, 2, 3], hooks: {exit: {template: clean}}}]]
+  - name: small
+    container: {image: i, command: [run]}
+  - name: clean
+    container: {image: i, command: [run], resources: {limits: {nvidia.com/gpu: 1}}}
+"""
+    assert peak(read(text), "requests.nvidia.com/gpu") == ("at-most", 3)
+    alone = text.replace("withItems: [1, 2, 3], ", "")
+    assert peak(read(alone), "requests.nvidia.com/gpu") == ("exact", 1)
+    daemon = alone.replace("name: small\n", "name: small\n    daemon: true\n")
+    assert peak(read(daemon), "requests.nvidia.com/gpu") == ("at-most", 1)
