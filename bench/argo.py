@@ -22,17 +22,17 @@ from typing import Any
 # This file has the name of what it measures, and its folder comes first where Python looks.
 sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != Path(__file__).resolve().parent]
 
-import yaml  # noqa: E402
-from hera.workflows import DAG, Container, Env, Parameter, RetryStrategy, Task, WorkflowTemplate, models  # noqa: E402
+import yaml  # noqa: E402  # the path, or the environment, is set above
+from hera.workflows import DAG, Container, Env, Parameter, RetryStrategy, Task, WorkflowTemplate, models  # noqa: E402  # the path, or the environment, is set above
 
-import gpuflow  # noqa: E402
-from gpuflow.site import Site  # noqa: E402
-from gpuflow.spec.canonical import to_yaml  # noqa: E402
-from gpuflow.spec.loading import loads  # noqa: E402
-from gpuflow.spec.pipeline import Pipeline  # noqa: E402
-from gpuflow.targets.argo import target  # noqa: E402
-from gpuflow.targets.argo.spelling import BRACE_ENV  # noqa: E402
-from gpuflow.targets.frame import Request, compile_with  # noqa: E402
+import gpuflow  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.site import Site  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.spec.canonical import to_yaml  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.spec.loading import loads  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.spec.pipeline import Pipeline  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.targets.argo import target  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.targets.argo.spelling import BRACE_ENV  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.targets.frame import Request, compile_with  # noqa: E402  # the path, or the environment, is set above
 
 FASTER, SMALLER = 5.0, 4.0
 SIZES = (100, 1_000, 10_000)

@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gpuflow.runtime import bundle  # noqa: E402
-from gpuflow.runtime.saving import Checkpointing  # noqa: E402
+from gpuflow.runtime import bundle  # noqa: E402  # the path, or the environment, is set above
+from gpuflow.runtime.saving import Checkpointing  # noqa: E402  # the path, or the environment, is set above
 
 ENVIRON = {"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)}
 

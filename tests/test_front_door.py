@@ -44,21 +44,21 @@ def test_one_manifest_is_a_cluster(pipeline: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda p: gpuflow.loads(None), "text is a NoneType; it must be str or bytes"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.compile({}, "airflow"), "pipeline is a dict"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.compile(p, None), "target is a NoneType"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.compile(p, ["argo"]), "target is a list"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.compile(p, "airflow", site=None), "site is a NoneType"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.compile(p, "airflow", namespace=3), "namespace is a int"),  # type: ignore[arg-type]
+        (lambda p: gpuflow.loads(None), "text is a NoneType; it must be str or bytes"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.compile({}, "airflow"), "pipeline is a dict"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.compile(p, None), "target is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.compile(p, ["argo"]), "target is a list"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.compile(p, "airflow", site=None), "site is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.compile(p, "airflow", namespace=3), "namespace is a int"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
         (lambda p: gpuflow.compile(p, "airflow", pools=3), "pools is a int; it must be bool"),
         (lambda p: gpuflow.compile(p, "airflow", standalone="no"), "standalone is a str; it must be bool"),
-        (lambda p: gpuflow.demand(gpuflow.demand(p)), "pipeline is a Demand"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.demand(p, engine=None), "engine is a NoneType"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.check(None, [NAMESPACE]), "pipeline is a NoneType"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.check(p, None, namespace="a"), "cluster is a NoneType"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.check(p, [], namespace="a", runs="2"), "runs is a str"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.gpus(3), "text is a int"),  # type: ignore[arg-type]
-        (lambda p: gpuflow.gpus(mig="yes"), "mig is a str"),  # type: ignore[arg-type]
+        (lambda p: gpuflow.demand(gpuflow.demand(p)), "pipeline is a Demand"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.demand(p, engine=None), "engine is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.check(None, [NAMESPACE]), "pipeline is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.check(p, None, namespace="a"), "cluster is a NoneType"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.check(p, [], namespace="a", runs="2"), "runs is a str"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.gpus(3), "text is a int"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
+        (lambda p: gpuflow.gpus(mig="yes"), "mig is a str"),  # type: ignore[arg-type]  # what nobody should pass, or a table of options
     ],
 )
 def test_a_wrong_type_is_named_with_what_it_must_be(call: Callable[[Path], Any], words: str, pipeline: Path) -> None:

@@ -42,6 +42,6 @@ def test_every_place_is_found_again_in_its_document() -> None:
             continue
         value: object = documents[place.document]
         for step in place.path:
-            value = value[step]  # type: ignore[index]
+            value = value[step]  # type: ignore[index]  # the path leads through maps and lists
         if not place.is_key:
             assert isinstance(value, str | int | float | bool), place.name

@@ -102,7 +102,7 @@ def test_any_gpu_is_a_number_and_a_slice_is_a_slice() -> None:
 # ----------------------------------------------------------------------- lists
 
 
-def test_what_cannot_be_said_is_listed_by_line_with_the_way_out(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811
+def test_what_cannot_be_said_is_listed_by_line_with_the_way_out(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811  # the fixture that is imported
     file = tmp_path / "w.yaml"
     file.write_text(
         WORKFLOW.replace(
@@ -218,7 +218,7 @@ def test_whatever_stands_somewhere_there_is_an_answer(name: str, index: int, val
 
 
 def test_the_command_writes_reads_standard_input_and_finds_templates(
-    gpuflow: Gpuflow,  # noqa: F811
+    gpuflow: Gpuflow,  # noqa: F811  # the fixture that is imported
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -247,7 +247,7 @@ def test_the_command_writes_reads_standard_input_and_finds_templates(
     assert gpuflow("import", caller, "--name", "nobody").code == 2
 
 
-def test_what_is_no_run_of_steps_is_refused(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811
+def test_what_is_no_run_of_steps_is_refused(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811  # the fixture that is imported
     file = tmp_path / "d.yaml"
     file.write_text("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {}\n")
     answer = gpuflow("import", file)
@@ -255,7 +255,7 @@ def test_what_is_no_run_of_steps_is_refused(gpuflow: Gpuflow, tmp_path: Path) ->
     assert f"{file}:2:7: GF789 Deployment web" in answer.err
 
 
-def test_a_program_is_refused_with_the_way_to_import_what_it_makes(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811
+def test_a_program_is_refused_with_the_way_to_import_what_it_makes(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811  # the fixture that is imported
     file = tmp_path / "dag.py"
     file.write_text("from airflow import DAG\nwith DAG('d'):\n    pass\n")
     answer = gpuflow("import", file)
@@ -263,7 +263,7 @@ def test_a_program_is_refused_with_the_way_to_import_what_it_makes(gpuflow: Gpuf
     assert "GF796" in answer.err and "import the YAML" in answer.err
 
 
-def test_only_an_earlier_import_is_overwritten(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811
+def test_only_an_earlier_import_is_overwritten(gpuflow: Gpuflow, tmp_path: Path) -> None:  # noqa: F811  # the fixture that is imported
     file, out = tmp_path / "job.yaml", tmp_path / "p.yaml"
     file.write_text(JOB)
     for _ in range(2):

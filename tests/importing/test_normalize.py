@@ -200,7 +200,7 @@ def test_bombs_are_refused_at_once(text: str, code: str) -> None:
     assert [finding.code for finding in caught.value.findings] == [code]
 
 
-def test_the_command_prints_writes_and_compares(gpuflow: Run, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_prints_writes_and_compares(gpuflow: Run, tmp_path: Path) -> None:  # noqa: F811  # the fixture that is imported
     file, other = tmp_path / "w.yaml", tmp_path / "n.yaml"
     file.write_text(WORKFLOW)
     printed = gpuflow("normalize", file)
@@ -214,7 +214,7 @@ def test_the_command_prints_writes_and_compares(gpuflow: Run, tmp_path: Path) ->
     assert file.read_text() == WORKFLOW
 
 
-def test_standard_input_and_misuse(gpuflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_standard_input_and_misuse(gpuflow: Run, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811  # the fixture that is imported
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a:   1")))
     assert gpuflow("normalize", "-").out == "a: 1\n"
     assert gpuflow("normalize", "x.yaml", "--check").err.startswith("gpuflow normalize: GF903")

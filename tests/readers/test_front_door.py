@@ -52,4 +52,4 @@ def test_what_is_not_one_workload_is_refused(tmp_path: Path) -> None:
     with pytest.raises(gpuflow.GpuflowError, match=r"GF702 the document is a pipeline of gpuflow"):
         gpuflow.demand({"apiVersion": "gpuflow/v1", "kind": "Pipeline", "name": "p", "steps": {}})
     with pytest.raises(TypeError, match="pipeline is a int"):
-        gpuflow.demand(7)  # type: ignore[arg-type]
+        gpuflow.demand(7)  # type: ignore[arg-type]  # what nobody should pass, or a table of options

@@ -72,7 +72,7 @@ def out_of_memory_as_a_group(cluster: Cluster, pod: dict[str, Any], go: Path) ->
     others = [pid for pid in found if pid not in eaters]
     send(signal.SIGSTOP, others)
     go.touch()
-    alive = lambda: not any(Path(f"/proc/{pid}").exists() and _state(pid) != "Z" for pid in eaters)  # noqa: E731
+    alive = lambda: not any(Path(f"/proc/{pid}").exists() and _state(pid) != "Z" for pid in eaters)  # noqa: E731  # said once, used once
     until("the kernel to end the process that eats memory", alive, timeout=30, every=0.05)
     until("the kernel to count it", lambda: _oom_kills(group) > 0, timeout=5, every=0.05)
     # The runtime hears of it a moment later, and what it then says is what the kubelet reports.

@@ -157,7 +157,7 @@ def with_huggingface(folder: Path, settings: Settings) -> dict[str, Any]:
             settings.tell(self.count)
             return {"loss": self.layer(x).mean()}
 
-    class Slow(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]
+    class Slow(transformers.TrainerCallback):  # type: ignore[misc,name-defined,unused-ignore]  # the framework has no types
         """Rank 1 is late with its files, and notes whether the folder was called finished without them."""
 
         early = False

@@ -95,7 +95,7 @@ def test_lightning_with_a_sharded_model_is_refused_with_a_sentence(
         global_step = 0
 
     kind = getattr(lightning.strategies, strategy)
-    Trainer.strategy = kind.__new__(kind)  # type: ignore[attr-defined]
+    Trainer.strategy = kind.__new__(kind)  # type: ignore[attr-defined]  # set for the test, or without stubs
     with (
         checkpointing(str(tmp_path)) as ckpt,
         pytest.raises(

@@ -360,7 +360,7 @@ def test_closed_standard_files_change_neither_the_exit_code_nor_the_files_of_the
     options = ("--checkpoint-dir", tmp_path / "c", "--store", tmp_path / "s", "--run-id", "r")
     line = words(*options, *shell("echo out; echo err >&2; exit 3"))
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *line], env=environment(), timeout=60, **quiet)  # type: ignore[call-overload]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *line], env=environment(), timeout=60, **quiet)  # type: ignore[call-overload]  # the same options for all
     assert done.returncode == 3
     written = [path.read_bytes().split(b"\n") for path in tmp_path.rglob("*") if path.is_file()]
     assert not any(b"out" in lines or b"err" in lines for lines in written)

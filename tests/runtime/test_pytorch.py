@@ -448,7 +448,7 @@ def test_a_loader_of_data_goes_on_in_the_middle_of_an_epoch(tmp_path: Path) -> N
 
 def test_sharded_states_are_refused_with_a_sentence(tmp_path: Path) -> None:
     import torch.distributed as distributed
-    from torch.distributed.tensor import DTensor, init_device_mesh  # type: ignore[attr-defined,unused-ignore]
+    from torch.distributed.tensor import DTensor, init_device_mesh  # type: ignore[attr-defined,unused-ignore]  # set for the test, or without stubs
 
     from gpuflow.runtime import pytorch
 

@@ -247,7 +247,7 @@ def test_in_python() -> None:
     (finding,) = gpuflow.compile(p, "airflow").findings
     assert (finding.code, finding.severity) == ("GF341", "warning")
     with pytest.raises(TypeError):
-        gpuflow.text(3)  # type: ignore[arg-type]
+        gpuflow.text(3)  # type: ignore[arg-type]  # what nobody should pass, or a table of options
 
 
 def test_no_example_is_questioned() -> None:

@@ -81,7 +81,7 @@ class Scene(NamedTuple):
     feasible: list[str]
     reasons: dict[str, list[str]]
     message: str | None
-    namespaces: dict[str, dict[str, str]] = {}  # noqa: RUF012
+    namespaces: dict[str, dict[str, str]] = {}  # noqa: RUF012  # never changed
 
 
 BUSY = [bound("a", {"gpu": "4"}), bound("a", {"gpu": "3"})]

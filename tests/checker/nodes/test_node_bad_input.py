@@ -52,7 +52,7 @@ def selecting(selector: Any) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_the_place_is_named(arguments: tuple[Any, ...], told: str) -> None:
-    with pytest.raises(ValueError) as refusal:  # noqa: PT011
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011  # the words are compared below
         fit_nodes(*arguments)
     assert told in str(refusal.value)
 

@@ -46,7 +46,7 @@ def peak(demand: Demand, key: str = "pods") -> tuple[str, int | None]:
 
 def pods(text: str, *others: str, **options: object) -> tuple[str, int | None]:
     """How many pods of a workflow run at once."""
-    return peak(read(text, *others, **options))  # type: ignore[arg-type]
+    return peak(read(text, *others, **options))  # type: ignore[arg-type]  # what nobody should pass, or a table of options
 
 
 __all__ = ["HEAD", "POD", "SITE", "Library", "foreign", "passive", "peak", "pods", "read"]

@@ -203,7 +203,7 @@ def test_no_order_exceeds_the_peak_and_an_exact_one_is_reached(data: st.DataObje
         return
     active, _ = foreign_in(documents_of([made.document()], "w.yaml"))
     demand = active[0].demand(Options(SITE))
-    bound = demand.peak[GPU]  # type: ignore[union-attr]
+    bound = demand.peak[GPU]  # type: ignore[union-attr]  # it is there in this case
     assert bound.value is not None
     value, most = bound.value.milli // 1000, run.heaviest()
     shown = [made.document()["spec"].get("parallelism"), made.templates, bound.bound, value, most]

@@ -293,7 +293,7 @@ def test_engine_s_own_containers_come_with_the_engine(tmp_path: Path) -> None:
     assert isinstance(resource, Demand)
     assert names(dict(resource.steps[0].pod["spec"])) == ["main"]
     assert str(resource.overhead["requests.cpu"].value) == str(resource.peak["requests.cpu"].value) == "100m"
-    assert foreign(text + "    resource: {action: get, flags: [pod, x]}\n").demand(Options(options.site)).steps == ()  # type: ignore[union-attr]
+    assert foreign(text + "    resource: {action: get, flags: [pod, x]}\n").demand(Options(options.site)).steps == ()  # type: ignore[union-attr]  # it is there in this case
 
 
 def test_what_is_collected_and_kept() -> None:

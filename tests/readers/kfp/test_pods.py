@@ -115,7 +115,7 @@ def test_an_amount_that_only_the_run_knows_is_unknown_for_its_resource_alone() -
 @pytest.mark.parametrize("name", ["resourceType", "resourceCount"])
 def test_an_accelerator_that_only_the_run_knows_is_unknown(name: str) -> None:
     accelerator = {"resourceType": "nvidia.com/gpu", "resourceCount": "1", name: placeholder("x")}
-    demand = read(asking(output("make"), accelerator=accelerator))  # type: ignore[arg-type]
+    demand = read(asking(output("make"), accelerator=accelerator))  # type: ignore[arg-type]  # what nobody should pass, or a table of options
     assert shown(demand, "requests.nvidia.com/gpu") == "unknown"
     assert f"accelerator.{name}" in demand.unseen[0].because
 
@@ -154,23 +154,23 @@ def test_an_amount_that_the_driver_fails_on_is_refused_with_its_place(resources:
 SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "nodeSelector": ({"labels": {"k": "v"}}, {"nodeSelector": {"k": "v"}}),
     "tolerations": (
-        [{"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": "60"}],  # type: ignore[dict-item]
+        [{"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": "60"}],  # type: ignore[dict-item]  # the values of the table differ in kind
         {"tolerations": [{"key": "k", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 60}]},
     ),
     "secretAsVolume": (
-        [{"secretName": "s", "secretNameParameter": constant("s"), "mountPath": "/s", "optional": False}],  # type: ignore[dict-item]
+        [{"secretName": "s", "secretNameParameter": constant("s"), "mountPath": "/s", "optional": False}],  # type: ignore[dict-item]  # the values of the table differ in kind
         {"volumes": [{"name": "s", "secret": {"secretName": "s", "optional": False}}]},
     ),
     "configMapAsVolume": (
-        [{"configMapName": "c", "mountPath": "/c", "optional": True}],  # type: ignore[dict-item]
+        [{"configMapName": "c", "mountPath": "/c", "optional": True}],  # type: ignore[dict-item]  # the values of the table differ in kind
         {"volumes": [{"name": "c", "configMap": {"name": "c", "optional": True}}]},
     ),
     "pvcMount": (
-        [{"constant": "data", "mountPath": "/d"}],  # type: ignore[dict-item]
+        [{"constant": "data", "mountPath": "/d"}],  # type: ignore[dict-item]  # the values of the table differ in kind
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
     ),
     "emptyDirMounts": (
-        [{"volumeName": "e", "mountPath": "/e", "medium": "Memory", "sizeLimit": "1Gi"}],  # type: ignore[dict-item]
+        [{"volumeName": "e", "mountPath": "/e", "medium": "Memory", "sizeLimit": "1Gi"}],  # type: ignore[dict-item]  # the values of the table differ in kind
         {"volumes": [{"name": "e", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]},
     ),
     "genericEphemeralVolume": (
@@ -182,7 +182,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
                 "size": "5Gi",
                 "storageClassName": "fast",
             }
-        ],  # type: ignore[dict-item]
+        ],  # type: ignore[dict-item]  # the values of the table differ in kind
         {
             "volumes": [
                 {
@@ -201,10 +201,10 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             ]
         },
     ),
-    "imagePullSecret": ([{"secretName": "r"}], {"imagePullSecrets": [{"name": "r"}]}),  # type: ignore[dict-item]
-    "activeDeadlineSeconds": ("3600", {"activeDeadlineSeconds": 3600}),  # type: ignore[dict-item]
+    "imagePullSecret": ([{"secretName": "r"}], {"imagePullSecrets": [{"name": "r"}]}),  # type: ignore[dict-item]  # the values of the table differ in kind
+    "activeDeadlineSeconds": ("3600", {"activeDeadlineSeconds": 3600}),  # type: ignore[dict-item]  # the values of the table differ in kind
     "nodeAffinity": (
-        [  # type: ignore[dict-item]
+        [  # type: ignore[dict-item]  # the values of the table differ in kind
             {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]},
             {"matchFields": [{"key": "f", "operator": "Exists"}], "weight": 5},
             {},
@@ -222,7 +222,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             }
         },
     ),
-    "podAffinity": ([{"topologyKey": "zone"}], {}),  # type: ignore[dict-item]
+    "podAffinity": ([{"topologyKey": "zone"}], {}),  # type: ignore[dict-item]  # the values of the table differ in kind
     "enabledSharedMemory": ({"volumeName": "shm", "size": "1Gi"}, {}),
 }
 MAIN: dict[str, tuple[Any, dict[str, Any]]] = {

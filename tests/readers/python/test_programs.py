@@ -176,7 +176,7 @@ def test_a_task_waits_only_for_what_has_ended_in_every_run(tasks: dict[str, dict
     def surely(name: str) -> set[str]:
         """The tasks whose pods have ended when this one starts."""
         task = tasks[name]
-        before: list[str] = task["upstream"]  # type: ignore[assignment]
+        before: list[str] = task["upstream"]  # type: ignore[assignment]  # as the file has it
         if not before or task["trigger_rule"] == "always":
             return set()
         ended = [surely(each) | ({each} if tasks[each]["waits"] else set()) for each in before]

@@ -123,7 +123,7 @@ class FakeWatch:
     def wait(self, timeout: float) -> list[str]:
         if not (self.poked or self.renamed) and timeout > 0:
             wake_at = me().world.now + timeout
-            ready = lambda: self.poked or bool(self.renamed)  # noqa: E731
+            ready = lambda: self.poked or bool(self.renamed)  # noqa: E731  # said once, used once
             Actor.current().pause(Point("look at the directory", ready=ready, wake_at=wake_at))
         self.poked = False
         names, self.renamed = self.renamed, []

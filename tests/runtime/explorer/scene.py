@@ -62,7 +62,7 @@ class Scene:
 
     def __init__(self, scenario: Scenario, choices: Choices) -> None:
         self.scenario, self.world = scenario, World(choices)
-        self.world.scene = self  # type: ignore[attr-defined]
+        self.world.scene = self  # type: ignore[attr-defined]  # set for the test, or without stubs
         self.root = f"{PLACE or '/tmp'}/gpuflow-explorer-{os.getpid()}-{next(_count)}"
         self.steps, self.notices, self.orphans = scenario.steps, scenario.notices, scenario.orphans
         self.one_volume = scenario.one_volume

@@ -111,7 +111,7 @@ class Actor(Mover):
     def current(cls) -> Actor:
         found = getattr(cls.local, "actor", None)
         assert found is not None, "called outside a supervisor's thread"
-        return found  # type: ignore[no-any-return]
+        return found  # type: ignore[no-any-return]  # any kind of value
 
     def _run(self) -> None:
         Actor.local.actor = self
@@ -272,7 +272,7 @@ class World:
         instead: list[tuple[str, str, Callable[[], Actor | None]]] = []
         for kind, label in point.variants:
             what = f"{mover.name}: {point.label}: {label}"
-            instead.append((kind, what, lambda label=label: self._move(mover, label)))  # type: ignore[misc]
+            instead.append((kind, what, lambda label=label: self._move(mover, label)))  # type: ignore[misc]  # the loop variable is bound here
         process = mover.process
         if point.hears and process.can_hear():
             instead.append(("notice", f"{process.name}: notice", process.notice))
@@ -292,7 +292,7 @@ class World:
             for other in self.movers:
                 if other is not mover and other.can_move():
                     what = f"{other.name} goes before {mover.name}: {point.label}"
-                    instead.append(("switch", what, lambda other=other: self._move(other, "")))  # type: ignore[misc]
+                    instead.append(("switch", what, lambda other=other: self._move(other, "")))  # type: ignore[misc]  # the loop variable is bound here
         if instead:
             doing = [(each.name, each.point.label, each.lives, each.frozen_until is None) for each in self.movers]
             self.states.add(hash((self.seen(), mover.name, *doing)))

@@ -301,7 +301,7 @@ def kinds() -> Any:
     def read(a: int, b: float, c: bool, d: str, e: str, rate: float) -> dsl.ContainerSpec:
         return dsl.ContainerSpec(image=IMAGE, command=["read", a, b, c, d, e], args=[f"--rate={rate}"])
 
-    Outputs = NamedTuple("Outputs", [("loss", float)])  # noqa: UP014
+    Outputs = NamedTuple("Outputs", [("loss", float)])  # noqa: UP014  # as people write it for kfp
 
     @dsl.pipeline(name="kinds")
     def pipeline(size: str = "s", depth: int = 2, note: str = "", rate: float = 1e-05) -> Outputs:
