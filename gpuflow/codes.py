@@ -276,7 +276,7 @@ _ROWS: tuple[tuple[str, str, str, str], ...] = (
     # Documents of other tools.
     ("GF701", "A part of the run is not known", "Which pods a part of the run has, or how much it asks for, depends on a value that only the run knows, or on a file that was not given.", "Give the file or the value that the message names, or read the verdict as unknown."),
     ("GF702", "Not a document that gpuflow reads", "The file is neither a pipeline of gpuflow nor a document whose pods gpuflow can work out.", "gpuflow reads Argo, Kubeflow and Kubernetes documents, and DAG files that are named one by one with --allow-python."),
-    ("GF703", "Nothing runs by itself", "The document only serves others: templates without an entrypoint, a runtime that a TrainJob names, a ConfigMap.", "Name the file that runs it as well."),
+    ("GF703", "Nothing runs by itself", "The document only serves others (templates without an entrypoint, a runtime that a TrainJob names, a ConfigMap), or it is of a kind whose pods gpuflow does not know.", "Name the file that runs it as well."),
     ("GF704", "The document belongs to another engine", "--engine names an engine that does not run this kind of document.", "Leave --engine out, or name the document's own engine."),
     ("GF705", "Several objects start pods", "gpuflow.demand answers for one object, and the file or the list has several that start pods.", "Pass one of them as a document, with those that it refers to; gpuflow demand on the command line answers for each."),
     ("GF706", "The document is another tool's", "validate and compile take pipelines of gpuflow. This file holds documents that another tool runs.", "gpuflow check, demand and show read it as it is; gpuflow import writes it as a pipeline."),

@@ -78,8 +78,9 @@ class Sources:
             raise GpuflowError(dict.fromkeys(findings))
         if not found:
             raise GpuflowError([each.finding() for each in passive] or [Finding("GF702", "nothing is named")])
-        if passive:
-            say(f"not counted, because they start nothing by themselves: {_named(passive)}\n", sys.stderr)
+        for is_known, why in ((True, "they start nothing by themselves"), (False, "gpuflow does not know their pods")):
+            if left := [each for each in passive if each.is_known == is_known]:
+                say(f"not counted, because {why}: {_named(left)}\n", sys.stderr)
         return found
 
     def demands(self, site: Site, engine: str, params: list[str], *, allow_lossy: bool = False) -> list[Demand]:

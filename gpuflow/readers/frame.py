@@ -18,7 +18,7 @@ from gpuflow.errors import Finding, Where, fail
 from gpuflow.pod.injected import engine_of, with_engine
 from gpuflow.quantity import Quantity
 from gpuflow.readers.documents import PLATFORM, Document
-from gpuflow.readers.kinds import READERS
+from gpuflow.readers.kinds import READERS, starts_nothing
 from gpuflow.site.model import Site
 
 
@@ -57,10 +57,12 @@ class Library:
 
 @dataclass(frozen=True)
 class Passive:
-    """An object that starts nothing by itself."""
+    """An object that starts nothing by itself, or of which gpuflow does not know what it starts."""
 
     document: Document
     because: str
+    is_known: bool = True
+    """Whether it is certain that it starts no pods."""
 
     @property
     def where(self) -> Where:
@@ -116,9 +118,16 @@ def foreign_in(documents: Iterable[Document]) -> tuple[list[Foreign], list[Passi
         if (each.kind, each.group) in READERS:
             active.append(Foreign(each, library))
         elif not _is_second_half(each, library):
-            what = f"a {each.kind} starts no pods that gpuflow knows of" if each.kind else "it names no kind"
-            passive.append(Passive(each, what))
+            passive.append(_passive(each))
     return active, passive
+
+
+def _passive(document: Document) -> Passive:
+    if not document.kind:
+        return Passive(document, "it names no kind", is_known=False)
+    if starts_nothing(document.kind, document.group):
+        return Passive(document, "this kind starts no pods")
+    return Passive(document, "gpuflow does not know which pods this kind starts", is_known=False)
 
 
 def _is_second_half(document: Document, library: Library) -> bool:

@@ -41,3 +41,14 @@ READERS: dict[tuple[str, str], Reader] = {
     **{(kind, "ray.io"): KUBERNETES for kind in ("RayJob", "RayCluster", "RayService")},
 }
 """By kind and group; any version of the group is read."""
+
+
+_OF_KUBERNETES = ("", "apps", "autoscaling", "batch", "policy")
+_STARTS_PODS = ("sparkoperator.k8s.io",)
+_SERVES_OTHERS = ("ClusterTrainingRuntime", "TrainingRuntime")
+
+
+def starts_nothing(kind: str, group: str) -> bool:
+    """Whether a kind without a reader certainly starts no pods: it is Kubernetes' own, or serves one that is read."""
+    own = group in _OF_KUBERNETES or (group.endswith("k8s.io") and group not in _STARTS_PODS)
+    return own or kind in _SERVES_OTHERS

@@ -78,9 +78,13 @@ def require_kind(tree: Any, kind: str, file: str) -> None:
         )
     for key, expected in (("apiVersion", "gpuflow/v1"), ("kind", kind)):
         if key not in tree:
-            raise fail(
-                "GF114", f'"{key}" is missing', where=yaml_tree.where_of(tree, ()), hint=f"add {key}: {expected}"
-            )
+            hint = f"add {key}: {expected}"
+            if kind == "Pipeline" and not {"kind", "name", "steps"} & tree.keys():
+                hint = (
+                    "this looks like no pipeline of gpuflow; check, demand and show also read documents of Argo, "
+                    "Kubeflow and Kubernetes, which say apiVersion and kind"
+                )
+            raise fail("GF114", f'"{key}" is missing', where=yaml_tree.where_of(tree, ()), hint=hint)
         if tree[key] != expected:
             hint = f"gpuflow reads {key}: {expected} here"
             if kind == "Pipeline" and key == "apiVersion" and not str(tree[key]).startswith("gpuflow"):

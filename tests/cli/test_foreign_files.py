@@ -266,7 +266,7 @@ def test_only_passive_documents_are_an_error_that_says_why(gpuflow: Gpuflow, fol
     answer = gpuflow("demand", "t.yaml", "cluster/quota.yaml")
     assert answer.code == 2
     assert "t.yaml:1:1: GF703 WorkflowTemplate shared" in answer.err
-    assert "GF703 ResourceQuota q: a ResourceQuota starts no pods that gpuflow knows of" in answer.err
+    assert "GF703 ResourceQuota q: this kind starts no pods" in answer.err
 
 
 def test_the_engine_of_another_document_is_refused(gpuflow: Gpuflow, folder: Path) -> None:
@@ -282,3 +282,24 @@ def test_whatever_a_file_says_reading_it_ends_with_an_answer_or_one_refusal(tmp_
     file.write_text(text)
     with contextlib.suppress(GpuflowError):
         contents_of(str(file))
+
+
+def test_kinds_that_may_start_pods_are_not_said_to_start_none(gpuflow: Gpuflow, folder: Path) -> None:
+    run = "apiVersion: tekton.dev/v1\nkind: PipelineRun\nmetadata: {name: x}\nspec: {}\n"
+    Path("run.yaml").write_text(run)
+    alone = gpuflow("demand", "run.yaml")
+    assert alone.code == 2
+    assert "GF703 PipelineRun x: gpuflow does not know which pods this kind starts" in alone.err
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n"
+    Path("all.yaml").write_text("---\n".join([WORKFLOW, run, service]))
+    answer = gpuflow("demand", "all.yaml")
+    assert answer.code == 0
+    assert "not counted, because gpuflow does not know their pods: PipelineRun x\n" in answer.err
+    assert "not counted, because they start nothing by themselves: Service s\n" in answer.err
+
+
+def test_a_file_that_names_no_kind_is_told_what_is_read(gpuflow: Gpuflow, folder: Path) -> None:
+    Path("compose.yaml").write_text("services:\n  a: {image: x}\n")
+    answer = gpuflow("demand", "compose.yaml")
+    assert answer.code == 2 and "GF114" in answer.err
+    assert "documents of Argo, Kubeflow and Kubernetes" in answer.err
