@@ -228,6 +228,9 @@ class Engine(Model):
     """Argo only: how late a scheduled run may start, after the controller was down; null: a missed run is dropped."""
     executor: Executor | None = None
     """Argo only: the account of Argo's own containers. With it, no token is mounted into the containers of steps."""
+    retry: Literal["always"] | None = None
+    """Kubeflow only: `always` says that the installation retries failed and deleted pods alike, from the step's own
+    number; `gpuflow site kubeflow` prints the setting. Null: as the installation ships it."""
 
 
 def _known_engine(name: str) -> str:
@@ -242,8 +245,11 @@ def _engine_keys(schema: dict[str, Any]) -> None:
 
 
 EngineName = Annotated[Str, AfterValidator(_known_engine)]
-ONLY_ARGO = ("pod_gc", "ttl", "starting_deadline", "executor")
-"""What a site says about Argo and about no other engine."""
+ONLY = {
+    "argo": ("pod_gc", "ttl", "starting_deadline", "executor"),
+    "kubeflow": ("retry",),
+}
+"""What a site says about one engine and about no other."""
 
 
 class Site(Model):
@@ -291,13 +297,13 @@ class Site(Model):
     _source: Source = PrivateAttr(default_factory=Source)
 
     @model_validator(mode="after")
-    def _of_argo(self) -> Site:
+    def _of_one_engine(self) -> Site:
         for name, engine in self.engines.items():
-            for field in ONLY_ARGO:
-                if name != "argo" and getattr(engine, field) is not None:
-                    raise problem(
-                        "GF113", f'unknown key "{field}"', "only Argo has it: remove it", at=("engines", name, field)
-                    )
+            for owner, fields in ONLY.items():
+                for field in fields:
+                    if name != owner and getattr(engine, field) is not None:
+                        hint = f"only {owner.capitalize()} has it: remove it"
+                        raise problem("GF113", f'unknown key "{field}"', hint, at=("engines", name, field))
         return self
 
     @property

@@ -120,6 +120,10 @@ class Target(ABC):
         """The engine's name."""
         return self.facts.name
 
+    def capabilities_at(self, site: Site) -> Capabilities:
+        """The table for one site, where what is installed there decides."""
+        return self.capabilities
+
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         """Parts of constructs that it does not support, and what these options cannot compile. Needs no SDK."""
         return ()
@@ -151,9 +155,10 @@ class Target(ABC):
 
 def losses_of(target: Target, request: Request) -> list[Loss]:
     """All that a target does not support of a pipeline: whole constructs first, then parts of them."""
+    table = target.capabilities_at(request.site)
     return [
-        *construct_losses(request.pipeline, target.capabilities, target.name),
-        *site_losses(request.pipeline, request.site, target.capabilities, target.name),
+        *construct_losses(request.pipeline, table, target.name),
+        *site_losses(request.pipeline, request.site, table, target.name),
         *dict.fromkeys(target.partial_losses(request)),
     ]
 
@@ -205,10 +210,11 @@ def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Fi
 
 def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
     """What a pipeline lost, what is weaker, what else a reader should know."""
+    table = target.capabilities_at(request.site)
     return [
         *(loss.warning() for loss in compiled.losses),
-        *weaknesses(request.pipeline, target.capabilities),
-        *site_weaknesses(request.pipeline, request.site, target.capabilities),
+        *weaknesses(request.pipeline, table),
+        *site_weaknesses(request.pipeline, request.site, table),
         *site_notes(request.plan),
         *pod_notes(request.plan),
         *remarks_on(request.pipeline),

@@ -46,7 +46,7 @@ def further_faults(refusal: GpuflowError, site: Site, engine: str = NO_ENGINE) -
     broken = {finding.where.step for finding in refusal.findings}
     found: list[Finding] = []
     if engine != NO_ENGINE:
-        table = load_engine(engine).capabilities
+        table = load_engine(engine).capabilities_at(site)
         losses = construct_losses(pipeline, table, engine, counts=lambda use: not _was_moved(use.path, taken))
         found += (loss.refusal() for loss in losses)
     if any(path[:1] not in (("steps",), ("exit",)) for path in taken):

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 
 from gpuflow.errors import Finding
 from gpuflow.plan import Plan, plan_of
+from gpuflow.site import Site
 from gpuflow.targets.alerts import endless_waits
+from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.frame import Artifact, Request, Target
 from gpuflow.targets.kubeflow.alerts import alert_refusals, with_alerts
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
+from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
@@ -36,6 +38,9 @@ class Kubeflow(Target):
         "start these runs who may read what the steps can read."
     )
     separator = None
+
+    def capabilities_at(self, site: Site) -> Capabilities:
+        return capabilities_at(site)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)

@@ -15,7 +15,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
 from gpuflow.targets.keywords import keywords_of, refuse_flow
 from gpuflow.targets.kubeflow.build import ENGINE
-from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
+from gpuflow.targets.kubeflow.capabilities import capabilities_at
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import RUN_FACTS, Channel, placeholder
@@ -58,7 +58,7 @@ def alone(step: Step, site: Site, name: str) -> Alone:
         )
     refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
     pipeline = Pipeline.model_construct(name=name, steps={name: step})
-    missing = [*construct_losses(pipeline, CAPABILITIES, FACTS.name), *partial_losses(pipeline, site)]
+    missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(pipeline, site)]
     if missing:
         raise GpuflowError(loss.refusal() for loss in missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuflow.targets.capabilities import Cannot, Weaker, capabilities
+from gpuflow.site import Site
+from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker, capabilities
 from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
@@ -178,6 +179,9 @@ _WEAKER = {
     ),
 }
 
+_RETRIES_ALWAYS: Capabilities = {"retry.any": True, "retry.failures": True}
+"""What the site's key `engines.kubeflow.retry: always` makes true."""
+
 _CARRIED = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
@@ -192,3 +196,8 @@ _CARRIED = (
 )  # fmt: skip
 
 CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, cannot=_CANNOT)
+
+
+def capabilities_at(site: Site) -> Capabilities:
+    """The table for what is installed at a site."""
+    return {**CAPABILITIES, **(_RETRIES_ALWAYS if site.engine("kubeflow").retry == "always" else {})}
