@@ -72,7 +72,9 @@ class Kfp:
 
     def _start(self) -> subprocess.Popen[str]:
         log = (self.cluster.layout.run / "log" / "kfp-client.log").open("a")
-        command = [*self.cluster.enter, str(PYTHON), str(Path(__file__).with_name("kfp_client.py")), kubeflow.HOST]
+        # Isolated: the folder of that file has a module `kfp` too, this one.
+        program = [str(PYTHON), "-I", str(Path(__file__).with_name("kfp_client.py")), kubeflow.HOST]
+        command = [*self.cluster.enter, *program]
         with log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True

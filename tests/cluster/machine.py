@@ -34,7 +34,11 @@ NODE_TOOLS = {
     "busybox": "busybox-static",
     "/usr/lib/cni/ptp": "containernetworking-plugins",
 }
-KUBEFLOW_TOOLS = {"/usr/sbin/mariadbd": "mariadb-server-core", "mariadb-install-db": "mariadb-server-core"}
+KUBEFLOW_TOOLS = {
+    "/usr/sbin/mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "my_print_defaults": "mariadb-client-core",
+}
 """The programs alone: the package mariadb-server would also start a server of the machine."""
 
 
