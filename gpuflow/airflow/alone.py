@@ -149,7 +149,7 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
     alone = Pipeline.model_construct(name=this.pipeline, steps={name: step})
     lost = [loss for loss in construct_losses(alone, CAPABILITIES, FACTS.name) if loss.construct != "params"]
     if lost:
-        raise GpuflowError(loss.refusal() for loss in lost)
+        raise GpuflowError(loss.refusal_by_hand(caller()) for loss in lost)
     _refuse_interval(step)
     around = more.get("task_group") or _current_group(more.get("dag"))
     scope = _Alone(alone, bound=bound, around=around, mapped=mapped)

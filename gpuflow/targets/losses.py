@@ -32,6 +32,10 @@ class Loss:
         hint = f"{self.instead or 'change the pipeline'}; or --allow-lossy to compile without it"
         return Finding(self.code, self.message, self.where, hint)
 
+    def refusal_by_hand(self, where: Where) -> Finding:
+        """The loss as an error of hand-written code, which has no flag to accept it, at the line that asks for it."""
+        return Finding(self.code, self.message, where, self.instead)
+
     def warning(self) -> Finding:
         """The loss once it has been accepted."""
         return Finding("GF303", self.message, self.where, self.instead, "warning")

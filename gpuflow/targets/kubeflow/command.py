@@ -10,6 +10,7 @@ from typing import Any
 
 from gpuflow.pod.expansion import escaped
 from gpuflow.targets.kubeflow.names import StatusRef, input_name, placeholder
+from gpuflow.targets.kubeflow.text import without_double_braces
 
 PLACEHOLDER = "{{$."
 """How a value begins that KFP's launcher fills in."""
@@ -33,8 +34,8 @@ def command_words(main: dict[str, Any], on: str | None, outputs: tuple[str, ...]
             command = ["sh", "-c", RUN_AS_IT_IS, *command]
         command = ["env", *late, *command]
     if "workingDir" in main:
-        # The kubelet leaves a container's own directory as it is, and reads a word of its command.
-        command = ["sh", "-c", ENTER, escaped(main["workingDir"]), *command]
+        # Kubernetes takes a container's own directory as it is; a word of a command is read on the way.
+        command = ["sh", "-c", ENTER, without_double_braces(escaped(main["workingDir"])), *command]
     if on is not None and on in STATES:
         patterns = "|".join(f"""*'"state":{space}"{state}"'*""" for state in STATES[on] for space in ("", " "))
         command = ["sh", "-c", WHEN_STATUS % patterns, placeholder(input_name(StatusRef())), *command]
