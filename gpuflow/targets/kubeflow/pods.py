@@ -29,7 +29,7 @@ def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     config.image_pull_policy = main.get("imagePullPolicy", "")
     config.active_deadline_seconds = spec.get("activeDeadlineSeconds", 0)
     _identity(config, spec.get("securityContext", {}))
-    if b"$" in config.SerializeToString():
+    if "$" in str(config):
         safe = each_for_driver(json_format.MessageToDict(config))
         config = json_format.ParseDict(safe, platform.KubernetesExecutorConfig())
     # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
