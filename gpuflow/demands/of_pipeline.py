@@ -19,7 +19,7 @@ from gpuflow.pod import Engine as Supervised
 from gpuflow.pod import pod_for
 from gpuflow.pod.injected import driver_pod, engine_of, with_engine
 from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
-from gpuflow.pod.restarts import Restarts, pods_again
+from gpuflow.pod.restarts import Restarts, pods_again, seen_by
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
 from gpuflow.site.model import Engine, Site
@@ -46,7 +46,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     unmade: list[Finding] = []
     for planned in plan.containers:
         try:
-            made = _step(planned, plan.site, parts, driver, facts, restarts)
+            made = _step(planned, seen_by(planned, plan.site, restarts), parts, driver, facts, restarts)
             steps.append(replace(made, is_sure=planned.name in sure))
         except GpuflowError as refusal:
             unmade += refusal.findings
