@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan
+from gpuflow.pod.restarts import seen_by
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
@@ -43,7 +44,9 @@ def key_notes(plan: Plan) -> Iterator[Finding]:
     """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
     key = plan.site.runtime.key
     restarts = restarts_at(plan.site)
-    signed = tuple(each.name for each in plan.containers if keeps_state(each.step, plan.site, restarts))
+    signed = tuple(
+        each.name for each in plan.containers if keeps_state(each.step, seen_by(each, plan.site, restarts), restarts)
+    )
     if key is not None and signed:
         yield Finding(
             "GF305",
