@@ -19,6 +19,7 @@ from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.outcomes import unsure_ends
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.losses import Loss, left_out
 
@@ -54,6 +55,7 @@ class Kubeflow(Target):
         yield from notes(request.pipeline)
         yield from key_notes(request.plan)
         yield from endless_waits(request.plan)
+        yield from unsure_ends(request.plan)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.kubeflow.document import compile_request  # loads kfp

@@ -77,11 +77,6 @@ _CANNOT = {
         "it starts runs on a schedule or by hand",
         "start a run from the program that sees the data: client.run_pipeline",
     ),
-    "outputs.default": Cannot(
-        "upstream",
-        "an output of a skipped step has no value, and its reader fails",
-        "drop the default and skip the reader too",
-    ),
     "parallel": Cannot(
         "upstream",
         "it limits the items of one fan-out, not the pods of a run",
@@ -187,8 +182,9 @@ _CARRIED = (
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
     "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.merge", "kubernetes.node_selector",
-    "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline",
-    "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up", "schedule.suspended",
+    "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.default", "outputs.value", "params", "params.enum",
+    "pipeline", "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up",
+    "schedule.suspended",
     "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
     "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.ephemeral", "volumes.memory",

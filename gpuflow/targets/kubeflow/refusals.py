@@ -128,7 +128,7 @@ def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
         pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
     except GpuflowError:
         return  # said by whoever makes the pod
-    words = command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs))
+    words = command_words(pod["spec"]["containers"][0], tuple(step.outputs))
     for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
         yield Finding("GF301", f'step "{name}": {message}', each.where(), hint)
     yield from stray_tags(name, pod, each.where())
