@@ -46,6 +46,8 @@ class Request:
     """The target's own options; None for its defaults."""
     remarks: tuple[str, ...] = ()
     """More lines for the header."""
+    file: str | None = None
+    """The name of the file that it is written to, where the user chose one; else it is the target's to choose."""
 
     @cached_property
     def plan(self) -> Plan:

@@ -46,6 +46,11 @@ def nodes_of(status: dict[str, Any]) -> dict[str, Any]:
     return status.get("nodes") or {}
 
 
+def is_group(node: dict[str, Any], group: str) -> bool:
+    """An installation with a retryStrategy for all templates has a node for the retries above that of the group."""
+    return node.get("displayName") == group and node.get("type") in ("DAG", "Retry")
+
+
 def phase_of(name: str, group: str) -> tuple[str | None, str | None]:
     """How the group of all steps ended, and why it cannot be said where it cannot."""
     trouble = None
@@ -61,8 +66,7 @@ def phase_of(name: str, group: str) -> tuple[str | None, str | None]:
         except (OSError, KeyError, ValueError) as failure:
             trouble = str(failure)
             continue
-        found = [node for node in nodes.values() if node.get("displayName") == group and node.get("type") == "DAG"]
-        phases = [node.get("phase") for node in found]
+        phases = [node.get("phase") for node in nodes.values() if is_group(node, group)]
         if phases and phases[0] in GOOD + BAD:
             return phases[0], None
         trouble = f"its node {group} is {phases[0] if phases else 'not in the object'}"

@@ -7,7 +7,8 @@ from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker, capabilit
 from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
-_JOB = "let the step create a Job with a podFailurePolicy and wait for it"
+_CREATE = "gpuflow-run create; docs/guides/kubeflow.md, Create a Job, TrainJob or Experiment"
+_JOB = f"let the step create a Job with a podFailurePolicy and wait for it ({_CREATE})"
 _ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
 """Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
 _CLAIM = "create a PersistentVolume and a claim for it, and mount that: volumes: {…: {claim: …}}"
@@ -42,7 +43,9 @@ _CANNOT = {
         "an exit task cannot read outputs; it gets their defaults",
         "write them to a place that the exit step reads",
     ),
-    "gang": Cannot("upstream", "a step is one pod", "let the step create a JobSet or TrainJob and wait for it"),
+    "gang": Cannot(
+        "upstream", "a step is one pod", f"let the step create a JobSet or TrainJob and wait for it ({_CREATE})"
+    ),
     "if_skipped.run": Cannot(
         "upstream",
         "a task runs when all upstream tasks succeeded, or whatever their result, with nothing in between",

@@ -156,6 +156,11 @@ def packed(nodes: dict[str, Any]) -> str:
         ({"nodes": {"a": node("Succeeded")}}, "RUNNING", "success"),
         ({"nodes": {"a": node("Failed")}}, "RUNNING", "failure"),
         ({"nodes": {"a": node("Error")}}, "COMPLETE", "failure"),  # the Workflow is asked first
+        (
+            {"nodes": {"a": {**node("Failed"), "type": "Retry"}, "b": node("Failed", "exit-handler-1(0)")}},
+            "RUNNING",
+            "failure",
+        ),
         ({"compressedNodes": packed({"a": node("Failed")})}, "RUNNING", "failure"),
         ({"offloadNodeStatusVersion": "fnv:1"}, "FAILED", "failure"),  # out of reach: KFP's own word
         ({"offloadNodeStatusVersion": "fnv:1"}, "RUNNING", None),
