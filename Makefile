@@ -29,7 +29,8 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
-        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers
+        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
+        prove-kubeflow
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -49,6 +50,7 @@ help:
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
 	@echo "make prove-readers           the corpus and COUNT (100) random workflows from SEED (1) on a real Argo controller, against what the reader says; goes on where it was stopped (needs Go and root)"
+	@echo "make prove-kubeflow          examples, constructs, COUNT (0) more interruptions from SEED (1) on a real Kubeflow Pipelines; goes on where it was stopped (needs Go, root, KFP's source)"
 	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
 	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
@@ -203,18 +205,24 @@ prove-spec: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 	  tests/targets/argo/test_argo_cluster_alerts.py tests/gitops/test_argo_cluster.py::test_what_init_writes_runs_once_its_account_is_applied \
 	  -m "control_plane or cluster" -rs
 
+# Compiled pipelines on a real Kubeflow Pipelines; docs/design/kubeflow-proof.md says what is shown.
+prove-kubeflow: COUNT ?= 0
+prove-kubeflow: .venvs/kubeflow/.ready
+	@.venvs/kubeflow/bin/python -m tests.targets.kubeflow.live --seed $(SEED) --count $(COUNT)
+
 cluster-up: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster up --argo --kueue
 
 cluster-down: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster down
 
-test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
+test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready .venvs/kubeflow/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster tests/targets/airflow/test_airflow_cluster.py \
 	  tests/targets/airflow/test_airflow_cluster_faults.py \
 	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/targets/argo/test_argo_cluster_token.py \
 	  tests/targets/argo/test_argo_cluster_alerts.py \
 	  tests/gitops/test_argo_cluster.py tests/readers/argo/test_argo_cluster.py tests/retries -m "control_plane or cluster" -rs
+	@.venvs/kubeflow/bin/python -m pytest tests/targets/kubeflow/live -m cluster -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \

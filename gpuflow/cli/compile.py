@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
             (),
             options,
             remarks,
-            destination.file,
+            file=destination.file,
         )
         for pipeline, remarks in fitted(args, target, site, pipelines)
     ]

@@ -102,9 +102,12 @@ def install(cluster: Cluster) -> None:
 
 def settings(cluster: Cluster, chosen: Settings) -> None:
     """Start the API server with other settings; runs that were made before keep theirs."""
+    program = _apiserver(cluster, chosen)
+    if cluster.state["programs"][APISERVER]["env"] == program.env and APISERVER in cluster.sandbox.running():
+        return
     # It does not end within ten seconds of being asked, and its state is in the database.
     cluster.stop(APISERVER, signal.SIGKILL)
-    cluster.run(APISERVER, _apiserver(cluster, chosen))
+    cluster.run(APISERVER, program)
 
 
 def _objects(cluster: Cluster) -> None:

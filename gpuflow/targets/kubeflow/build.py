@@ -26,11 +26,12 @@ from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, 
 from gpuflow.targets.kubeflow.outcomes import asks_outcome, condition_on, outcome_channel
 from gpuflow.targets.kubeflow.own_words import set_caching, task_words
 from gpuflow.targets.kubeflow.pods import claim_channels, executor_config
-from gpuflow.targets.kubeflow.retries import retry_policy
+from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
 
-ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE)
+ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE, restarts="unknown")
+"""Kubeflow as it is shipped."""
 
 
 class Builder:
@@ -120,7 +121,8 @@ class Builder:
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, types)
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         set_caching(spec.caching_options, step)
-        policy = retry_policy(step, active_deadline(step, self.site))
+        restarts = restarts_at(self.site)
+        policy = retry_policy(step, self.site, restarts, active_deadline(step, self.site, restarts))
         if policy is not None:
             spec.retry_policy.CopyFrom(policy)
         if asks_outcome(step):
@@ -137,7 +139,7 @@ class Builder:
     def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef]]:
         """Adds the step's container and its Kubernetes settings; gives what its text refers to, and its claims."""
         spelling = KubeflowSpelling()
-        pod = pod_for(self.pipeline, name, self.site, spelling, replace(ENGINE, within=self.prefix.rstrip("-")))
+        pod = pod_for(self.pipeline, name, self.site, spelling, self._engine())
         claims = claim_channels(pod, self.claim_volumes)
         container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
         self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
@@ -145,6 +147,9 @@ class Builder:
         self.configs[f"exec-{label}"] = executor_config(pod, named)
         outcome = [outcome_channel(self.pipeline)] if asks_outcome(step) else []
         return [*spelling.used, *outcome], list(claims.values())
+
+    def _engine(self) -> Engine:
+        return replace(ENGINE, within=self.prefix.rstrip("-"), restarts=restarts_at(self.site))
 
     def sub_pipeline(self, name: str, step: Step, dag: Dag) -> Task:
         """Another pipeline as one task."""

@@ -22,6 +22,7 @@ from tests.engines import build
 from . import acting, constructs, examples, forced, scenes
 from .case import Case
 from .playing import Player, Result, ground
+from .reporting import by_construct, figures
 
 Act = Callable[[Player], Iterator[Result]]
 
@@ -40,6 +41,7 @@ def acts(settings: str, seed: int, count: int) -> dict[str, Act]:
         found["terminated"] = lambda player: iter([acting.terminate(player)])
         found["deleted"] = lambda player: iter([acting.delete_running(player)])
         found["schedules"] = acting.schedules
+        found["notified"] = lambda player: iter([acting.notify(player)])
         found["budget-3-of-3"] = lambda player: iter([acting.spend(player, 3)])
         found["budget-4-of-3"] = lambda player: iter([acting.spend(player, 4)])
     for way in ways:
@@ -75,30 +77,6 @@ class Results:
             print(f"    {line[:600]}", flush=True)
 
 
-def table(found: Sequence[Result]) -> list[str]:
-    """The figures."""
-
-    def total(key: str) -> int:
-        return sum(result.get(key) or 0 for result in found)
-
-    struck = [result for result in found if result.get("interruptions")]
-    survived: dict[str, list[int]] = {}
-    for result in struck:
-        for step, row in result.get("steps", {}).items():
-            label = f"{result['name'].split('-')[1] if result['name'].startswith('interrupted') else 'always'}, {step}"
-            survived.setdefault(label, []).append(int(row["phase"] == "Succeeded"))
-    cached = next((result for result in found if result["name"] == "cached-twice"), {})
-    return [
-        f"pipelines run             {len(found)}, of them {sum(not r['complaints'] for r in found)} as they should",
-        f"pods of steps             {total('pods')}, and {total('drivers')} of KFP's own",
-        f"pods compared             {total('compared')}, equal {total('equal')}, "
-        f"differences {sum(len(r.get('differences', ())) for r in found)}",
-        f"second run cached         {cached.get('second', 'not run')}",
-        f"interruptions injected    {total('interruptions')}",
-        *(f"  {label:30} {sum(ends)} of {len(ends)} went on to succeed" for label, ends in sorted(survived.items())),
-    ]
-
-
 @contextlib.contextmanager
 def _cluster(name: str) -> Iterator[Cluster]:
     found = Cluster.find(name)
@@ -121,6 +99,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--settings", default="always,stock,before", help="which of them (%(default)s)")
     parser.add_argument("--again", action="store_true", help="run also what has been run")
     parser.add_argument("--sum", action="store_true", help="run nothing; print what there is")
+    parser.add_argument("--table", action="store_true", help="print one row for each construct as well")
     parser.add_argument("--name", default="kubeflow", help="the name of the private cluster (%(default)s)")
     parser.add_argument("--at-once", type=int, default=10, help="how many runs side by side (%(default)s)")
     options = parser.parse_args(given)
@@ -144,7 +123,9 @@ def main(given: Sequence[str] | None = None) -> int:
         with _cluster(options.name) as cluster:
             _play(cluster, todo, kept, options.at_once)
     found = [kept.all[key] for key in keys if key in kept.all]
-    print("\n".join(table(found)))
+    print("\n".join(figures(found)))
+    if options.table:
+        print("\n".join(by_construct(found)))
     print(f"{time.monotonic() - begun:.0f} s; seed {options.seed}")
     return 0 if len(found) == len(keys) and not any(r["complaints"] or r.get("differences") for r in found) else 1
 

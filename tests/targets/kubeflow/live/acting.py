@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,9 @@ import yaml
 
 from tests.cluster.faults import Faults
 from tests.cluster.kfp import ENDED, KfpError, is_step
+from tests.cluster.layout import ADDRESS
 from tests.cluster.waiting import until
+from tests.targets.argo.cluster.stage import ROOT
 
 from .playing import Player, Result, gpuflow, site_text
 from .scenes import document
@@ -271,3 +278,33 @@ def schedules(player: Player) -> Iterator[Result]:
             "seconds": round(time.monotonic() - started), "runs": len(found),
             "complaints": [] if right else [f"{len(found)} runs, {len(bad)} of them not SUCCEEDED"],
         }  # fmt: skip
+
+
+def notify(player: Player) -> Result:
+    """A run that fails, and a server in the cluster's network that is told so."""
+    name, started = "notified", time.monotonic()
+    received = player.folder / f"received-{uuid.uuid4().hex[:6]}"
+    words = [*player.cluster.enter, sys.executable, "-m", "tests.receiver", ADDRESS, str(received)]
+    server = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        until("the server", lambda: received.exists() and received.read_text(), timeout=60)
+        port = received.read_text().splitlines()[0]
+        hook = {"url": f"http://{ADDRESS}:{port}/hook", "headers": {"Authorization": {"secret": "alerts", "key": "k"}}}
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "alerts"}, "stringData": {"k": "Bearer x"}}
+        player.kfp.kube.apply(secret)
+        file = compiled(player, name, "no-retry", notify=[{"webhook": hook, "on": ["failure", "success"]}])
+        run = player.kfp.run(file, name=name)
+        state = player.kfp.wait([run], 420)[run]
+        got = [json.loads(line) for line in received.read_text().splitlines()[1:]]
+    finally:
+        server.kill()
+        server.wait()
+    told = [
+        (each["headers"].get("authorization"), each["body"].get("pipeline"), each["body"].get("status")) for each in got
+    ]
+    right = told == [("Bearer x", name, "failure")] and state == "FAILED"
+    return {
+        "name": name, "constructs": ["notify.webhook"], "run": run, "state": state,
+        "seconds": round(time.monotonic() - started), "told": told,
+        "complaints": [] if right else [f"{state}, and the server was told {told}"],
+    }  # fmt: skip

@@ -15,7 +15,7 @@ from tests.targets.every_construct import HEAD, PIPELINES
 
 from .case import Case
 
-BATCH = 6
+BATCH = 12
 """So many steps share one pipeline, and one of KFP's drivers for the whole of it."""
 ELSEWHERE = {
     "schedule": "scenes.py, as recurring runs",

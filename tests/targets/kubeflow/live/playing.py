@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,11 @@ class Player:
                     running[run] = (case, started)
                 except KfpError as error:
                     keep(case, self._refused(case, str(error)))
-            time.sleep(2)
-            states = self.kfp.ask("states", runs=list(running))
+            time.sleep(4)
+            try:
+                states = self.kfp.ask("states", runs=list(running))
+            except KfpError:
+                continue  # somebody restarts the API server
             for run, state in states.items():
                 case, started = running[run]
                 if state in ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"):
@@ -116,22 +120,20 @@ class Player:
         site_file.write_text(site_text(list(pipelines.values())))
         self.cluster.image(register(list(pipelines.values()), VALUES_HERE, IMAGE))
         files = {}
+        for lossy in (False, True):
+            same = [case for case in cases if case.lossy is lossy]
+            words = ("--target", "kubeflow", "-o", f"{made}/", "--site", str(site_file), *(["--allow-lossy"] * lossy))
+            sources_of = [str(sources / f"{case.name}.yaml") for case in same]
+            one_by_one = bool(same) and gpuflow("compile", *sources_of, *words).returncode != 0
+            for case in same:
+                if one_by_one:
+                    done = gpuflow("compile", str(sources / f"{case.name}.yaml"), *words)
+                    if done.returncode:
+                        keep(case, {"name": case.name, "state": "NOT COMPILED", "complaints": [done.stderr.strip()]})
+                        continue
+                files[case.name] = made / f"{case.name}.yaml"
         for case in cases:
-            options = ["--allow-lossy"] if case.lossy else []
-            words = [
-                "compile",
-                str(sources / f"{case.name}.yaml"),
-                "--target",
-                "kubeflow",
-                "-o",
-                str(made / f"{case.name}.yaml"),
-            ]
-            done = gpuflow(*words, "--site", str(site_file), *options)
-            if done.returncode:
-                keep(case, {"name": case.name, "state": "NOT COMPILED", "complaints": [done.stderr.strip()]})
-                continue
-            files[case.name] = file
-            if case.edit is not None:
+            if case.edit is not None and case.name in files:
                 documents = list(yaml.safe_load_all(files[case.name].read_text()))
                 case.edit(documents)
                 files[case.name].write_text(yaml.safe_dump_all(documents))
@@ -144,20 +146,20 @@ class Player:
         furnish(self.stage, pipeline, pods)
 
     def _volumes(self) -> None:
-        volumes = []
+        volumes, own = [], uuid.uuid4().hex[:6]  # a volume that was used once is used no more
         for name in CLASSES:
             for number in range(VOLUMES):
-                path = self.folder / "volumes" / f"{name}-{number}"
+                path = self.folder / "volumes" / f"{name}-{own}-{number}"
                 path.mkdir(parents=True, exist_ok=True)
                 path.chmod(0o777)
                 spec = {
-                    "accessModes": ["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"],
+                    "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
                     "storageClassName": name,
                     "capacity": {"storage": "500Gi"},
                     "hostPath": {"path": str(path)},
                     "persistentVolumeReclaimPolicy": "Retain",
                 }
-                meta = {"name": f"kfp-{name}-{number}", "labels": self.stage.labels}
+                meta = {"name": f"kfp-{name}-{own}-{number}", "labels": self.stage.labels}
                 volumes.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec})
         self.kfp.kube.apply(*volumes)
 

@@ -61,6 +61,11 @@ def test_a_run_can_be_ended_and_deleted(player: Player) -> None:
 
 
 @pytest.mark.cluster
+def test_a_server_is_told_of_a_run_that_failed(player: Player) -> None:
+    assert acting.notify(player)["complaints"] == []
+
+
+@pytest.mark.cluster
 def test_the_lines_of_the_header_start_runs_on_a_schedule(player: Player) -> None:
     assert [words for result in acting.schedules(player) for words in result["complaints"]] == []
 
