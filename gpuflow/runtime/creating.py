@@ -191,7 +191,7 @@ class Creation:
         self.path = f"{self.folder}/{name}" if self.run else None
         for _ in range(60):
             try:
-                made = self._patiently(lambda: self.api.create(self.folder, self.body))
+                made: dict[str, Any] = self._patiently(lambda: self.api.create(self.folder, self.body))
                 self.path = f"{self.folder}/{made['metadata']['name']}"
                 _say(f"{self.kind} {made['metadata']['name']}: created in {self.namespace}")
                 return made

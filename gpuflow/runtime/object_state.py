@@ -20,7 +20,7 @@ def _true(kind: str) -> str:
     return f"status.conditions[type={kind}].status=True"
 
 
-GOOD = {
+GOOD: dict[str, tuple[str, ...]] = {
     "Job": (_true("Complete"),),
     "JobSet": ("status.terminalState=Completed", _true("Completed")),
     "TrainJob": (_true("Complete"),),
@@ -29,7 +29,7 @@ GOOD = {
     "MPIJob": (_true("Succeeded"),),
 }
 """When an object of a kind has done its work."""
-BAD = {kind: (_true("Failed"),) for kind in GOOD}
+BAD: dict[str, tuple[str, ...]] = {kind: (_true("Failed"),) for kind in GOOD}
 """When it has failed for good. Retries of its own do not show there."""
 BAD["JobSet"] = ("status.terminalState=Failed", _true("Failed"))
 PODS = {

@@ -18,7 +18,7 @@ WORDS = {
 def test_a_step_that_creates_objects_is_named(way: str, engine: str) -> None:
     report = checked(f"steps:\n  train:\n    {WORDS[way]}\n", node("a"), engine=engine)
     (found,) = (finding for finding in report.findings if finding.code == "GF326")
-    assert found.message.startswith("train creates an object while it runs") and found.severity == "warning"
+    assert found.message.startswith('step "train" creates an object while it runs') and found.severity == "warning"
     assert "--together" in (found.hint or "")
 
 

@@ -50,7 +50,8 @@ class Kubeflow(Target):
         return restarts_at(site)
 
     def weaker(self, request: Request) -> Iterable[Finding]:
-        return retry_notes(request.plan, restarts_at(request.site))
+        yield from retry_notes(request.plan, restarts_at(request.site))
+        yield from unsure_ends(request.plan)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)
@@ -64,7 +65,6 @@ class Kubeflow(Target):
         yield from notes(request.pipeline)
         yield from key_notes(request.plan)
         yield from endless_waits(request.plan)
-        yield from unsure_ends(request.plan)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
         from gpuflow.targets.kubeflow.document import compile_request  # loads kfp

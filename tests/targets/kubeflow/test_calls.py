@@ -149,14 +149,13 @@ params:
   flag: true
   rate: 2.0e-5
   many: {type: json, default: [a, {b: [1, null]}]}
-  open: {type: string, default: null}
 steps: {work: {image: "i:1", command: [w]}}
 """
     pipeline = loads(HEAD + body)
     (_, run) = run_calls(pipeline, Site.load("nvidia"), "typed.yaml", None)
     call = ast.parse(run).body[0].value  # type: ignore[attr-defined]  # the statement is known
     given = ast.literal_eval(next(word.value for word in call.keywords if word.arg == "params"))
-    assert given == {name: param.default for name, param in pipeline.params.items() if param.default is not None}
+    assert given == {name: param.default for name, param in pipeline.params.items()}
 
 
 def test_the_file_that_the_user_named_is_the_one_that_the_header_runs(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from gpuflow.demands import demand_of
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import ask_argo, target
 from tests.targets.kubeflow.compiling import HEAD, documents
 
@@ -132,8 +132,11 @@ def test_a_demand_counts_the_container_that_asks() -> None:
 
 def warnings(steps: str, site: Site) -> list[str]:
     pipeline = loads(HEAD + (SOURCE % steps).lstrip())
-    notes = compile_with(target, Request(pipeline, site, None, "p.yaml"), allow_lossy=False).findings
-    return [note.message for note in notes if note.code == "GF325"]
+    request = Request(pipeline, site, None, "p.yaml")
+    compiled = compile_with(target, request, allow_lossy=False)
+    found = [each.message for each in findings_of(target, request, compiled) if each.code == "GF325"]
+    assert compiled.text.count("KFP has no record") == len(found)  # in the file, too
+    return found
 
 
 def test_an_end_without_a_record_is_warned_of_where_nobody_asks_argo() -> None:
