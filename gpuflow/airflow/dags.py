@@ -86,6 +86,8 @@ def _live_dag(plan: Dag) -> Any:
                 live[planned.variable] = made(planned.call, live)
         for before, after in plan.edges:
             [live[name] for name in before] >> live[after]
+        for role in plan.roles:
+            made(role, live)
     assert isinstance(dag, DAG)
     return dag
 

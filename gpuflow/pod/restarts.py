@@ -26,10 +26,21 @@ def has_place(step: Step, site: Site) -> bool:
     return step.checkpoint is not None or site.runtime.state is not None
 
 
+def writes_xcom(step: Step) -> bool:
+    """Whether the program writes its outputs as Airflow reads them, so that nobody else in the container need be."""
+    return step.outputs_from == "xcom" and bool(step.outputs)
+
+
 def counts_budgets(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
     """Whether the supervisor keeps the step's retry budgets over all its pods."""
     retry = step.retry
-    if retry is None or not retry.attempts or not has_place(step, site) or restarts == "left alone":
+    if (
+        retry is None
+        or not retry.attempts
+        or not has_place(step, site)
+        or restarts == "left alone"
+        or writes_xcom(step)
+    ):
         return False
     if restarts == "by cause" or not _can_be_supervised(step, site):
         return retry.interruptions > 0

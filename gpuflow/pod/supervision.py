@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gpuflow.pod.restarts import Restarts, counts_budgets, repeats_inside, time_in_pod
+from gpuflow.pod.restarts import Restarts, counts_budgets, repeats_inside, time_in_pod, writes_xcom
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
 from gpuflow.quantity import Quantity
@@ -50,6 +50,8 @@ class Engine:
 
 def is_supervised(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
     """Whether the step's command runs under the supervisor."""
+    if writes_xcom(step):
+        return False
     if step.checkpoint is not None or step.outputs:
         return True
     return counts_budgets(step, site, restarts) or repeats_inside(step, site, restarts)

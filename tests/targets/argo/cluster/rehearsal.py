@@ -150,8 +150,9 @@ def _resume(stage: Stage, name: str) -> None:
 def furnish(stage: Stage, pipeline: Pipeline, found: Sequence[Mapping[str, Any]]) -> None:
     """What these pods expect to find in their namespace: secrets, settings, volumes, accounts, classes."""
     wanted: dict[tuple[str, str], set[str]] = {}
+    queues = "kueue" in stage.cluster.state["addons"]  # without Kueue its labels are labels
     for pod in found:
-        for kind, name, key in (*_mentioned(pod["spec"]), *_queueing(pod["metadata"]["labels"])):
+        for kind, name, key in (*_mentioned(pod["spec"]), *(_queueing(pod["metadata"]["labels"]) if queues else ())):
             wanted.setdefault((kind, name), set()).update({key} if key else ())
     for (kind, name), keys in sorted(wanted.items()):
         metadata: dict[str, Any] = {"name": name}

@@ -98,6 +98,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="PATTERN", help="only what has this in its name")
     parser.add_argument("--settings", default="always,stock,before", help="which of them (%(default)s)")
     parser.add_argument("--again", action="store_true", help="run also what has been run")
+    parser.add_argument("--judge", action="store_true", help="run nothing; look again at the runs that are there")
     parser.add_argument("--sum", action="store_true", help="run nothing; print what there is")
     parser.add_argument("--table", action="store_true", help="print one row for each construct as well")
     parser.add_argument("--name", default="kubeflow", help="the name of the private cluster (%(default)s)")
@@ -118,6 +119,11 @@ def main(given: Sequence[str] | None = None) -> int:
             doing = {key: act for key, act in doing.items() if key not in kept.all}
         if cases or doing:
             todo[settings] = (cases, doing)
+    if options.judge and (cluster := Cluster.find(options.name)):
+        before = [case for case in wanted["always"] if case.name in kept.all and case.name in keys]
+        with ground(cluster) as player:
+            player.judge_again(before, dict(kept.all), lambda case, result: kept.keep(case.name, result))
+        todo = {}
     print(f"seed {options.seed}: {len(keys)} to show, {kept.path}", flush=True)
     if todo and not options.sum:
         with _cluster(options.name) as cluster:

@@ -20,7 +20,9 @@ KFP_MOUNTS = {
 }  # fmt: skip
 KFP_VARIABLES = re.compile(r"KFP_|ARGO_")
 KFP_LABELS = re.compile(r"workflows\.argoproj\.io/|pipelines?(\.kubeflow\.org)?/|app\.kubernetes\.io/managed-by$")
-KFP_ANNOTATIONS = re.compile(r"workflows\.argoproj\.io/|sidecar\.istio\.io/inject$|kubectl\.kubernetes\.io/")
+KFP_ANNOTATIONS = re.compile(
+    r"workflows\.argoproj\.io/|pipelines\.kubeflow\.org/|sidecar\.istio\.io/inject$|kubectl\.kubernetes\.io/"
+)
 NODE_LIFE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Kubernetes itself lets every pod tolerate these for some minutes."""
 RUN_CLAIM = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-")

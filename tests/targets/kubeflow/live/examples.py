@@ -6,18 +6,25 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.targets.argo.cluster.examples import ROOT, Example
+from tests.targets.argo.cluster.examples import OBJECTS, ROOT, Example
 
 from .case import Case, nothing
 
-EVAL = {"model": "s3://models/latest"}
+GIVEN: dict[str, dict[str, str]] = {
+    "finetune-eval": {"model": "s3://models/latest"},
+    "checkpointed-training": {"data": "s3://data", "store": f"{OBJECTS}/training"},
+    "dataset-staging": {"source": "/usr/local/bin"},
+    "mig-batch-inference": {"model": "s3://models/latest", "output": "s3://answers"},
+    "quota-gate": {"pipeline": "/p.yaml", "namespace": "kubeflow"},
+}
+"""What a run is given for parameters without a default."""
 
 
 def cases() -> Iterator[Case]:
     """Each example of docs/examples and of kfp_components/sources that KFP can say at all."""
     folder = ROOT / "docs" / "examples"
     yield _case("nightly", folder / "nightly.yaml", lossy=True)
-    yield _case("finetune-eval", folder / "finetune-eval.yaml", arguments=EVAL, lossy=True)
+    yield _case("finetune-eval", folder / "finetune-eval.yaml", lossy=True)
     yield _case("finetune", folder / "finetune.yaml", lossy=True)
     yield _case("first", folder / "first" / "finetune.yaml", lossy=True)
     for path in sorted((ROOT / "kfp_components" / "sources").glob("*.yaml")):
@@ -29,4 +36,4 @@ def _case(name: str, path: Any, **more: Any) -> Case:
     document["name"] = name
     # There is one clock in the cluster; schedules are shown by scenes.
     document.pop("schedule", None)
-    return replace(Case(name, document, leaves_out=nothing), **more)
+    return replace(Case(name, document, GIVEN.get(name, {}), leaves_out=nothing), **more)

@@ -42,6 +42,8 @@ def specified_pods(known: Known, site: Site, leaves_out: Any) -> Iterator[dict[s
     pipeline: Pipeline = known.pipeline
     for name in (*pipeline.steps, *pipeline.exit):
         step = pipeline.effective(name)
+        if step.approval is not None:
+            continue  # left out, with what is lost
         for item in items(step, known):
             if leaves_out(name, item):
                 continue

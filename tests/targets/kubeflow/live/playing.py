@@ -14,9 +14,13 @@ from typing import Any
 
 import yaml
 
+from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.kubeflow import target
+from gpuflow.targets.kubeflow.options import KubeflowOptions
 from tests.cluster import nodes
 from tests.cluster.cluster import Cluster
 from tests.cluster.kfp import PYTHON, Kfp, KfpError, is_step
@@ -74,8 +78,6 @@ class Player:
         """Run cases side by side, `at_once` at a time, and hand over each result as it comes."""
         files, site, pipelines = self._compile(cases, keep)
         ready = [case for case in cases if case.name in files]
-        for case in ready:
-            self._furnish(pipelines[case.name], site)
         self._volumes()
         waiting, running = list(ready), {}
         deadline = time.monotonic() + PATIENCE
@@ -83,11 +85,12 @@ class Player:
             while waiting and len(running) < at_once:
                 case = waiting.pop(0)
                 try:
+                    self._furnish(pipelines[case.name], site)
                     started = time.monotonic()
                     more = {"service_account": case.service_account} if case.service_account else {}
                     run = self.kfp.run(files[case.name], case.arguments, name=case.name, **more)
                     running[run] = (case, started)
-                except KfpError as error:
+                except (KfpError, KubeError) as error:
                     keep(case, self._refused(case, str(error)))
             time.sleep(4)
             try:
@@ -104,6 +107,17 @@ class Player:
                     del running[run]
                     keep(case, self._judge(case, run, state, pipelines[case.name], site, time.monotonic() - started))
 
+    def judge_again(
+        self, cases: Sequence[Case], kept: Mapping[str, Result], keep: Callable[[Case, Result], None]
+    ) -> None:
+        """Look once more at runs that were made before and are still there."""
+        _, site, pipelines = self._compile(cases, keep)
+        for case in cases:
+            before = kept[case.name]
+            if before.get("run") and self.kfp.workflow(before["run"]):
+                state = str(self.kfp.get(before["run"])["state"])
+                keep(case, self._judge(case, before["run"], state, pipelines[case.name], site, before["seconds"]))
+
     def _compile(
         self, cases: Sequence[Case], keep: Callable[[Case, Result], None]
     ) -> tuple[dict[str, Path], Site, dict[str, Pipeline]]:
@@ -119,25 +133,20 @@ class Player:
         site_file = sources / "site.yaml"
         site_file.write_text(site_text(list(pipelines.values())))
         self.cluster.image(register(list(pipelines.values()), VALUES_HERE, IMAGE))
-        files = {}
-        for lossy in (False, True):
-            same = [case for case in cases if case.lossy is lossy]
-            words = ("--target", "kubeflow", "-o", f"{made}/", "--site", str(site_file), *(["--allow-lossy"] * lossy))
-            sources_of = [str(sources / f"{case.name}.yaml") for case in same]
-            one_by_one = bool(same) and gpuflow("compile", *sources_of, *words).returncode != 0
-            for case in same:
-                if one_by_one:
-                    done = gpuflow("compile", str(sources / f"{case.name}.yaml"), *words)
-                    if done.returncode:
-                        keep(case, {"name": case.name, "state": "NOT COMPILED", "complaints": [done.stderr.strip()]})
-                        continue
-                files[case.name] = made / f"{case.name}.yaml"
+        site, files = Site.load(str(site_file)), {}
         for case in cases:
-            if case.edit is not None and case.name in files:
-                documents = list(yaml.safe_load_all(files[case.name].read_text()))
+            request = Request(pipelines[case.name], site, None, f"{case.name}.yaml", (), KubeflowOptions())
+            try:
+                text = compile_with(target, request, allow_lossy=case.lossy).artifact.text
+            except GpuflowError as error:
+                keep(case, {"name": case.name, "state": "NOT COMPILED", "complaints": [str(error)]})
+                continue
+            files[case.name] = made / f"{case.name}.yaml"
+            documents = list(yaml.safe_load_all(text))
+            if case.edit is not None:
                 case.edit(documents)
-                files[case.name].write_text(yaml.safe_dump_all(documents))
-        return files, Site.load(str(site_file)), pipelines
+            files[case.name].write_text(yaml.safe_dump_all(documents) if case.edit else text)
+        return files, site, pipelines
 
     def _furnish(self, pipeline: Pipeline, site: Site) -> None:
         """Secrets, settings, claims and accounts that the pipeline names."""
@@ -186,7 +195,8 @@ class Player:
         compared, equal, differ = 0, 0, []
         if case.compares and seen.facts:
             known = KnownRun(pipeline, run, _texts(case.arguments), case.made, {}, VALUES_HERE, seen.facts)
-            compared, equal, differ = compare(specified_pods(known, site, case.leaves_out), seen)
+            left = pipeline.deadline.seconds if pipeline.deadline else 0
+            compared, equal, differ = compare(specified_pods(known, site, case.leaves_out), seen, left)
         if case.check is not None:
             complaints += case.check(seen)
         return {
@@ -222,8 +232,11 @@ class Player:
         return "; ".join([*words[:4], str(seen.run.get("error") or "")])[:1500]
 
 
-def compare(pods: Iterator[dict[str, Any]], seen: Seen) -> tuple[int, int, list[str]]:
-    """Each pod of the spec beside one of the cluster's, step by step; how many, how many equal, and what differs."""
+def compare(pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0) -> tuple[int, int, list[str]]:
+    """Each pod of the spec beside one of the cluster's, step by step; how many, how many equal, and what differs.
+
+    Argo gives a pod without a timeout what is left of the run's deadline.
+    """
     ours: dict[str, list[dict[str, Any]]] = {}
     for pod in pods:
         ours.setdefault(pod["metadata"]["labels"]["gpuflow.dev/step"], []).append(specified(pod))
@@ -238,6 +251,8 @@ def compare(pods: Iterator[dict[str, Any]], seen: Seen) -> tuple[int, int, list[
             compared += 1
             best = min(left, key=lambda other: len(differences(pod, other)))
             left.remove(best)
+            if pod["activeDeadlineSeconds"] is None and 0 < (best["activeDeadlineSeconds"] or 0) <= deadline:
+                best["activeDeadlineSeconds"] = None
             if words := differences(pod, best):
                 found.append(f"{step}: {'; '.join(words)}")
             else:

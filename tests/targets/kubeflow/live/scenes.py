@@ -164,7 +164,7 @@ def times() -> Iterator[Case]:
         constructs=("timeout",),
     )
     yield scene("timeout-supervised", pods(slow=1), state="FAILED", constructs=("timeout",))
-    yield scene("deadline", pods(slow=1), state="FAILED", constructs=("deadline",))
+    yield scene("deadline-passes", pods(slow=1), state="FAILED", constructs=("deadline",))
 
 
 def retries() -> Iterator[Case]:

@@ -97,3 +97,8 @@ def test_every_construct_of_the_table_is_run_or_says_where_it_is() -> None:
         sorted(construct for case in forced.cases() for construct in case.constructs if construct not in CAPABILITIES)
         == []
     )
+
+
+def test_no_two_cases_share_a_name() -> None:
+    names = [case.name for case in CASES]
+    assert len(names) == len(set(names))
