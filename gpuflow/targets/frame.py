@@ -51,6 +51,8 @@ class Request:
     """What is carried only in part."""
     restarts: Restarts = "by cause"
     """How the engine starts a step again."""
+    file: str | None = None
+    """The name of the file that it is written to, where the user chose one; else it is the target's to choose."""
 
     @cached_property
     def plan(self) -> Plan:

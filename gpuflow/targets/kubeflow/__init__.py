@@ -20,6 +20,7 @@ from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.outcomes import unsure_ends
 from gpuflow.targets.kubeflow.own_mounts import hidden_paths, taken_mounts
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at
@@ -51,7 +52,8 @@ class Kubeflow(Target):
         return restarts_at(site)
 
     def weaker(self, request: Request) -> Iterable[Finding]:
-        return retry_notes(request.plan, restarts_at(request.site))
+        yield from retry_notes(request.plan, restarts_at(request.site))
+        yield from unsure_ends(request.plan)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)

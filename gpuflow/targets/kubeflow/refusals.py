@@ -130,7 +130,7 @@ def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
-    words = command_words(main, step.on, tuple(step.outputs))
+    words = command_words(main, tuple(step.outputs))
     for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
         yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
     main.pop("workingDir", None)  # a word of the command
