@@ -90,9 +90,9 @@ class GpuFunctionOperator(DecoratedOperator, GpuPodOperator):
 class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed where types are checked
     """A decorated function: call it for a task, or `expand`, `expand_kwargs`, `partial` and `override` it first."""
 
-    where: Where = Where()
+    where: Where = attr.field(factory=Where)
     source: str = ""
-    returned: Returned = Returned(None)
+    returned: Returned = attr.field(factory=lambda: Returned(None))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _TaskDecorator.__call__(self._ready(), *args, **kwargs)

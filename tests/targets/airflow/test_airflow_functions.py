@@ -129,7 +129,8 @@ def test_names_of_airflow_and_of_gpuflow_stand_side_by_side() -> None:
     [
         (float, "3", 3.0), (int, "3", 3), (str, "'a$(B) {{ x }}'", "a$(B) {{ x }}"), (bool, "True", True),
         (list, "[1, (2,)]", [1, [2]]), (dict[str, float], "{'a': 1}", {"a": 1.0}), (object, "None", None),
-        (Scores, "{'loss': 1, 'name': 'x'}", {"loss": 1.0, "name": "x"}), (Result, "{'loss': 1, 'steps': 2}", {"loss": 1.0, "steps": 2}),
+        (Scores, "{'loss': 1, 'name': 'x'}", {"loss": 1.0, "name": "x"}),
+        (Result, "{'loss': 1, 'steps': 2}", {"loss": 1.0, "steps": 2}),
     ],
 )  # fmt: skip
 def test_a_type_hint_says_what_is_returned(hint: Any, value: str, left: Any, tmp_path: Path) -> None:
