@@ -10,6 +10,9 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
 from gpuflow.targets.constructs import RUN, VOCABULARY, Use, uses
 
+NEEDED = (*RUN, "outputs_from")
+"""Constructs without which a step does other work, or none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:

@@ -1,5 +1,6 @@
 # Made by gpuflow 0.1.0 from stock.yaml sha256:a0105cd60c39a46c for site nvidia.
 # Do not edit: change the source and compile again.
+# gpuflow-run must be in the image: plan (for its outputs), fan (for its outputs).
 
 from datetime import timedelta
 
