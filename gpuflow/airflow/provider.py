@@ -21,7 +21,7 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": NAME, "python-modules": ["gpuflow.airflow.operator", "gpuflow.airflow.tasks"]}
         ],
         "triggers": [{"integration-name": NAME, "python-modules": ["gpuflow.airflow.trigger"]}],
-        "extra-links": ["gpuflow.airflow.links.SourceLink"],
+        "extra-links": ["gpuflow.airflow.links.SourceLink", "gpuflow.airflow.links.PatternLink"],
         "config": {
             NAME: {
                 "description": "Settings of gpuflow.",
@@ -32,6 +32,15 @@ def get_provider_info() -> dict[str, Any]:
                         "version_added": "0.1.0",
                         "type": "string",
                         "example": "https://git.example.com/nlp/pipelines/blob/main",
+                        "default": "",
+                    },
+                    "notes_connection": {
+                        "description": "An HTTP connection to this Airflow's own API server, with a user who may edit "
+                        "task instances: while a task waits, its note says why. Empty: only the log and the XCom "
+                        "gpuflow_status do.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "airflow_api",
                         "default": "",
                     },
                     "deployment": {
