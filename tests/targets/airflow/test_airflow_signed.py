@@ -5,10 +5,15 @@ from __future__ import annotations
 import ast
 import difflib
 import re
+from pathlib import Path
 
 import pytest
 
+from gpuflow.site import Site
 from gpuflow.spec.loading import loads
+from gpuflow.targets.airflow import target
+from gpuflow.targets.airflow.options import AirflowOptions
+from gpuflow.targets.frame import Compiled, Request, compile_with
 
 from .test_airflow_compile import compiled
 
@@ -146,3 +151,37 @@ def test_the_page_of_the_dag_says_what_it_does_and_where_to_change_it() -> None:
     assert docs == "Trains *every* night\n\nMade by gpuflow from `nightly.yaml`. Change that file, not this DAG."
     own = file_of("engines: {airflow: {doc_md: '# Mine'}}\n" + DEFAULTS + "steps:\n" + SEVEN)
     assert 'doc_md="# Mine"' in own
+
+
+LINKS = """apiVersion: gpuflow/v1
+kind: Site
+extends: nvidia
+name: here
+engines:
+  airflow:
+    links:
+      Queue: "https://kueue.example.com/{namespace}/{queue}"
+      Grafana: "https://grafana.example.com/d/pods?var-pod={pod}&from={start}"
+"""
+
+
+def on_site(folder: Path, **options: bool) -> Compiled:
+    (folder / "site.yaml").write_text(LINKS)
+    pipeline = loads(HEAD + DEFAULTS + "steps:\n" + SEVEN)
+    request = Request(pipeline, Site.load(str(folder / "site.yaml")), "ml", "p.yaml", (), AirflowOptions(**options))
+    return compile_with(target, request, allow_lossy=False)
+
+
+def test_links_of_the_site_stand_in_the_file_once(tmp_path: Path) -> None:
+    text = on_site(tmp_path).text
+    assert text.count("grafana.example.com") == 1
+    assert text.count("links=LINKS,") == 7
+    assert text.index('"Grafana": ') < text.index('"Queue": ')
+
+
+def test_stock_operators_have_no_links_and_that_is_said(tmp_path: Path) -> None:
+    done = on_site(tmp_path, standalone=True)
+    assert "grafana" not in done.text
+    (note,) = (finding for finding in done.findings if finding.code == "GF348")
+    assert "none of the site's links: " in note.message
+    assert {"Grafana", "Queue"} <= set(re.findall(r"\w+", note.message))
