@@ -21,7 +21,7 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": NAME, "python-modules": ["gpuflow.airflow.operator", "gpuflow.airflow.tasks"]}
         ],
         "triggers": [{"integration-name": NAME, "python-modules": ["gpuflow.airflow.trigger"]}],
-        "extra-links": ["gpuflow.airflow.links.SourceLink", "gpuflow.airflow.links.PatternLink"],
+        "extra-links": ["gpuflow.airflow.links.SourceLink"],
         "config": {
             NAME: {
                 "description": "Settings of gpuflow.",
