@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PARAM = re.compile(r"^:param (\w+): ", re.MULTILINE)
-FOR_PEOPLE = ("to_dag", "gpu_task", "task", "GpuPodOperator")
+PARAM = re.compile(r"^:(?:param )?(\w+): ", re.MULTILINE)
+FOR_PEOPLE = ("to_dag", "gpu_task", "gpu_step", "task", "GpuPodOperator")
 """What people call in a DAG of their own; the rest stands in compiled files, and may be used as well."""
 HEAD = """# Python names for the engines
 
@@ -70,7 +70,7 @@ def said(file: Path, name: str) -> Said:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return _said(name, _init(node, tree), _class_text(node, tree), 1)
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
-            after = tree.body[place + 1]
+            after = tree.body[place + 1] if place + 1 < len(tree.body) else None
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             return Said(name, f"{name} = {ast.unparse(node.value)}", str(text), ())
     raise ValueError(f"{file} has no {name}")

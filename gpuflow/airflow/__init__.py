@@ -3,9 +3,14 @@
     from gpuflow.airflow import to_dag
     dag = to_dag("pipeline.yaml", site="site.yaml")         # a whole pipeline
 
-    from gpuflow.airflow import task
-    train = task(step, namespace="nlp")                     # one GPU step in a DAG of your own
+    from gpuflow.airflow import gpu_step, gpu_task
+    train = gpu_step(step, namespace="nlp")                 # one GPU step in a DAG of your own
     extract >> train >> publish
+
+    @gpu_task(image="registry.example.com/train:1", gpu=1)  # a function in a pod with a GPU
+    def embed(path: str) -> int: …
+
+`task` is `gpu_step` under its first name, which shadows Airflow's own `task`.
 
 Compiled DAG files import from here too. Names load when they are first used.
 """
@@ -17,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuflow.airflow.alerts import mail_alert, pagerduty_alert, slack_alert, webhook_alert
-    from gpuflow.airflow.alone import task
+    from gpuflow.airflow.alone import gpu_step, task
     from gpuflow.airflow.budgets import LOST_WORKERS
     from gpuflow.airflow.dags import to_dag
     from gpuflow.airflow.deadlines import deadline
+    from gpuflow.airflow.functions import gpu_task
     from gpuflow.airflow.limits import at_most
     from gpuflow.airflow.operator import GpuPodOperator
     from gpuflow.airflow.pods import Pod
@@ -54,6 +60,8 @@ _HOMES = {
     "combinations": "references",
     "dag_run_id": "run_facts",
     "deadline": "deadlines",
+    "gpu_step": "alone",
+    "gpu_task": "functions",
     "interval_start": "run_facts",
     "item": "references",
     "join": "references",
@@ -86,6 +94,8 @@ __all__ = [
     "combinations",
     "dag_run_id",
     "deadline",
+    "gpu_step",
+    "gpu_task",
     "interval_start",
     "item",
     "join",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from airflow.sdk.definitions._internal.contextmanager import TaskGroupContext
+from airflow.sdk.definitions._internal.contextmanager import DagContext, TaskGroupContext
 
 from gpuflow.airflow.dags import made, next_to
-from gpuflow.airflow.references import Value, copy, given
+from gpuflow.airflow.mapping import open_task
+from gpuflow.airflow.operator_arguments import refuse_arguments
+from gpuflow.airflow.references import Value, copy, given, item
 from gpuflow.airflow.run_facts import asks_attempt
-from gpuflow.errors import Finding, GpuflowError, did_you_mean, fail
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.building import caller
@@ -45,6 +47,8 @@ INSTEAD = "pass a value of gpuflow.airflow, such as param(…) or run_id(), or a
 """What to pass where a template was meant."""
 OWN = ("step", "site", "task_id", "namespace", "pipeline", "airflow")
 """The arguments of `task` itself."""
+MAPPED = ""
+"""Stands for the arguments of a mapped function, which no item holds."""
 
 
 def task(
@@ -57,40 +61,103 @@ def task(
     airflow: Mapping[str, Any] | None = None,
     **values: Any,
 ) -> Any:
-    """One GPU step as a task of a DAG of your own.
+    """One GPU step as a task of a DAG of your own. `gpu_step` is the same function, under a name that does not shadow
+    `airflow.sdk.task`.
 
-    `{param: x}` and `{output: step.x}` of the step take the keyword argument `x`, or `step_x` where two would share a
-    name: a plain value, an XComArg such as `extract.output["path"]`, or a value of `gpuflow.airflow`. A step with
-    `for_each` becomes a mapped task.
-    `airflow` holds more arguments for the operator, for example `{"trigger_rule": "none_failed"}`. A relative path of
-    a site is looked for beside the DAG file that asks.
+    :param step: what runs, a `gpuflow.Step`. With `for_each` it becomes a mapped task.
+    :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file. A relative path starts at the
+        folder of the DAG file.
+    :param task_id: the task's id; "step" where nothing is said.
+    :param namespace: where the pod runs; the site's namespace unless given.
+    :param pipeline: the pipeline's name in the labels of the pod, and in the paths of its checkpoints.
+    :param airflow: arguments of Airflow's operator, for example `{"trigger_rule": "none_failed", "pool": "gpus"}`. What
+        the step says itself is refused (GF361).
+    :param values: `{param: x}` and `{output: step.x}` of the step take the keyword argument `x`, or `step_x` where two
+        would share a name: a plain value, an XComArg such as `extract.output["path"]`, or a value of `gpuflow.airflow`.
+    :return: the operator. Where values are missing, something to call `.expand(x=[…])`, `.expand_kwargs([…])` or
+        `.partial(y=…)` on, as on a function of Airflow's own `@task`; a DAG with one that is left like this is not
+        loaded.
     """
     _refuse(step)
     where = caller()
+    refuse_arguments(airflow or {}, "task")
+    if step.retry is not None and (airflow or {}).get("retries") is not None:
+        text = "retries of Airflow stands beside the retry of the step"
+        raise fail("GF361", text, where=where, hint="keep one: remove retries, or retry in the step")
     values_asked = [each for name, value in values.items() for each in questioned_value(name, value, where, INSTEAD)]
     log_findings([*questioned_step(step, where), *values_asked], __name__)
     more = dict(airflow or {})
-    name = task_id or more.get("task_id") or "step"
-    if not isinstance(site, Site):
-        site = Site.load(str(next_to(site, Path(sys._getframe(1).f_globals.get("__file__", ".")).parent)))
-    alone = Pipeline.model_construct(name=pipeline, steps={name: step})
-    missing = [loss for loss in construct_losses(alone, CAPABILITIES, FACTS.name) if loss.construct != "params"]
-    if missing:
-        raise GpuflowError(loss.refusal() for loss in missing)
+    if task_id is not None:
+        more["task_id"] = task_id
+    site = site_beside(site, sys._getframe(1).f_globals)
+    return StepTask(step, site, namespace, pipeline, more).given(values, where)
+
+
+gpu_step = task
+
+
+def site_beside(site: Site | str, caller_globals: Mapping[str, Any]) -> Site:
+    """A site as a DAG file means it: a relative path is looked for beside the file."""
+    if isinstance(site, Site):
+        return site
+    return Site.load(str(next_to(site, Path(caller_globals.get("__file__", ".")).parent)))
+
+
+@dataclass(frozen=True)
+class StepTask:
+    """A step that is to become a task: where it runs, and what Airflow is told besides."""
+
+    step: Step
+    site: Site
+    namespace: str | None
+    pipeline: str
+    more: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.more.get("task_id") or "step")
+
+    def given(self, values: Mapping[str, Any], where: Where) -> Any:
+        """The operator; or, where values are missing that a mapped task could bring, what makes it later."""
+        missing = _missing(self.step, values)
+        dag = self.more.get("dag") or DagContext.get_current()
+        if missing and dag is not None and not set(missing) & set(OWN) and not self.step.for_each:
+            surplus = set(values) - {name for _, name in keywords_of(self.step)}
+            _refuse_values(self.step, values, () if surplus else missing)
+            return open_task(self, values, missing, where)
+        return self.operator(values)
+
+    def operator(self, values: Mapping[str, Any], mapped: Sequence[str] = (), items: Any = None) -> Any:
+        """The operator with these values; `mapped`: those that each copy takes from its item in `items`."""
+        step, more = self.step, dict(self.more)
+        bound = _bound(step, values, mapped)
+        call = operator_of(self, bound, _items_of(items) if mapped else None, tuple(mapped))
+        if step.retry is not None:
+            # The step has spoken, whatever default_args say.
+            count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
+            more.setdefault(*count)
+        done = made(_with_arguments(call, more), {})
+        for value in bound.values():
+            for before, _ in value.iter_references() if isinstance(value, given) else ():
+                done.set_upstream(before)
+        return done
+
+
+def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, mapped: tuple[str, ...] = ()) -> Any:
+    """The call that makes the operator of a step; `items` are those of a task that is mapped by hand."""
+    step, name, more, site = this.step, this.name, this.more, this.site
+    alone = Pipeline.model_construct(name=this.pipeline, steps={name: step})
+    lost = [loss for loss in construct_losses(alone, CAPABILITIES, FACTS.name) if loss.construct != "params"]
+    if lost:
+        raise GpuflowError(loss.refusal() for loss in lost)
     _refuse_interval(step)
-    scope = _Alone(alone, bound=_bound(step, values), around=more.get("task_group") or _current_group(more.get("dag")))
-    request = Request(alone, site, namespace or site.namespace, pipeline)
+    around = more.get("task_group") or _current_group(more.get("dag"))
+    scope = _Alone(alone, bound=bound, around=around, mapped=mapped)
+    request = Request(alone, site, this.namespace or site.namespace, this.pipeline)
     node = Task(scope, name, step, when=None if step.when is None else scope.condition(step.when))
-    items = _items(node, scope.bound, site) if step.for_each else None
-    if step.retry is not None:
-        # The step has spoken, whatever default_args say.
-        count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
-        more.setdefault(*count)
-    done = made(_with_arguments(operator_call(node, request, items), more), {})
-    for value in scope.bound.values():
-        for before, _ in value.iter_references() if isinstance(value, given) else ():
-            done.set_upstream(before)
-    return done
+    if step.for_each:
+        items = _items(node, scope.bound, site)
+    return operator_call(node, request, items)
 
 
 @dataclass(frozen=True)
@@ -99,6 +166,8 @@ class _Alone(Scope):
 
     around: Any = None
     """The task group it stands in."""
+    mapped: tuple[str, ...] = ()
+    """The keyword arguments that each copy of a mapped task has for itself."""
 
     @property
     def within(self) -> str:
@@ -108,6 +177,8 @@ class _Alone(Scope):
         (step,) = self.pipeline.steps.values()
         if is_dynamic(step):
             return [("copy", copy())]  # two equal items of a list that is only known in the run
+        if self.mapped:
+            return [("copy", copy(*(item(name) for name in sorted(self.mapped) if name != MAPPED)))]
         if self.around is None or next(self.around.iter_mapped_task_groups(), None) is None:
             return []
         # An attempt is no property of the copy: the next one would not find its checkpoints.
@@ -117,7 +188,8 @@ class _Alone(Scope):
     def node(self, ref: Any, name: str | None = None, *, reader: tuple[str, ...] | None = None) -> Any:
         if isinstance(ref, ParamRef | OutputRef):
             (step,) = self.pipeline.steps.values()
-            return self.bound[dict(keywords_of(step))[ref]]
+            name = dict(keywords_of(step))[ref]
+            return Call("item", (name,)) if name in self.mapped and name not in self.bound else self.bound[name]
         return super().node(ref, name, reader=reader)
 
 
@@ -143,7 +215,17 @@ def _refuse_interval(step: Step) -> None:
         )
 
 
-def _bound(step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
+def _missing(step: Step, values: Mapping[str, Any]) -> list[str]:
+    return sorted({name for _, name in keywords_of(step)} - set(values))
+
+
+def _bound(step: Step, values: Mapping[str, Any], mapped: Sequence[str] = ()) -> dict[str, Any]:
+    _refuse_values(step, values, mapped)
+    return {name: _value(value) for name, value in values.items()}
+
+
+def _refuse_values(step: Step, values: Mapping[str, Any], later: Sequence[str] = ()) -> None:
+    """Raise for values that are missing, that the step does not use, or that it cannot take."""
     names = {name for _, name in keywords_of(step)}
     findings = [
         Finding(
@@ -151,16 +233,21 @@ def _bound(step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
             f'the step uses "{name}", but no value is given for it',
             hint=f"{name} is an argument of task itself: rename it in the step" if name in OWN else f"pass {name}=…",
         )
-        for name in sorted(names - set(values))
+        for name in _missing(step, values)
+        if name not in later
     ]
     findings += [
         Finding("GF178", f'"{name}" is not used by the step', hint=did_you_mean(name, names))
-        for name in sorted(set(values) - names)
+        for name in sorted({*values, *later} - names)
     ]
     findings += [finding for name in sorted(names & set(values)) if (finding := _unfit(name, values[name]))]
     if findings:
         raise GpuflowError(findings)
-    return {name: _value(value) for name, value in values.items()}
+
+
+def _items_of(items: Any) -> Any:
+    """Items of a task that is mapped by hand: maps of values, or a task's value that is a list of such maps."""
+    return [{key: _value(value) for key, value in row.items()} for row in items] if isinstance(items, list) else items
 
 
 def _unfit(name: str, value: Any) -> Finding | None:

@@ -12,7 +12,12 @@ from gpuflow.airflow.references import Context, Value
 
 
 class deadline:
-    """The time limit of a sub-pipeline, or without a name of the run. `since`: when it began, in seconds since 1970."""
+    """The time limit of a sub-pipeline, or without a name of the run. `since`: when it began, in seconds since 1970.
+
+    :param group: the sub-pipeline; empty for the run.
+    :param limit: how long it may take.
+    :param since: when it began, for example `run_began()`.
+    """
 
     def __init__(self, group: str, limit: timedelta, *, since: Value) -> None:
         self.group, self.limit, self.since = group, limit, since

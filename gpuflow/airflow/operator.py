@@ -29,17 +29,19 @@ from gpuflow.airflow.budgets import Budgets
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.limits import at_most
 from gpuflow.airflow.links import SourceLink
+from gpuflow.airflow.operator_arguments import left_out, refuse_arguments
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal, way_out
-from gpuflow.airflow.step_pods import CHECKED, StepPods
+from gpuflow.airflow.step_pods import CHECKED, WHOLE, StepPods
 
 
 class GpuPodOperator(StepPods):
     """Runs one step as a pod.
 
     :param template: the pod, as data; references in it are filled in when the task runs. Nothing in it is a template.
-    :param outputs: names and types of the values the step writes to `/airflow/xcom/return.json`.
+    :param outputs: names and types of the values the step writes to `/airflow/xcom/return.json`. `return_value` is the
+        whole of it, unless it is an entry there.
     :param supervised: the command runs under gpuflow-run, so only its success marker makes exit code 0 a success.
     :param retries: alone: how many more tries there are, whatever ended the pod. Each end costs one.
     :param failures: instead: how often a failed pod is followed by another Airflow try.
@@ -58,6 +60,14 @@ class GpuPodOperator(StepPods):
     :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
     :param sidecar_resources: resources of the container that passes the outputs on.
     :param source: where the step is written, for the link in the UI.
+    :param on_demand: fields of the pod's spec that replace its own after `fallback_after` interruptions.
+    :param poll_interval: seconds between two looks at the pod.
+    :param logging_interval: seconds between two copies of its log.
+    :param startup_timeout_seconds: how long a pod that has a node may fail to start.
+    :param deferrable: wait in the triggerer; with False in the worker.
+    :param on_finish_action: what becomes of a pod that ended: `delete_succeeded_pod`, `delete_pod` or `keep_pod`.
+    :param kwargs: arguments of Airflow's KubernetesPodOperator and BaseOperator, such as `namespace` and
+        `trigger_rule`.
     """
 
     template_fields: Sequence[str] = ("template",)
@@ -96,17 +106,19 @@ class GpuPodOperator(StepPods):
         on_finish_action: str = "delete_succeeded_pod",
         **kwargs: Any,
     ) -> None:
+        refuse_arguments(kwargs, type(self).__name__)
         budgets = Budgets.of(failures, interruptions, retries)
         super().__init__(
             base_container_name="main",
             do_xcom_push=bool(outputs),
-            multiple_outputs=bool(outputs),
+            multiple_outputs=bool(outputs) and WHOLE not in (outputs or ()),
             retries=budgets.tries,
             poll_interval=poll_interval,
             logging_interval=logging_interval,
             startup_timeout_seconds=startup_timeout_seconds,
             deferrable=deferrable,
             on_finish_action=on_finish_action,
+            **left_out(kwargs.get("default_args") or {}, kwargs.get("task_id", "?")),
             **kwargs,
         )
         self.template = template
@@ -243,8 +255,10 @@ class GpuPodOperator(StepPods):
             outcome, because = evidence.INTERRUPTED, "the supervisor was killed, and nobody says why"
         values: dict[str, Any] | None = {}
         if outcome == evidence.SUCCEEDED and self.outputs:
-            values = self._read_outputs(pod)
-            if values is None:
+            values, wrong = self._read_outputs(pod)
+            if wrong is not None:
+                outcome, because = evidence.RETRYABLE, f"it succeeded, but {wrong}"
+            elif values is None:
                 outcome, because = evidence.INTERRUPTED, "it succeeded, but was gone before its outputs could be read"
             elif missing := [name for name in self.outputs if name not in values]:
                 outcome, because = evidence.RETRYABLE, f"it succeeded, but wrote no output {', '.join(missing)}"
@@ -255,7 +269,7 @@ class GpuPodOperator(StepPods):
             ledger = ledger.succeeding(context, values or {})
             books.save(context, ledger)
             self._clean_up(pod, ledger, succeeded=True)
-            return values or None
+            return self._handed_over(context, values or {})
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
         told = last_pod.account(ledger.pods, seen, pod or last)
         interrupted = outcome in (evidence.INTERRUPTED, evidence.NEVER_STARTED) or _spent_by_interruption(seen)
@@ -286,6 +300,16 @@ class GpuPodOperator(StepPods):
         if self.budgets.any is not None and self._is_last_try(context):
             return self._start(context, ledger)
         raise AirflowException(f"{sentence}; {counted}")
+
+    @staticmethod
+    def _handed_over(context: Context, values: dict[str, Any]) -> Any:
+        """What the task returns: the map of its outputs, or the one that is its value, the others beside it."""
+        if WHOLE not in values:
+            return values or None
+        for name, value in values.items():
+            if name != WHOLE:
+                context["ti"].xcom_push(key=name, value=value)
+        return values[WHOLE]
 
     @staticmethod
     def _is_last_try(context: Context) -> bool:

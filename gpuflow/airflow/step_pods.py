@@ -28,6 +28,9 @@ from gpuflow.quantity import Quantity
 CHECKED = "already_checked"
 """The stock operator's mark on a pod that it has dealt with: no later try takes it for its own."""
 RUN = "gpuflow.dev/run"
+WHOLE = "return_value"
+"""The output that is the value of the task itself, as Airflow calls it."""
+KINDS: dict[str, type] = {"string": str, "int": int, "float": float, "bool": bool}
 RESTRICTED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -151,22 +154,39 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
             if self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace())) is not None:
                 return
 
-    def _read_outputs(self, pod: dict[str, Any] | None) -> dict[str, Any] | None:
-        """What the step left for others, typed; None when it can no longer be read."""
+    def _read_outputs(self, pod: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str | None]:
+        """What the step left for others, typed, or what is wrong with it; neither when it can no longer be read."""
         if pod is None:
-            return None
+            return None, None
         name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         for wait in (1, 2, 4, 8, 15, 0):
             remote = self._asked(lambda: self.client.read_namespaced_pod(name, namespace))
             if remote is None or _has_ended(remote, PodDefaults.SIDECAR_CONTAINER_NAME):
-                return None
+                return None, None
             try:
-                found = self.extract_xcom(pod=remote) or {}
-                return {key: typed(found[key], kind) for key, kind in self.outputs.items() if key in found}
+                found = self.extract_xcom(pod=remote)
+                return self._typed_outputs(found)
             except Exception as trouble:
                 self.log.warning("the outputs of pod %s could not be read: %s", name, trouble)
                 time.sleep(wait)
         raise AirflowException(f"pod {name} succeeded, but its outputs cannot be read now; they are still in the pod")
+
+    def _typed_outputs(self, found: Any) -> tuple[dict[str, Any] | None, str | None]:
+        """What a program wrote, by the types of the step's outputs. A program without supervisor may write anything."""
+        if WHOLE in self.outputs and not (isinstance(found, dict) and WHOLE in found):
+            found = {} if found is None else {WHOLE: found}
+        if not isinstance(found or {}, dict):
+            return None, f"return.json holds {str(found)[:80]!r}, which is no map of outputs"
+        values: dict[str, Any] = {}
+        for name, kind in self.outputs.items():
+            if name in (found or {}):
+                try:
+                    values[name] = typed(found[name], kind)
+                except (ValueError, TypeError):
+                    values[name] = None
+                if kind in KINDS and type(values[name]) is not KINDS[kind]:
+                    return None, f'its output "{name}" is not of type {kind}: {str(found[name])[:80]!r}'
+        return values, None
 
     def extract_xcom(self, pod: Any, **_: Any) -> dict[str, Any] | None:
         """The outputs as they are. The stock operator ends their container even when reading them broke off."""

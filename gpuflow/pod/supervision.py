@@ -47,11 +47,20 @@ class Engine:
 
 def is_supervised(step: Step, site: Site) -> bool:
     """Whether the step's command runs under the supervisor."""
+    if writes_xcom(step):
+        return False
     return step.checkpoint is not None or bool(step.outputs) or counts_budgets(step, site)
+
+
+def writes_xcom(step: Step) -> bool:
+    """Whether the program writes its outputs as Airflow reads them, so that nobody else in the container need be."""
+    return step.outputs_from == "xcom" and bool(step.outputs)
 
 
 def counts_budgets(step: Step, site: Site) -> bool:
     """Whether the supervisor keeps the step's retry budgets: it needs a place that outlives the pod to count in."""
+    if writes_xcom(step):
+        return False
     has_place = step.checkpoint is not None or site.runtime.state is not None
     return has_place and step.retry is not None and step.retry.interruptions > 0
 

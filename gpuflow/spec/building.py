@@ -19,6 +19,7 @@ from gpuflow.spec.rules import broken_rules
 from gpuflow.spec.salvage import rest_of
 from gpuflow.spec.source import Path, Source
 from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.spec.xcom_outputs import xcom_faults
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
@@ -146,6 +147,7 @@ def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> S
             for code, message, hint, path, _ in problems(error, cls)
         ) from None
     found = [Finding(code, message, where, hint) for code, message, _, hint in judge_hardware(step)]
+    found += [Finding("GF364", message, where, hint) for message, _, hint in xcom_faults(step)]
     if step.runs_container and step.image is None:
         found.append(Finding("GF176", f'step "{name or "?"}" has no image', where, "give it one"))
     if found:
@@ -191,12 +193,16 @@ def _ordered(findings: list[Finding]) -> list[Finding]:
     return sorted(dict.fromkeys(findings), key=lambda f: (f.where.file or "", f.where.line or 0, f.where.column or 0))
 
 
+CALLS_BACK = ("pydantic", "airflow.")
+"""Packages through which gpuflow calls itself."""
+
+
 def caller() -> Where:
     """The nearest line of code outside gpuflow."""
     here = str(FilePath(__file__).parents[1]) + os.sep
     frame = sys._getframe(1)
     while frame.f_back is not None and (
-        frame.f_code.co_filename.startswith(here) or frame.f_globals.get("__name__", "").startswith("pydantic")
+        frame.f_code.co_filename.startswith(here) or frame.f_globals.get("__name__", "").startswith(CALLS_BACK)
     ):
         frame = frame.f_back
     return Where(frame.f_code.co_filename, frame.f_lineno, 1)

@@ -13,6 +13,7 @@ from gpuflow.errors import Finding, did_you_mean
 from gpuflow.graph.order import find_cycle
 from gpuflow.spec import expression
 from gpuflow.spec.engine_words.rules import word_faults
+from gpuflow.spec.engine_words.setup_teardown import role_faults
 from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.source import Source
@@ -20,6 +21,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults, null_faults
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
 from gpuflow.spec.types import output_types, type_of
+from gpuflow.spec.xcom_outputs import xcom_faults
 from gpuflow.spec.zones import has_rules, no_rules
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def broken_rules(pipeline: Pipeline) -> Iterator[Finding]:
         )
         return
     yield from _skips(pipeline)
+    yield from role_faults(pipeline)
 
 
 def _document(pipeline: Pipeline) -> Iterator[Finding]:
@@ -103,6 +106,8 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     yield from file_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
     yield from null_faults(pipeline, step, path)
+    for message, inside, hint in xcom_faults(step):
+        yield at("GF364", f"{who}: {message}", (*path, *inside), hint=hint)
     yield from _sub_pipeline(pipeline, step, path)
     for code, message, place, hint in judge_hardware(step):
         yield at(code, f"{who}: {message}", (*path, *place), hint=hint)

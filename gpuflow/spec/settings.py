@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gpuflow.spec.container import EnvField, EnvFrom, PullPolicy, Security
 from gpuflow.spec.model import Bool, DurationField, Model, QuantityField, Str, TimeLimit
 from gpuflow.spec.names import EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey
@@ -65,6 +67,10 @@ class Settings(Model):
     one of `defaults` as a whole, its number too."""
     timeout: TimeLimit | None = None
     """Longest time one attempt may run."""
+    outputs_from: Literal["xcom"] | None = None
+    """How the program hands over its outputs, where that is not one file for each: `xcom` is the map of all of them
+    in /airflow/xcom/return.json, as images made for Airflow's KubernetesPodOperator write it. Needs no gpuflow-run in
+    the image. For Airflow alone."""
     cache: Bool | None = None
     """Reuse the outputs of an earlier equal run if the engine can; default: off."""
     kubernetes: Kubernetes | None = None

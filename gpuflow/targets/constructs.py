@@ -145,6 +145,7 @@ _OF_STEP: dict[str, Present] = {
     ),
     "script": lambda s: s.script is not None,
     "inputs": lambda s: s.inputs,
+    "outputs_from": lambda s: s.outputs_from and s.outputs,
     "gang": lambda s: s.gang,
     "checkpoint": lambda s: s.checkpoint,
     "checkpoint.scratch": lambda s: s.checkpoint and s.checkpoint.scratch,

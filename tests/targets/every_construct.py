@@ -103,6 +103,7 @@ PIPELINES: dict[str, str] = {
     "on_data.with_schedule": 'on_data: [s3://b/new]\nschedule: "0 3 * * *"\n' + step("cpu: 1"),
     "outputs.artifact": step("outputs: {o: {type: file, uri: s3://b/o}}"),
     "outputs.default": step("outputs: {o: {type: int, default: 1}}"),
+    "outputs_from": step("outputs: {o: int}, outputs_from: xcom"),
     "outputs.value": step("outputs: {o: int}"),
     "parallel": "parallel: 1\n" + step("cpu: 1"),
     "params": "params: {n: 1}\nsteps: {a: {command: [x, {param: n}]}}",

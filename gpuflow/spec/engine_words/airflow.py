@@ -11,11 +11,14 @@ from pydantic import PlainValidator, WithJsonSchema, model_validator
 from gpuflow.spec.engine_words.airflow_ours import DAG_ELSEWHERE, DAG_OURS, TASK_ELSEWHERE, TASK_OURS
 from gpuflow.spec.engine_words.imported import Imported, Imports, Json
 from gpuflow.spec.engine_words.words import EngineWords
-from gpuflow.spec.model import Bool, Count, Int32, Natural, OneOrMore, Str, problem, receivable
+from gpuflow.spec.model import Bool, Count, Int32, Model, Natural, OneOrMore, Str, problem, receivable
+from gpuflow.spec.names import StepName
 from gpuflow.spec.zones import YEARS
 
 TAG_LENGTH = 100
 """Airflow loads no DAG with a longer tag."""
+ROLES = ("setup", "teardown")
+"""Words that say what a step is to others; they are no arguments of its task."""
 ASSET_LENGTH = 1500
 """Airflow takes no asset with a longer name or URI."""
 
@@ -86,6 +89,29 @@ Asset = Annotated[
 ]
 Assets = Annotated[tuple[Asset, ...], OneOrMore()]
 Texts = Annotated[tuple[Str, ...], OneOrMore()]
+
+
+class Teardown(Model):
+    """A step that cleans up what its setups have made, also after a failure in between."""
+
+    SHORT_FORM: ClassVar[dict[str, Any]] = {
+        "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+    }
+
+    setups: Annotated[tuple[StepName, ...], OneOrMore()]
+    """The steps that it belongs to: it runs when they have succeeded, whatever happened after them."""
+    on_failure_fail_dagrun: Bool = False
+    """Whether its own failure fails the run; default: no, as in Airflow."""
+
+    @classmethod
+    def shorthand(cls, value: Any) -> Any:
+        return {"setups": value} if isinstance(value, str | list | tuple) else value
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Teardown:
+        if not self.setups:
+            raise problem("GF365", "teardown names no setup", "write teardown: STEP", at=("setups",))
+        return self
 
 
 class AirflowTask(EngineWords):
@@ -170,6 +196,11 @@ class AirflowTask(EngineWords):
     """Containers whose logs are copied into the task's log: true for all, or their names; default: main."""
     log_events_on_failure: Bool | None = None
     """Copy the pod's events into the log when it failed."""
+    setup: Bool | None = None
+    """The step makes something that a teardown removes; clearing a step after it runs it again."""
+    teardown: Teardown | None = None
+    """The step removes what its setups have made, also after a failure: the name of the setup, a list of names, or
+    {setups, on_failure_fail_dagrun}."""
 
     def keeps_pods(self) -> bool:
         return self.on_finish_action == "keep_pod"
@@ -228,6 +259,10 @@ class AirflowDag(EngineWords):
     def _fits(self) -> AirflowDag:
         if self.owner and self.default_args is not None and self.default_args.owner:
             raise problem("GF128", "owner stands twice, here and in default_args", "keep one", at=("owner",))
+        for word in ROLES:
+            if self.default_args is not None and getattr(self.default_args, word) is not None:
+                text = f"{word} is said of one step, and default_args are for all of them"
+                raise problem("GF365", text, f"write {word} in engines.airflow of the step", at=("default_args", word))
         for owner, link in self.owner_links.items():
             if not _is_link(link):
                 raise problem(

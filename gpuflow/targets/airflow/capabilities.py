@@ -34,7 +34,7 @@ _CARRIED = (
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "notify.mail",
     "notify.pagerduty", "notify.slack", "notify.webhook", "on_data", "on_data.with_schedule",
-    "outputs.artifact", "outputs.default", "outputs.value", "parallel", "params", "params.enum", "params.range",
+    "outputs.artifact", "outputs.default", "outputs.value", "outputs_from", "parallel", "params", "params.enum", "params.range",
     "pipeline", "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.any", "retry.backoff",
     "retry.failures", "retry.final_exit_codes", "retry.interruptions", "retry.more_memory", "retry.other_node",
     "retry.retryable_exit_codes", "schedule", "schedule.catch_up", "schedule.start", "schedule.suspended",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from gpuflow.spec.engine_words.setup_teardown import setups, teardowns
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.alerts import callbacks
@@ -18,7 +19,7 @@ from gpuflow.targets.airflow.operators import fixed_items, item_list, operator, 
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.own_words import with_own_words
 from gpuflow.targets.airflow.pods import claim_stem
-from gpuflow.targets.airflow.python import Call, Name
+from gpuflow.targets.airflow.python import Call, Method, Name
 from gpuflow.targets.airflow.references import Scope
 from gpuflow.targets.cron import airflow_cron
 from gpuflow.targets.frame import Request
@@ -47,6 +48,8 @@ class Dag:
     taken: set[str] = field(default_factory=lambda: {"dag"})
     functions: tuple[str, ...] = ()
     """What the file defines itself, as text."""
+    roles: list[Method] = field(default_factory=list)
+    """What makes tasks setups and teardowns."""
 
     def add(self, name: str, group: tuple[str, ...], call: Any, before: list[str]) -> str:
         """Keep a task in a variable of its own; the variable."""
@@ -69,7 +72,9 @@ def dag_of(request: Request) -> Dag:
     claims = [dag.add(f"claim-{name}", (), _claim(root, name, request), []) for name in pipeline.claims]
     for task in tasks:
         _add(dag, task, request, variables, claims)
-    ends = [variables[name] for name in watched(tasks)]
+    cleaning = {name: variables[name] for name in teardowns(pipeline)}
+    dag.roles += _roles(pipeline, variables)
+    ends = [variables[name] for name in watched(tasks, cleaning)]
     for name in pipeline.exit:
         step = pipeline.effective(name)
         task = Task(root, name, step, when=None if step.when is None else root.condition(step.when))
@@ -79,10 +84,23 @@ def dag_of(request: Request) -> Dag:
             more["only_after_failure"] = True
         dag.add(name, (), Call(call.name, (), {**call.named, **more}), ends)
     exits = [made.variable for made in dag.tasks[len(dag.tasks) - len(pipeline.exit) :]] if pipeline.exit else []
-    followed = {variable for before, _ in dag.edges for variable in before}
+    followed = {variable for before, after in dag.edges if after not in cleaning.values() for variable in before}
     if exits or any(end in followed for end in ends) or claims:
-        _outcome(dag, [*ends, *exits], claims, pipeline)
+        _outcome(dag, [*ends, *exits], claims, pipeline, list(cleaning.values()))
     return dag
+
+
+def _roles(pipeline: Pipeline, variables: dict[str, str]) -> list[Method]:
+    """`create.as_setup()` and `drop.as_teardown(setups=create)`; a teardown's setups need no word of their own."""
+    ends = teardowns(pipeline)
+    named = {setup for each in ends.values() for setup in each.setups}
+    found = [Method(Name(variables[name]), "as_setup") for name in setups(pipeline) if name not in named]
+    for name, each in ends.items():
+        owned = [Name(variables[setup]) for setup in each.setups]
+        more = {"on_failure_fail_dagrun": True} if each.on_failure_fail_dagrun else {}
+        given = {"setups": owned if len(owned) > 1 else owned[0], **more}
+        found.append(Method(Name(variables[name]), "as_teardown", (), given))
+    return found
 
 
 def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], claims: list[str]) -> None:
@@ -106,8 +124,8 @@ def _add(dag: Dag, task: Task, request: Request, variables: dict[str, str], clai
             variables[task.id] = dag.add(task.name, group, call, [])
 
 
-def _outcome(dag: Dag, ends: list[str], claims: list[str], pipeline: Pipeline) -> None:
-    """A last task that fails when any task did: Airflow looks at the last tasks alone."""
+def _outcome(dag: Dag, ends: list[str], claims: list[str], pipeline: Pipeline, cleaning: list[str]) -> None:
+    """A last task that fails when any task did: Airflow looks at the last tasks alone. Volumes outlive `cleaning`."""
     used = {*pipeline.steps, *pipeline.exit}
     name = next(name for name in ("outcome", "run-outcome", "outcome-of-the-run") if name not in used)
     last = dag.add(name, (), Call("EmptyOperator", (), {"task_id": name, "trigger_rule": "none_failed"}), ends)
@@ -117,7 +135,7 @@ def _outcome(dag: Dag, ends: list[str], claims: list[str], pipeline: Pipeline) -
         named = {"task_id": task_id, "name": made.call.named["name"]}
         if "namespace" in made.call.named:
             named["namespace"] = made.call.named["namespace"]
-        dag.add(task_id, (), Call("DeleteClaim", (), {**named, "trigger_rule": "all_done"}), ends)
+        dag.add(task_id, (), Call("DeleteClaim", (), {**named, "trigger_rule": "all_done"}), [*ends, *cleaning])
         dag.edges.append(((dag.tasks[-1].variable,), last))
 
 

@@ -6,7 +6,7 @@ can hide a failure. So `watched` names every task that nothing reliable follows;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -186,13 +186,14 @@ def _left_out(tasks: list[Task]) -> set[str]:
     return found
 
 
-def watched(tasks: list[Task]) -> list[str]:
-    """The tasks whose end and failure no later task is sure to show."""
+def watched(tasks: list[Task], cleaning: Container[str] = ()) -> list[str]:
+    """The tasks whose end and failure no later task is sure to show. `cleaning`: teardowns, which show none, and whose
+    own failure is to fail nothing."""
     skippable = {task.id: task.skippable for task in tasks}
     shown: set[str] = set()
     for task in tasks:
-        for need in task.after:
+        for need in task.after if task.id not in cleaning else ():
             # Another task before it that is skipped would mark it skipped at once, whatever this one does.
             if task.run_anyway or not any(skippable[other] for other in task.after if other != need):
                 shown.add(need)
-    return [task.id for task in tasks if task.id not in shown]
+    return [task.id for task in tasks if task.id not in shown and task.id not in cleaning]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gpuflow.errors import Finding
 from gpuflow.spec.text import RUN_DATES
 from gpuflow.targets.airflow.alerts import alert_notes
+from gpuflow.targets.airflow.in_images import image_notes
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.constructs import uses
 from gpuflow.targets.frame import Request
@@ -35,6 +36,7 @@ def notes_of(request: Request) -> Iterator[Finding]:
     yield from _failures_alone(request)
     yield from _unscheduled(request)
     yield from alert_notes(request)
+    yield from image_notes(request)
 
 
 def _failures_alone(request: Request) -> Iterator[Finding]:

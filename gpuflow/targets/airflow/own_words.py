@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpuflow.errors import Finding
-from gpuflow.spec.engine_words.airflow import TAG_LENGTH, AirflowDag, AirflowTask
+from gpuflow.spec.engine_words.airflow import ROLES, TAG_LENGTH, AirflowDag, AirflowTask
 from gpuflow.spec.engine_words.imported import Imported
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
@@ -93,7 +93,7 @@ def arguments(words: AirflowTask) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in AirflowTask.model_fields:
         value = getattr(words, name)
-        if value in (None, ()):
+        if value in (None, ()) or name in ROLES:
             continue
         if _is_callback(name):
             value = list(map(imported, value))
@@ -146,6 +146,18 @@ def refused_words(pipeline: Pipeline) -> Iterator[Finding]:
                 text = f'step "{name}" has no container "{missing[0]}" whose log could be copied (container_logs)'
                 yield Finding("GF355", text, where, f"known here: {', '.join(known)}; or write true for all of them")
     yield from _other_clusters(pipeline, defaults)
+    yield from _roles_inside(pipeline)
+
+
+def _roles_inside(pipeline: Pipeline) -> Iterator[Finding]:
+    """Setups and teardowns of sub-pipelines: what comes after the sub-pipeline would wait for them."""
+    for name, step in pipeline.steps.items():
+        if step.pipeline is not None and any(
+            getattr(task_words(inner), word) is not None for _, inner in every_step(step.pipeline) for word in ROLES
+        ):
+            text = f'the sub-pipeline "{name}" has setups or teardowns'
+            hint = "write these steps in the pipeline itself"
+            yield Finding("GF365", text, pipeline.where("steps", name, "pipeline"), hint)
 
 
 def stock_refusals(pipeline: Pipeline) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from typing import Any
 from gpuflow.errors import Finding, Where
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
+from gpuflow.spec.engine_words.setup_teardown import setups, teardowns
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
@@ -17,6 +18,7 @@ from gpuflow.targets.airflow.alerts import alert_refusals
 from gpuflow.targets.airflow.assets import refused_assets
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
+from gpuflow.targets.airflow.flow import tasks_of, watched
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.own_words import dag_words, refused_words, stock_refusals
 from gpuflow.targets.airflow.references import Scope
@@ -33,6 +35,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
     yield from (left_out(finding) for finding in alert_refusals(request))
     yield from map(refused, refused_words(request.pipeline))
     yield from map(refused, refused_assets(request.pipeline))
+    yield from map(refused, _setups_unwatched(request.pipeline))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])
         twins = [refused(finding) for finding in _inside(scope, request.site)]
@@ -40,6 +43,16 @@ def partial_losses(request: Request) -> Iterator[Loss]:
         yield from twins
     if request.options_as(AirflowOptions).standalone:
         yield from _standalone(request.pipeline)
+
+
+def _setups_unwatched(pipeline: Pipeline) -> Iterator[Finding]:
+    """What runs at the end would have to follow the setup itself, and Airflow lets it follow on success alone."""
+    starts = setups(pipeline)
+    for name in watched(tasks_of(Scope(pipeline)), teardowns(pipeline)) if starts else ():
+        if name in starts:
+            text = f'no step that is sure to run follows the setup "{name}"'
+            hint = "let a step without a condition need it, and the teardown need that step"
+            yield Finding("GF365", text, pipeline.where_step(name), hint)
 
 
 def _unattended(pipeline: Pipeline) -> Iterator[Finding]:

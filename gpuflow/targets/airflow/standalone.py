@@ -16,6 +16,7 @@ from typing import Any
 from gpuflow.pod.expansion import escaped
 from gpuflow.spec.engine_words.airflow import AirflowTask
 from gpuflow.spec.params import text_of
+from gpuflow.spec.xcom_outputs import WHOLE
 from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.python import Call, Method, Name, names_in
 from gpuflow.targets.airflow.run_facts import ZONE, jinja_fact
@@ -34,9 +35,10 @@ def standalone(dag: Dag) -> Dag:
     used = names_in([made.call for made in dag.tasks])
     macros = [name for name, call in ((RUN_NAME, "run_id"), (ZONE, "logical_date")) if call in used]
     if not macros:
-        return Dag(dag.settings, tasks, dag.edges, dag.taken)
+        return replace(dag, tasks=tasks)
     settings = {**dag.settings, "user_defined_macros": {name: Name(name) for name in macros}}
-    return Dag(settings, tasks, dag.edges, dag.taken, run_name_functions() if RUN_NAME in macros else ())
+    functions = run_name_functions() if RUN_NAME in macros else ()
+    return replace(dag, settings=settings, tasks=tasks, functions=functions)
 
 
 def run_name_functions() -> tuple[str, ...]:
@@ -157,6 +159,9 @@ def _jinja(call: Call) -> str:
         task, name = json.dumps(call.args[0]), json.dumps(call.args[1])
         kind = call.args[2] if len(call.args) > 2 else "string"
         value = f"ti.xcom_pull(task_ids={task})[{name}]"
+        if call.args[1] == WHOLE:  # the file itself, where it is no map with such an entry
+            whole = f"ti.xcom_pull(task_ids={task})"
+            value = f"({value} if {whole} is mapping and {name} in {whole} else {whole})"
         if call.named.get("each"):
             kind, value = "json", f"(ti.xcom_pull(task_ids=[{task}]) | map(attribute={name}) | list)"
     if kind == "any":

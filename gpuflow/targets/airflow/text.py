@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from gpuflow.printable import comment
 from gpuflow.targets.airflow.dag import RESERVED, Dag, Made
 from gpuflow.targets.airflow.homes import HOMES
+from gpuflow.targets.airflow.in_images import image_lines
 from gpuflow.targets.airflow.python import Call, Name, imports_in, names_in, source, with_names
 from gpuflow.targets.airflow.sharing import Shared
 from gpuflow.targets.frame import Request, header
@@ -23,7 +25,7 @@ def dag_file(dag: Dag, request: Request) -> str:
     used = {"DAG"} | {name for name in names_in([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
-    lines = [*comment(header(request)).splitlines(), "", *_imports(used, own), ""]
+    lines = [*comment([*header(request), *image_lines(request)]).splitlines(), "", *_imports(used, own), ""]
     for function in dag.functions:
         lines += ["", function, ""]
     lines += [""] if dag.functions else []
@@ -32,6 +34,7 @@ def dag_file(dag: Dag, request: Request) -> str:
     lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), dag.settings), '', 12)} as dag:"]
     lines += _tasks([Made(made.variable, made.group, shared.named(made.call)) for made in dag.tasks])
     lines += _edges(dag.edges)
+    lines += [*([""] if dag.roles else []), *(f"    {source(role, '    ')}" for role in dag.roles)]
     return "\n".join(lines) + "\n"
 
 
@@ -57,7 +60,7 @@ def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
 
 def _with_imports(dag: Dag, own: Mapping[tuple[str, str], str]) -> Dag:
     tasks = [Made(made.variable, made.group, with_names(made.call, own)) for made in dag.tasks] if own else dag.tasks
-    return Dag(with_names(dag.settings, own), tasks, dag.edges, dag.taken, dag.functions)
+    return replace(dag, settings=with_names(dag.settings, own), tasks=tasks)
 
 
 def _imports(used: set[str], own: Mapping[tuple[str, str], str]) -> list[str]:

@@ -56,6 +56,11 @@ _CANNOT = {
         "PagerDuty reads its integration key from the body, and Argo's HTTP template takes Secrets in headers only",
         "let Alertmanager page: gpuflow compile --alert-rules writes the rules; or notify a webhook",
     ),
+    "outputs_from": Cannot(
+        "not yet",
+        "the program writes its outputs to /airflow/xcom/return.json, and Argo reads one file for each of them",
+        "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from",
+    ),
     "inputs": Cannot(
         "not yet", "artifacts are not placed in the container", "pass the URI: {output: step.name} in the command"
     ),

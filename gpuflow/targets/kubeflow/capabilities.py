@@ -51,6 +51,11 @@ _CANNOT = {
     "init_containers": Cannot(
         "upstream", "2.17 adds no containers to a pod", "make it a separate step that shares a volume"
     ),
+    "outputs_from": Cannot(
+        "not yet",
+        "the program writes its outputs to /airflow/xcom/return.json, and KFP reads one file for each of them",
+        "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from",
+    ),
     "inputs": Cannot(
         "not yet", "nothing places the files before the command starts", "pass the URI, {output: step.name}"
     ),

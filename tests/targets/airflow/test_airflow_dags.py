@@ -104,11 +104,10 @@ def test_a_step_with_items_becomes_a_mapped_task_with_its_limit(bag: Any) -> Non
 
 def test_a_missing_or_surplus_value_of_a_step_is_named() -> None:
     step = Step(image="i", command=["x", {"param": "path"}])
-    with DAG(dag_id="d"):
-        with pytest.raises(GpuflowError, match='uses "path", but no value is given'):
-            task(step)
-        with pytest.raises(GpuflowError, match='"paht" is not used by the step'):
-            task(step, path="a", paht="b")
+    with pytest.raises(GpuflowError, match='uses "path", but no value is given'):
+        task(step)
+    with DAG(dag_id="d"), pytest.raises(GpuflowError, match='"paht" is not used by the step'):
+        task(step, path="a", paht="b")
 
 
 def test_outputs_that_share_a_name_take_an_argument_each() -> None:

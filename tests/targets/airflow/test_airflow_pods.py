@@ -114,7 +114,7 @@ def made(operator: Any, server: StandIn, kubeconfig: str) -> dict[str, Any]:
     operator.config_file, operator.kubernetes_conn_id, operator.in_cluster = kubeconfig, None, False
     operator.poll_interval, operator.deferrable = 0.01, False
     operator.when, operator.only_after_failure, operator.limits = None, False, ()
-    operator._read_outputs = lambda pod: dict.fromkeys(operator.outputs, 0)
+    operator._read_outputs = lambda pod: (dict.fromkeys(operator.outputs, 0), None)
     server.made.clear()
     server.tell([running(), ended(0)])
     operator.execute(Stage().context(operator))

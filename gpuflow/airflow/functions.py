@@ -1,0 +1,264 @@
+"""`@gpu_task`: a Python function of a DAG file that runs in a pod with a GPU.
+
+    @gpu_task(image="registry.example.com/train:1", gpu="a100-80gb", retry={"failures": 1, "interruptions": 10})
+    def train(path: str, lr: float = 1e-4) -> float:
+        import torch
+        …
+        return loss
+
+    train(extract(), lr=0.1)                       # a task; extract() may be another task
+    train.partial(path="s3://…").expand(lr=[0.1, 0.2])
+
+The function becomes the command of a step, so its pod, its retries and its checkpoints are those of any other step.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any, ClassVar
+
+import attr
+from airflow.sdk.bases.decorator import DecoratedOperator, _TaskDecorator, get_unique_task_id
+from airflow.sdk.definitions.context import KNOWN_CONTEXT_KEYS
+
+from gpuflow.airflow.alone import MAPPED, StepTask, operator_of, site_beside
+from gpuflow.airflow.dags import made
+from gpuflow.airflow.function_arguments import FROM_CONTEXT, SERIALIZERS, arguments
+from gpuflow.airflow.function_hints import Returned, returned
+from gpuflow.airflow.function_source import source_of
+from gpuflow.airflow.operator import GpuPodOperator
+from gpuflow.airflow.operator_arguments import refuse_arguments
+from gpuflow.airflow.step_pods import WHOLE
+from gpuflow.errors import Finding, GpuflowError, Where, did_you_mean, fail
+from gpuflow.pod.supervision import is_supervised
+from gpuflow.site import Site
+from gpuflow.spec.building import caller
+from gpuflow.spec.questioned_texts import questioned_step
+from gpuflow.spec.remarks import log_findings
+from gpuflow.spec.step import Step
+from gpuflow.spec.text import OutputRef, ParamRef
+from gpuflow.targets.airflow.operators import LOST_WORKERS
+from gpuflow.targets.airflow.python import Infix
+
+ARGUMENTS = "gpuflow_arguments"
+"""The parameter of the step that the arguments of the function are passed in."""
+NOT_HERE = {
+    "command": "the function is the command",
+    "args": "the function takes arguments: pass them where it is called",
+    "script": "the function is the program",
+    "inputs": "pass the location as an argument",
+    "when": "use @task.short_circuit or @task.branch of Airflow before it",
+    "for_each": "call .expand(…)",
+    "parallel": "write max_active_tis_per_dagrun=N",
+    "needs": "write >> between tasks",
+    "if_skipped": 'write trigger_rule="none_failed"',
+    "on": "write trigger_rule=…",
+    "params": "the function takes arguments: pass them where it is called",
+    "approval": "use an operator of Airflow for it",
+    "outputs_from": "leave it out: what the function returns is passed on, with gpuflow-run in the image or without",
+    "cache": "leave it out: Airflow keeps no results of earlier runs",
+    "gang": "leave it out: one task is one pod",
+}
+"""Fields of a step that a function has its own way to say."""
+OWN = ("namespace", "pipeline", "serializer", "python", "airflow", "site")
+"""Arguments of the decorator that are neither a step's nor Airflow's."""
+
+
+class GpuFunctionOperator(DecoratedOperator, GpuPodOperator):
+    """Runs a function as a pod. Its arguments are templates, as those of any function of Airflow's own `@task`."""
+
+    custom_operator_name = "@gpu_task"
+    template_fields: Sequence[str] = ("op_args", "op_kwargs", *GpuPodOperator.template_fields)
+    template_fields_renderers: ClassVar[dict[str, str]] = {
+        **GpuPodOperator.template_fields_renderers,
+        "op_args": "py",
+        "op_kwargs": "py",
+    }
+    shallow_copy_attrs: Sequence[str] = ("python_callable",)
+
+    def __init__(self, *, multiple_outputs: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.multiple_outputs = multiple_outputs
+
+
+@attr.define(slots=False)
+class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed where types are checked
+    """A decorated function: call it for a task, or `expand`, `expand_kwargs`, `partial` and `override` it first."""
+
+    where: Where = Where()
+    source: str = ""
+    returned: Returned = Returned(None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return _TaskDecorator.__call__(self._ready(), *args, **kwargs)
+
+    def _expand(self, expand_input: Any, *, strict: bool) -> Any:
+        return _TaskDecorator._expand(self._ready(mapped=True), expand_input, strict=strict)
+
+    def override(self, **kwargs: Any) -> Any:
+        """The same function with other arguments of the decorator."""
+        _refuse_names(kwargs, self.where)
+        return super().override(**kwargs)
+
+    def _ready(self, *, mapped: bool = False) -> Any:
+        """The decorator with the arguments of the operator, made from the step for the place where it stands."""
+        given = dict(self.kwargs)
+        inside = {name: given.pop(name) for name in ("op_args", "op_kwargs") if name in given}
+        more = {**{name: value for name, value in given.items() if name not in FIELDS}, **given.pop("airflow", {})}
+        own = {name: more.pop(name) for name in OWN if name in more}
+        more["task_id"] = get_unique_task_id(more["task_id"], more.get("dag"), more.get("task_group"))
+        fields = {name: value for name, value in given.items() if name in FIELDS}
+        pushes = more.pop("do_xcom_push", True)
+        result = self.returned if pushes else Returned(None)
+        step = self._step(fields, own, result)
+        if step.retry is not None and more.get("retries") is not None:
+            text = f'retries of Airflow stands beside the retry of "{self.function.__name__}"'
+            raise fail("GF361", text, where=self.where, hint="keep one: remove retries, or retry")
+        task = StepTask(step, own["site"], own.get("namespace"), own.get("pipeline", "airflow"), more)
+        call = operator_of(task, {ARGUMENTS: arguments(own.get("serializer", "pickle"))}, mapped=(MAPPED,) * mapped)
+        named = {**made(_for_mapping(call.named) if mapped else dict(call.named), {}), **more, **inside}
+        if step.retry is not None:
+            count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
+            named.setdefault(*count)
+        multiple = result.multiple
+        return attr.evolve(self, kwargs=named, multiple_outputs=multiple)
+
+    def _step(self, fields: Mapping[str, Any], own: Mapping[str, Any], result: Returned) -> Step:
+        """The function as a step. It writes Airflow's file itself where nothing else asks for the supervisor."""
+        site, name = own["site"], self.function.__name__
+        words = [own.get("python") or site.runtime.python, "-c", RUNNER(), name, self.source, {"param": ARGUMENTS}]
+        words.append(json.dumps(result.hint, sort_keys=True))
+        step = Step(name, **fields, command=words)
+        if result.hint is not None:
+            outputs = {**fields.get("outputs", {}), WHOLE: "json"}
+            alone = {} if is_supervised(step, site) else {"outputs_from": "xcom"}
+            step = Step(name, **{**fields, "outputs": outputs}, **alone, command=words)
+        return step
+
+
+FIELDS = frozenset(Step.model_fields) - set(OWN)
+"""Fields of a step. Its `pipeline` is a name here."""
+
+
+@functools.cache
+def RUNNER() -> str:
+    """The program that calls the function in the container."""
+    return (resources.files("gpuflow") / "airflow" / "function_runner.py").read_text(encoding="utf-8")
+
+
+def gpu_task(
+    python_callable: Callable[..., Any] | None = None,
+    *,
+    site: Site | str = "nvidia",
+    namespace: str | None = None,
+    pipeline: str = "airflow",
+    serializer: str = "pickle",
+    python: str | None = None,
+    multiple_outputs: bool | None = None,
+    airflow: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Any:
+    """A Python function of a DAG file that runs in a pod with a GPU.
+
+    The rules are those of `@task.kubernetes`: the source of the function alone is shipped, so it imports what it needs
+    inside; arguments are plain values, templates, or values of other tasks; what it returns is the task's XCom. The
+    function may be called, and has `.expand`, `.expand_kwargs`, `.partial` and `.override`.
+
+    :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file. A relative path starts at the
+        folder of the DAG file.
+    :param namespace: where the pods run; the site's namespace unless given.
+    :param pipeline: the pipeline's name in the labels of the pods, and in the paths of their checkpoints.
+    :param serializer: how arguments travel that JSON cannot hold: "pickle", "dill" or "cloudpickle". The last two must
+        be installed on the worker and in the image.
+    :param python: the Python of the image; the site's `runtime.python` (python3) unless given.
+    :param multiple_outputs: whether each key of a returned map is an XCom of its own. Unless given, the return hint
+        says so: dict[str, …], a TypedDict or a dataclass is, anything else is not.
+    :param airflow: arguments of Airflow's operator whose names a step has too, such as `{"queue": "celery-queue"}`.
+    :param fields: every field of `gpuflow.Step` except command, script and those about order and items: `image`,
+        `gpu`, `mig`, `shared_gpu`, `cpu`, `memory`, `env`, `volumes`, `queue`, `retry`, `checkpoint`, `timeout`, …;
+        and arguments of Airflow's operator: `task_id`, `trigger_rule`, `pool`, `on_failure_callback`, `retries`, …
+    """
+    where = caller()
+    if python_callable is not None and not callable(python_callable):
+        raise fail("GF362", f"gpu_task takes named arguments, not {python_callable!r}", where=where, hint="image=…")
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == "functools":
+        frame = frame.f_back
+    site = site_beside(site, frame.f_globals)
+    if serializer not in SERIALIZERS:
+        hint = did_you_mean(serializer, SERIALIZERS) or f"one of {', '.join(SERIALIZERS)}"
+        raise fail("GF362", f'"{serializer}" is no serializer', where=where, hint=hint)
+    _refuse_names(fields, where)
+    refuse_arguments(airflow or {}, "gpu_task", FUNCTIONS_TOO)
+    own: dict[str, Any] = {"site": site, "pipeline": pipeline, "serializer": serializer}
+    own |= {"namespace": namespace} if namespace is not None else {}
+    own |= {"python": python} if python is not None else {}
+    kwargs = {**fields, **own, "airflow": dict(airflow or {})}
+
+    def decorated(function: Callable[..., Any]) -> GpuTask:
+        return _decorated(function, kwargs, multiple_outputs, where)
+
+    return decorated if python_callable is None else decorated(python_callable)
+
+
+FUNCTIONS_TOO = ("do_xcom_push", "multiple_outputs", "render_template_as_native_obj")
+"""Arguments of Airflow that mean something for a function, and not for a step."""
+
+
+def _decorated(
+    function: Callable[..., Any], kwargs: Mapping[str, Any], multiple_outputs: bool | None, where: Where
+) -> GpuTask:
+    source = source_of(function, lambda found: found is gpu_task or isinstance(found, GpuTask), where)
+    _refuse_context(function, where)
+    result = returned(function, multiple_outputs)
+    task = GpuTask(
+        function=function,
+        operator_class=GpuFunctionOperator,
+        multiple_outputs=result.multiple,
+        kwargs=dict(kwargs),
+        where=where,
+        source=source,
+        returned=result,
+    )
+    step = task._step({name: value for name, value in kwargs.items() if name in FIELDS}, kwargs, result)
+    refs = [ref.name for _, ref in step.references() if isinstance(ref, ParamRef | OutputRef) and ref.name != ARGUMENTS]
+    if refs:
+        text = f'"{function.__name__}" uses {{param: {refs[0]}}}, and a function has no parameters but its own'
+        raise fail("GF362", text, where=where, hint=f"pass {refs[0]} as an argument of the function")
+    log_findings([each for each in questioned_step(step, where) if "command" not in each.message], __name__)
+    return task
+
+
+def _refuse_names(given: Mapping[str, Any], where: Where) -> None:
+    """What a function says in another way, what Airflow's operator would do behind its back, and what nobody knows."""
+    found = [
+        Finding("GF362", f"gpu_task does not take {name}", where, hint)
+        for name, hint in NOT_HERE.items()
+        if given.get(name) is not None
+    ]
+    if found:
+        raise GpuflowError(found)
+    rest = {name: value for name, value in given.items() if name not in FIELDS and name not in OWN}
+    refuse_arguments(rest, "gpu_task", FUNCTIONS_TOO)
+
+
+def _refuse_context(function: Callable[..., Any], where: Where) -> None:
+    """Arguments that Airflow would fill in by name with objects of the worker."""
+    names = [name for name in inspect.signature(function).parameters if name in KNOWN_CONTEXT_KEYS]
+    wrong = [name for name in names if name not in FROM_CONTEXT]
+    if wrong:
+        text = f'function "{function.__name__}" takes {wrong[0]}, which only a worker of Airflow has'
+        raise fail("GF362", text, where=where, hint=f"it may take {', '.join(FROM_CONTEXT)}; pass the rest as values")
+
+
+def _for_mapping(named: Mapping[str, Any]) -> dict[str, Any]:
+    """The scheduler reads the retries of a mapped task here; of any other the operator says them itself."""
+    if "retries" in named:
+        return dict(named)
+    failures = named.get("failures", 0)
+    return {**named, "failures": failures, "retries": Infix("+", failures, LOST_WORKERS)}

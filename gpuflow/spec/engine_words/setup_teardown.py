@@ -1,0 +1,89 @@
+"""Airflow's setups and teardowns in a pipeline: which steps are, and what contradicts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuflow.errors import Finding, did_you_mean
+from gpuflow.spec.engine_words.airflow import ROLES, Teardown
+from gpuflow.spec.flow import upstream
+
+if TYPE_CHECKING:
+    from gpuflow.spec.pipeline import Pipeline
+
+
+def teardowns(pipeline: Pipeline) -> dict[str, Teardown]:
+    """The steps that clean up, and what for."""
+    words = {name: step.engines and step.engines.airflow for name, step in pipeline.steps.items()}
+    return {name: each.teardown for name, each in words.items() if each is not None and each.teardown is not None}
+
+
+def setups(pipeline: Pipeline) -> list[str]:
+    """The steps that make what others clean up, by their own word or by a teardown's."""
+    words = {name: step.engines and step.engines.airflow for name, step in pipeline.steps.items()}
+    named = {name for each in teardowns(pipeline).values() for name in each.setups}
+    return [name for name, each in words.items() if name in named or (each is not None and each.setup)]
+
+
+def role_faults(pipeline: Pipeline) -> Iterator[Finding]:
+    """Where the pipeline contradicts what its steps are said to be."""
+    for name, step in pipeline.exit.items():
+        words = step.engines and step.engines.airflow
+        for word in ROLES if words is not None else ():
+            if getattr(words, word) is not None:
+                hint = f"remove {word}: exit steps run at the end of every run, on every engine"
+                text = f'exit step "{name}" is no {word}'
+                yield Finding("GF365", text, pipeline.where("exit", name, "engines", "airflow", word), hint)
+    ends, starts = teardowns(pipeline), setups(pipeline)
+    if not ends and not starts:
+        return
+    needs = upstream(pipeline)
+    for name, teardown in ends.items():
+        yield from _teardown(pipeline, name, teardown, needs)
+        for reader in (each for each, before in needs.items() if name in before and each not in ends):
+            text = f'step "{reader}" needs "{name}", a teardown, whose failure must not stop others'
+            yield Finding("GF365", text, pipeline.where_step(reader), "let it need the steps before the teardown")
+    for name in starts:
+        if pipeline.steps.get(name) is not None and pipeline.steps[name].for_each:
+            text = f'step "{name}" is a setup, and has for_each'
+            yield Finding("GF365", text, pipeline.where_step(name, "for_each"), "make it one step for all items")
+        for reader in (each for each, before in needs.items() if name in before and each not in ends):
+            if pipeline.steps[reader].if_skipped == "run":
+                text = (
+                    f'step "{reader}" has if_skipped: run, and follows the setup "{name}": Airflow runs what follows '
+                )
+                text += "a setup only after its success"
+                hint = "remove if_skipped, or let it need a step after the setup"
+                yield Finding("GF365", text, pipeline.where_step(reader, "if_skipped"), hint)
+
+
+def _teardown(pipeline: Pipeline, name: str, teardown: Teardown, needs: dict[str, list[str]]) -> Iterator[Finding]:
+    where = pipeline.where_step(name, "engines", "airflow", "teardown")
+    step, before = pipeline.steps[name], _all_before(name, needs)
+    for setup in teardown.setups:
+        if setup not in pipeline.steps:
+            text = f'teardown "{name}" belongs to "{setup}", which is no step'
+            yield Finding("GF365", text, where, did_you_mean(setup, set(pipeline.steps)))
+        elif setup not in before:
+            text = f'teardown "{name}" does not come after its setup "{setup}"'
+            yield Finding("GF365", text, where, f'let "{name}" need the steps that use what "{setup}" makes')
+    own = step.engines and step.engines.airflow
+    if (own is not None and own.setup) or any(name in each.setups for each in teardowns(pipeline).values()):
+        yield Finding("GF365", f'step "{name}" is a setup and a teardown', where, "keep one of them")
+    for field in ("for_each", "if_skipped"):
+        if getattr(step, field):
+            hint = "a teardown runs whenever its setups have succeeded" if field == "if_skipped" else "make it one step"
+            text = f'step "{name}" is a teardown, and has {field}'
+            yield Finding("GF365", text, pipeline.where_step(name, field), hint)
+
+
+def _all_before(name: str, needs: dict[str, list[str]]) -> set[str]:
+    found: set[str] = set()
+    left = [name]
+    while left:
+        for need in needs[left.pop()]:
+            if need not in found:
+                found.add(need)
+                left.append(need)
+    return found
