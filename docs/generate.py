@@ -20,7 +20,7 @@ from gpuflow.targets.constructs import ENGINE_WORDS, VOCABULARY
 from gpuflow.targets.frame import Target
 
 sys.path.insert(0, str(Path(__file__).parent))
-import python_names  # noqa: E402  (beside this file)
+import python_names
 
 REFERENCE = Path(__file__).parent / "reference"
 GAPS = "| construct | why | instead |"

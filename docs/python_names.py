@@ -13,8 +13,8 @@ FOR_PEOPLE = ("to_dag", "gpu_task", "gpu_step", "task", "GpuPodOperator")
 """What people call in a DAG of their own; the rest stands in compiled files, and may be used as well."""
 HEAD = """# Python names for the engines
 
-Every name that your own DAG, Hera workflow or Kubeflow pipeline may import, with all arguments. The names load when they are first used; `dir()` and
-completion in a Python shell show them before.
+Every name that your own DAG, Hera workflow or Kubeflow pipeline may import, with all arguments. The names load when
+they are first used; `dir()` and completion in a Python shell show them before.
 
 """
 
@@ -37,7 +37,10 @@ def page() -> str:
     parts += [section("gpuflow.airflow", said(airflow[name], name)) for name in first]
     parts.append("### In compiled files\n\nValues, limits and small tasks, for a hand-written DAG too.\n")
     parts += [section("gpuflow.airflow", said(airflow[name], name)) for name in sorted(airflow) if name not in first]
-    for module, guide in (("argo", "Argo](../guides/argo.md#in-python)"), ("kubeflow", "Kubeflow](../guides/kubeflow.md#in-a-hand-written-pipeline)")):  # noqa: E501
+    for module, guide in (
+        ("argo", "Argo](../guides/argo.md#in-python)"),
+        ("kubeflow", "Kubeflow](../guides/kubeflow.md#in-a-hand-written-pipeline)"),
+    ):
         parts += [f"## gpuflow.{module}\n", f"How they are used: [{guide}.\n"]
         file = ROOT / "gpuflow" / f"{module}.py"
         parts += [section(f"gpuflow.{module}", said(file, name)) for name in _exported(file)]
@@ -70,6 +73,9 @@ def said(file: Path, name: str) -> Said:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return _said(name, _init(node, tree), _class_text(node, tree), 1)
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
+            if isinstance(node.value, ast.Name):  # another name for the same
+                same = said(file, node.value.id)
+                return same._replace(name=name, signature=same.signature.replace(same.name, name, 1))
             after = tree.body[place + 1] if place + 1 < len(tree.body) else None
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
             return Said(name, f"{name} = {ast.unparse(node.value)}", str(text), ())
@@ -106,8 +112,14 @@ def _said(name: str, arguments: ast.arguments, text: str, skipped: int) -> Said:
     plain = [*arguments.posonlyargs, *arguments.args][skipped:]
     defaults: list[ast.expr | None] = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
     rows = [*zip(plain, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    found = [(one.arg, "" if default is None else ast.unparse(default), meanings.get(one.arg, "")) for one, default in rows]
-    found += [(f"{stars}{one.arg}", "", meanings.get(one.arg, "")) for stars, one in (("*", arguments.vararg), ("**", arguments.kwarg)) if one]  # noqa: E501
+    found = [
+        (one.arg, "" if default is None else ast.unparse(default), meanings.get(one.arg, "")) for one, default in rows
+    ]
+    found += [
+        (f"{stars}{one.arg}", "", meanings.get(one.arg, ""))
+        for stars, one in (("*", arguments.vararg), ("**", arguments.kwarg))
+        if one
+    ]
     return Said(name, f"{name}({_signature(arguments, skipped)})", PARAM.split(text)[0].strip(), tuple(found))
 
 
@@ -162,4 +174,6 @@ def gaps() -> list[str]:
         file = ROOT / "gpuflow" / f"{module}.py"
         every += [(f"gpuflow.{module}", said(file, name)) for name in _exported(file)]
     found = [f"{module}.{each.name}" for module, each in every if not each.text]
-    return found + [f"{module}.{each.name}: {name}" for module, each in every for name, _, text in each.arguments if not text]
+    return found + [
+        f"{module}.{each.name}: {name}" for module, each in every for name, _, text in each.arguments if not text
+    ]

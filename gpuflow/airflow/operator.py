@@ -162,7 +162,7 @@ class GpuPodOperator(StepPods):
         """Take up the pod that is there, or make the next one, unless the task was over before a worker died."""
         left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECKED) != "True"]
         if (word := ledger.last_word(context)) is not None:
-            return self._repeat(word, left, ledger)
+            return self._repeat(context, word, left, ledger)
         if not left:
             return self._start(context, ledger)
         pod = self._the_only(left)
@@ -171,14 +171,16 @@ class GpuPodOperator(StepPods):
             return self._settle(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
 
-    def _repeat(self, word: Mapping[str, Any], left: list[dict[str, Any]], ledger: books.Ledger) -> Any:
+    def _repeat(
+        self, context: Context, word: Mapping[str, Any], left: list[dict[str, Any]], ledger: books.Ledger
+    ) -> Any:
         """Say once more how the task ended: an earlier worker died, or was not heard, when it said so."""
         for pod in left:
             self._clean_up(pod, ledger, succeeded="failed" not in word)
         if "failed" in word:
             raise AirflowFailException(f"{word['failed']} (so an earlier try ended, and Airflow did not hear of it)")
         self.log.info("the pod of an earlier try succeeded, and Airflow did not hear of it: no other pod is made")
-        return word.get("outputs") or None
+        return self._handed_over(context, dict(word.get("outputs") or {}))
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """The trigger has something to decide."""

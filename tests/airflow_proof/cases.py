@@ -78,8 +78,8 @@ def full_quota(ground: Ground) -> dict[str, Any]:
         kube.create(_holder(ground.cluster.image("busybox")))
         ground.put(f"{way}.py")
         run = ground.start(way, kube.namespace)
-        until("upload to end", lambda kube=kube: _ended(pods(kube, "upload")), timeout=1500)
-        until("the quota to be met", lambda run=run: run.said("exceeded quota") or run.process.poll() is not None, 1500)
+        until("upload to end", lambda kube=kube: _ended(pods(kube, "upload")), timeout=3600)
+        until("the quota to be met", lambda run=run: run.said("exceeded quota") or run.process.poll() is not None, 3600)
         time.sleep(20)  # longer than the stock DAG's retry and its delay
         kube("delete", "pod", "holder", "--grace-period=0", "--force", "--wait=false")
         run.ended()

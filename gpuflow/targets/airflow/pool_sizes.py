@@ -166,7 +166,7 @@ def _held_back(asked: Takers, found: Size, peaks: Sequence[tuple[Pipeline, Bound
         if peak.value is not None and _whole(peak.value) > found.slots >= asked.largest:
             text = (
                 f'"{pipeline.name}" takes {peak.value} of {asked.resource} at its worst moment '
-                f"({', '.join(peak.witness)}), and the pool has {found.slots} ({found.reason}): the rest waits in Airflow"
+                f"({', '.join(peak.witness)}), and the pool has {found.slots} ({found.reason}): the rest waits"
             )
             hint = "that many can run there; a lower parallel says the same in the pipeline"
             yield Finding("GF369", text, pipeline.where(), hint, "note")

@@ -17,6 +17,7 @@ SMALL = {
     "retry": {"failures": 1, "interruptions": 2, "backoff": {"start": "2s"}},
 }
 HELPER = {"image": IMAGE, "cpu": {"request": "20m"}, "memory": "32Mi"}
+TOKEN = {"token": {"path": "lake", "audience": "lake.example.com", "expires": "1h"}}
 SOURCES = [{"secret": "lake"}, {"config_map": "app"}]
 
 
@@ -38,7 +39,9 @@ EXTRACT = Step(
 UPLOAD = Step(
     **SMALL,
     command=shell("test -s /var/run/tokens/lake && echo has a token"),
-    volumes={"/var/run/tokens": {"projected": [{"token": {"path": "lake", "audience": "lake.example.com", "expires": "1h"}}]}},
+    volumes={
+        "/var/run/tokens": {"projected": [{"token": {"path": "lake", "audience": "lake.example.com", "expires": "1h"}}]}
+    },
 )
 TRAIN = Step(
     **SMALL,

@@ -32,9 +32,7 @@ TOKEN = k8s.V1VolumeProjection(
         path="lake", audience="lake.example.com", expiration_seconds=3600
     )
 )
-A100 = k8s.V1NodeSelectorRequirement(
-    key="nvidia.com/gpu.product", operator="In", values=["NVIDIA-A100-SXM4-80GB"]
-)
+A100 = k8s.V1NodeSelectorRequirement(key="nvidia.com/gpu.product", operator="In", values=["NVIDIA-A100-SXM4-80GB"])
 AFFINITY = k8s.V1Affinity(
     node_affinity=k8s.V1NodeAffinity(
         required_during_scheduling_ignored_during_execution=k8s.V1NodeSelector(
