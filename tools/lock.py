@@ -47,6 +47,7 @@ def main() -> int:
     parser.add_argument("environments", nargs="+", metavar="NAME=REQUIREMENTS")
     parser.add_argument("--upgrade", action="store_true", help="newest versions instead of those in the lock")
     parser.add_argument("--as-pinned", action="append", default=[], metavar="NAME", help="new hashes, same versions")
+    parser.add_argument("--oldest", action="append", default=[], metavar="NAME", help="for the oldest Python only")
     args = parser.parse_args()
     LOCKS.mkdir(exist_ok=True)
     index = Index()
@@ -61,8 +62,8 @@ def main() -> int:
             same = pinned(name.removeprefix("install-")) if name.startswith("install-") else {}
             kept = {} if args.upgrade else pinned(name)
             build = pinned("build") if name != "build" else {}
-            chosen = resolved(requirements.split(), {**kept, **build, **same})
-            pythons = PYTHONS
+            pythons = PYTHONS[:1] if name in args.oldest else PYTHONS
+            chosen = resolved(requirements.split(), {**kept, **build, **same}, pythons)
         file.write_text(written(requirements, chosen, pythons, index), encoding="utf-8")
         print(f"wrote {file.relative_to(ROOT)}: {len(chosen)} packages", flush=True)
     return 0
@@ -79,10 +80,10 @@ Chosen = dict[str, dict[str, set[str]]]
 """Package, version, and the Pythons that take it."""
 
 
-def resolved(requirements: list[str], pins: dict[str, str]) -> Chosen:
+def resolved(requirements: list[str], pins: dict[str, str], pythons: Iterable[str]) -> Chosen:
     """What pip of every Python would install; a later Python keeps to what an earlier one took."""
     chosen: Chosen = {}
-    for python in PYTHONS:
+    for python in pythons:
         taken = {name: next(iter(versions)) for name, versions in chosen.items()}
         for name, version in report(python, requirements, {**pins, **taken}).items():
             chosen.setdefault(name, {}).setdefault(version, set()).add(python)

@@ -66,7 +66,7 @@ def add_common(parser: argparse.ArgumentParser, formats: tuple[str, ...], *, for
 
 def add_namespace(parser: argparse.ArgumentParser) -> None:
     """--namespace."""
-    parser.add_argument("--namespace", metavar="NS", type=_namespace, help="namespace; default: the site's")
+    parser.add_argument("--namespace", metavar="NS", type=namespace_word, help="namespace; default: the site's")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,8 @@ def add_engine(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _namespace(word: str) -> str:
+def namespace_word(word: str) -> str:
+    """A namespace as it stands in a command."""
     if len(word) > 63 or not re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", word):
         raise argparse.ArgumentTypeError(
             f"\"{word}\" is not a namespace: use lower-case letters, digits and '-', at most 63 characters"

@@ -1,10 +1,10 @@
-"""`gpuflow site show|presets|runtime|executor`."""
+"""`gpuflow site show|presets|runtime|executor|kubeflow`."""
 
 from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_namespace, namespace_of
+from gpuflow.cli.inputs import add_namespace, namespace_of, namespace_word
 from gpuflow.cli.terminal import put, say, show_json, table
 from gpuflow.emit import emit
 from gpuflow.errors import Where, fail
@@ -15,11 +15,12 @@ EXAMPLE = """gpuflow site presets
 gpuflow site show gke
 gpuflow site show site.yaml --format json
 gpuflow site runtime site.yaml | kubectl apply -f -
-gpuflow site executor site.yaml | kubectl apply -f -"""
+gpuflow site executor site.yaml | kubectl apply -f -
+gpuflow site kubeflow site.yaml                       # what the KFP installation must be told, ready to paste"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime|executor")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="show|presets|runtime|executor|kubeflow")
     show = actions.add_parser("show", help="print a site with everything it extends")
     show.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     show.add_argument("--format", choices=("yaml", "json"), default="yaml")
@@ -32,6 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     executor.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
     add_namespace(executor)
+    kubeflow = actions.add_parser(
+        "kubeflow", help="print the setting of KFP's API server that the site needs (COMPILED_PIPELINE_SPEC_PATCH)"
+    )
+    kubeflow.add_argument("site", nargs="?", default="nvidia", metavar="FILE|PRESET")
+    kubeflow.add_argument(
+        "--namespace", metavar="NS", type=namespace_word, help="where KFP is installed; default: kubeflow"
+    )
+    kubeflow.add_argument(
+        "--format", choices=("text", "env", "json"), default="text", help="env: the variable alone; json: the patch"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -57,9 +68,24 @@ def run(args: argparse.Namespace) -> int:
             )
         put("---\n".join(map(emit, account_manifests(named, namespace_of(args, site)))))
         return 0
+    if args.action == "kubeflow":
+        return _kubeflow(args, site)
     document = to_document(site)
     if args.format == "json":
         show_json(document)
     else:
         put(emit(document))
+    return 0
+
+
+def _kubeflow(args: argparse.Namespace, site: Site) -> int:
+    """What an administrator of KFP sets, once."""
+    from gpuflow.targets.kubeflow import spec_patch as patches
+
+    if args.format == "json":
+        show_json(patches.spec_patch(site))
+    elif args.format == "env":
+        put(f"{patches.VARIABLE}={patches.patch_text(patches.spec_patch(site))}\n")
+    else:
+        put(patches.instructions(site, args.namespace or patches.NAMESPACE))
     return 0

@@ -15,9 +15,11 @@ from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.pod import Engine as Supervised
 from gpuflow.pod import pod_for
 from gpuflow.pod.injected import driver_pod, engine_of, with_engine
 from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
+from gpuflow.pod.restarts import Restarts, pods_again
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
 from gpuflow.site.model import Engine, Site
@@ -36,6 +38,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     """The same, of a plan."""
     plan = plan if engine == NO_ENGINE else load_engine(engine).with_alerts(plan)
     pipeline, facts, parts = plan.pipeline, facts_of(engine), engine_of(plan.site, engine)
+    restarts: Restarts = "by cause" if engine == NO_ENGINE else load_engine(engine).restarts_at(plan.site)
     before = driver_pod(parts)
     driver = None if before is None else PodSet("driver", 1, before)
     sure = sure_steps(plan)
@@ -43,7 +46,8 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     unmade: list[Finding] = []
     for planned in plan.containers:
         try:
-            steps.append(replace(_step(planned, plan.site, parts, driver, facts), is_sure=planned.name in sure))
+            made = _step(planned, plan.site, parts, driver, facts, restarts)
+            steps.append(replace(made, is_sure=planned.name in sure))
         except GpuflowError as refusal:
             unmade += refusal.findings
     if unmade:
@@ -88,9 +92,11 @@ def _remade(demand: Demand, before: Plan, after: Plan) -> Demand:
     )
 
 
-def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts) -> StepDemand:
+def _step(
+    planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts, restarts: Restarts
+) -> StepDemand:
     gang, retry = planned.step.gang, planned.step.retry
-    bare = pod_for(planned.pipeline, planned.own_name, site)
+    bare = pod_for(planned.pipeline, planned.own_name, site, None, Supervised(restarts=restarts))
     pod = with_engine(bare, parts, has_outputs=bool(planned.step.outputs))
     if parts.service_account is not None:
         # A run has one account, for the steps that name none.
@@ -102,7 +108,7 @@ def _step(planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None
         planned.name,
         _pod_sets(gang, pod),
         planned.copies_in_run,
-        tries=1 + attempts(retry),
+        tries=1 + pods_again(planned.step, site, restarts),
         nodes_avoided=avoided,
         is_exit=planned.section == "exit",
         waits_at_most=None if planned.step.queue_timeout is None else str(planned.step.queue_timeout),

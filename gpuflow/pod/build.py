@@ -88,7 +88,7 @@ def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelli
         "hostNetwork": True if hatch and hatch.host_network else None,
         **(network(hatch) if hatch else {}),
         "terminationGracePeriodSeconds": termination_grace(step),
-        "activeDeadlineSeconds": active_deadline(step, site),
+        "activeDeadlineSeconds": active_deadline(step, site, engine.restarts),
         "imagePullSecrets": [{"name": secret} for secret in dict.fromkeys(secrets)],
         "securityContext": pod_security(security, site),
         **scheduling(step, site, wanted, selector),
@@ -121,7 +121,7 @@ def _main(
     if step.script is not None and (step.security or Security()).read_only_root and TMP not in step.volumes:
         mounts.append(volumes.scratch(TMP))  # the script is written there before it runs
     command = command_of(step, spelling)
-    if is_supervised(step, site):
+    if is_supervised(step, site, engine.restarts):
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
         mounts += more
     amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": _disk(step)}

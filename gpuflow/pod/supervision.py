@@ -1,7 +1,7 @@
 """When gpuflow's supervisor runs a step's command, and with which options.
 
-A step is supervised when it has a checkpoint or outputs, or an interruption budget and a place to count it in: then
-somebody inside the container must restore, save, count and hand over. Every option is written out, so that the
+A step is supervised when it has a checkpoint or outputs, or retry budgets that the engine cannot keep (`restarts`):
+then somebody inside the container must restore, save, count and hand over. Every option is written out, so that the
 artifact can be read; text of the pipeline and of the site is spelled like any other word of a command.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.pod.restarts import Restarts, counts_budgets, repeats_inside, time_in_pod, writes_xcom
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
 from gpuflow.quantity import Quantity
@@ -43,39 +44,32 @@ class Engine:
     """Where the pipeline stands in the one around it, already spelled: it keeps apart the state of its copies."""
     grace: int | None = None
     """The seconds from SIGTERM to SIGKILL that every pod gets, where the engine lets nobody choose."""
+    restarts: Restarts = "by cause"
+    """How it starts a step again."""
 
 
-def is_supervised(step: Step, site: Site) -> bool:
+def is_supervised(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
     """Whether the step's command runs under the supervisor."""
     if writes_xcom(step):
         return False
-    return step.checkpoint is not None or bool(step.outputs) or counts_budgets(step, site)
+    if step.checkpoint is not None or step.outputs:
+        return True
+    return counts_budgets(step, site, restarts) or repeats_inside(step, site, restarts)
 
 
-def writes_xcom(step: Step) -> bool:
-    """Whether the program writes its outputs as Airflow reads them, so that nobody else in the container need be."""
-    return step.outputs_from == "xcom" and bool(step.outputs)
-
-
-def counts_budgets(step: Step, site: Site) -> bool:
-    """Whether the supervisor keeps the step's retry budgets: it needs a place that outlives the pod to count in."""
-    if writes_xcom(step):
-        return False
-    has_place = step.checkpoint is not None or site.runtime.state is not None
-    return has_place and step.retry is not None and step.retry.interruptions > 0
-
-
-def active_deadline(step: Step, site: Site) -> int | None:
+def active_deadline(step: Step, site: Site, restarts: Restarts = "by cause") -> int | None:
     """How long the kubelet lets the pod be active.
 
     Kubernetes counts image pull and init containers, and `timeout` is the program's own time. The supervisor keeps
     that; the kubelet's deadline stands behind it, for the case that the supervisor hangs as well. Without a supervisor
-    it is all there is.
+    it is all there is. A pod that repeats its command has time for every attempt.
     """
     if step.timeout is None:
         return None
-    if not is_supervised(step, site):
+    if not is_supervised(step, site, restarts):
         return step.timeout.seconds
+    if repeats_inside(step, site, restarts):
+        return time_in_pod(step, START_UP_ROOM, termination_grace(step) or DEFAULT_GRACE)
     return step.timeout.seconds + START_UP_ROOM + (termination_grace(step) or DEFAULT_GRACE)
 
 
@@ -108,9 +102,9 @@ def supervisor_grace(step: Step) -> Duration | None:
     return room if wanted is None else min(wanted, room)
 
 
-def keeps_state(step: Step, site: Site) -> bool:
+def keeps_state(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
     """Whether attempts leave something behind that later attempts of the same step, and nobody else, must find."""
-    return step.checkpoint is not None or counts_budgets(step, site)
+    return step.checkpoint is not None or counts_budgets(step, site, restarts)
 
 
 def saves_to_scratch(step: Step) -> bool:
@@ -134,7 +128,8 @@ def supervised(
     command: list[str],
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """The wrapped command, and the mounts the supervisor needs."""
-    own = f"{engine.within}/{name}" if engine.within and keeps_state(step, site) else name
+    state_is_kept = keeps_state(step, site, engine.restarts)
+    own = f"{engine.within}/{name}" if engine.within and state_is_kept else name
     options: dict[str, Any] = {"pipeline": pipeline.name, "step": own, "run-id": spelling.reference(RunRef("id"))}
     if step.for_each:
         options["item"] = ",".join(f"{key}={spelling.reference(ItemRef(key))}" for key in step.for_each)
@@ -147,12 +142,11 @@ def supervised(
         options["own-folder"] = (bool(step.for_each) or bool(engine.within)) and _shared(step.checkpoint.path, step)
         if saves_to_scratch(step):
             mounts.append(volumes.scratch(step.checkpoint.path, size=step.checkpoint.scratch))
-    if counts_budgets(step, site):
-        assert step.retry is not None
-        options |= _budgets(step.retry)
+    options |= _budgets(step, site, engine.restarts)
+    if counts_budgets(step, site, engine.restarts):
         state = site.runtime.state
         options["state"] = spelled(state, spelling) if state is not None and step.checkpoint is None else None
-    signs = site.runtime.key if keeps_state(step, site) else None
+    signs = site.runtime.key if state_is_kept else None
     if signs is not None:
         options["key-file"] = f"{KEY}/{signs.key}"
         mounts.append(volumes.secret_file(KEY, signs.secret, signs.key))
@@ -180,12 +174,32 @@ def _checkpoint(policy: Checkpoint, site: Site, spelling: Spelling) -> dict[str,
     }
 
 
-def _budgets(retry: Retry) -> dict[str, Any]:
+def _budgets(step: Step, site: Site, restarts: Restarts) -> dict[str, Any]:
+    """What the supervisor counts: over all pods where it has a place for that, else the failures of its own pod."""
+    retry = step.retry
+    counted, repeats = counts_budgets(step, site, restarts), repeats_inside(step, site, restarts)
+    if retry is None or not (counted or repeats):
+        return {}
+    one = retry.any is not None
     return {
-        "failures": retry.failures,
-        "interruptions": retry.interruptions,
+        "failures": None if one else retry.failures,
+        "interruptions": retry.interruptions if counted and not one else None,
+        "retries": retry.any,
         "final-exit-codes": retry.final_exit_codes or None,
         "retryable-exit-codes": retry.retryable_exit_codes,
+        **(_repeats(retry) if repeats else {}),
+    }
+
+
+def _repeats(retry: Retry) -> dict[str, Any]:
+    backoff = retry.backoff
+    if backoff is None:
+        return {"repeat": True}
+    return {
+        "repeat": True,
+        "backoff": str(backoff.start),
+        "backoff-factor": backoff.factor,
+        "backoff-max": None if backoff.max is None else str(backoff.max),
     }
 
 

@@ -20,6 +20,8 @@ that may be repeated are separated by newlines in their variable.
 | `--bandwidth` | bytes a second | – | most an upload may use: 200M |
 | `--failures` `--interruptions` | number | not counted | the two retry budgets |
 | `--retries` | number | not counted | one budget instead of the two: starts after the first, whatever ended it |
+| `--repeat` | – | no | after a failure that the budget allows, start the command again in this container |
+| `--backoff` `--backoff-factor` `--backoff-max` | duration, number, duration | 0s, 2, – | how long `--repeat` waits |
 | `--final-exit-codes` `--retryable-exit-codes` | 2,3 | – | which exit codes end the step for good |
 | `--after-success` | skip, again | skip | a start after the success marker: end at once, or train again from nothing |
 | `--after-final` | stop, renew | stop | a start after 79: end at once with 79, or with fresh budgets |
@@ -39,6 +41,10 @@ that may be repeated are separated by newlines in their variable.
 `--timeout` counts from the start of the command, without the pull of the image, init containers and the restore; it is
 told as `$GPUFLOW_DEADLINE`. `--last` and `--engine-attempt` never stop an attempt: what cannot be read is said and
 left out. `gpuflow.runtime.last_attempt` has the fields.
+
+`--repeat` is for engines that start no failed pod again. Each start is an attempt with a number, a timeout and outputs
+of its own, and resumes from the newest checkpoint. Without a store the failures of this container are counted, with one
+those of all. An interruption ends the container as ever.
 
 Exit codes: the command's own; 75 interrupted; 79 final; 78 the runtime could not work. A command that ends with one of
 these three is reported as 1. 124 after `--timeout`. 0 only with a success marker written.

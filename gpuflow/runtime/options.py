@@ -57,6 +57,10 @@ TABLE = (
     Option("failures", "natural", "N", None, "how often a failed attempt may be followed by another"),
     Option("interruptions", "natural", "N", None, "how often an interrupted attempt may be followed by another"),
     Option("retries", "natural", "N", None, "how often it may be started again, whatever ended it; instead of the two"),
+    Option("repeat", "flag", "", False, "start the command again in this container after a failure the budget allows"),
+    Option("backoff", "span", "30s", 0.0, "how long --repeat waits before it starts the command again"),
+    Option("backoff-factor", "count", "N", 2, "each wait of --repeat is so many times the one before"),
+    Option("backoff-max", "span", "10m", None, "no wait of --repeat is longer"),
     Option("final-exit-codes", "codes", "2,3", (), "exit codes that end the step for good"),
     Option("retryable-exit-codes", "codes", "1,9", None, "when given, all other exit codes end the step for good"),
     Option("after-success", "choice:skip,again", "skip|again", "skip", "what a start after the success marker does"),
@@ -116,8 +120,12 @@ def check(options: Options) -> None:
     budgets = {name: getattr(options, name) for name in ("failures", "interruptions", "retries")}
     if options.retries is not None and (options.failures is not None or options.interruptions is not None):
         raise BadOption("--retries is one budget for everything; give it, or --failures and --interruptions")
-    if not (keeps or options.checkpoint_dir) and any((most or 0) > 0 for most in budgets.values()):
-        names = " and ".join(f"--{name}" for name, most in budgets.items() if most)
+    if options.repeat and options.failures is None and options.retries is None:
+        raise BadOption("--repeat needs --failures or --retries, which say how often")
+    # What is repeated here is counted here; who is interrupted counts nothing any more.
+    outlives = {"interruptions"} if options.repeat else budgets.keys()
+    if not (keeps or options.checkpoint_dir) and any((budgets[name] or 0) > 0 for name in outlives):
+        names = " and ".join(f"--{name}" for name, most in budgets.items() if most and name in outlives)
         raise BadOption(f"{names} are counted in a store; give --store or --state")
     both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())
     if both:

@@ -12,11 +12,12 @@ from gpuflow.runtime.child import say
 from gpuflow.runtime.directory import Directory
 from gpuflow.runtime.ending import Ending, exit_code
 from gpuflow.runtime.folder_store import Folder
-from gpuflow.runtime.history import TOLD
+from gpuflow.runtime.history import COSTS, TOLD
 from gpuflow.runtime.ledger import Counts, History, Ledger, Lost, TooLarge
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.outcomes import (
     EXIT_FINAL,
+    EXIT_INTERRUPTED,
     EXIT_RUNTIME,
     FINAL,
     INTERRUPTED,
@@ -44,9 +45,24 @@ if TYPE_CHECKING:
 
 
 def run(options: Options, environ: Mapping[str, str]) -> int:
-    """One attempt; the exit code."""
+    """One attempt, and with `--repeat` those that follow its failures here; the exit code of the last."""
     children.block_signals()
-    attempt = Attempt(options, environ)
+    if not options.repeat:
+        return _attempt(Attempt(options, environ))
+    from gpuflow.runtime.repeating import Repeats
+
+    repeats = Repeats(options)
+    while True:
+        attempt = Attempt(repeats.options, environ, repeats.book)
+        code = _attempt(attempt)
+        attempt.leave()
+        if not (attempt.failed and repeats.are_left()):
+            return code
+        if not repeats.wait():
+            return attempt.stop_waiting()
+
+
+def _attempt(attempt: Attempt) -> int:
     try:
         return attempt.run()
     except Stopped:
@@ -67,8 +83,11 @@ def run(options: Options, environ: Mapping[str, str]) -> int:
 class Attempt:
     """What one attempt knows while it runs."""
 
-    def __init__(self, options: Options, environ: Mapping[str, str]) -> None:
-        self.options, self.environ = options, environ
+    def __init__(self, options: Options, environ: Mapping[str, str], memory: Memory | None = None) -> None:
+        """`memory`: the book of all attempts in this process, where there is no other place for it."""
+        self.options, self.environ, self._memory = options, environ, memory
+        self.failed = False
+        """Whether it ended with a failure that its budget allows."""
         self.directory: Directory | None = None
         self.store: Store | None = None
         self.ledger: Ledger | None = None
@@ -140,6 +159,21 @@ class Attempt:
         if self.delivery is not None:
             self.delivery.clean_up()
 
+    def leave(self) -> None:
+        """Give the directory back: the next attempt in this process takes it as any other would."""
+        if self.directory is not None and self.directory.occupancy is not None:
+            self.directory.occupancy.leave()
+
+    def stop_waiting(self) -> int:
+        """Told to stop before the next attempt began: nothing ran, so nothing more is counted."""
+        from gpuflow.runtime import farewell
+
+        sentence = "told to stop while waiting for the next attempt"
+        say(f"{sentence} (exit code {EXIT_INTERRUPTED})")
+        facts = {"outcome": INTERRUPTED, "exit_code": EXIT_INTERRUPTED, "because": sentence}
+        farewell.write(self.options.termination_log, f"gpuflow-run: {sentence}", facts)
+        return EXIT_INTERRUPTED
+
     def _begin(self, ledger: Ledger) -> History | Success:
         """Become the newest attempt, or find that there is nothing to do. When someone else came, all is read again."""
         options = self.options
@@ -209,6 +243,7 @@ class Attempt:
                 final = True
                 because += f"; {spent}"
         code = exit_code(ending, final)
+        self.failed = not final and COSTS.get(ending.outcome) == "failures"
         if ledger is not None and ledger.number and ending.outcome != SUCCEEDED:
             kept = self.keeper.kept if self.keeper is not None else None
             cause = TOLD if ending.told else None
@@ -253,7 +288,7 @@ class Attempt:
         elif self.directory is not None and options.run_id:
             book = Folder(book_in(self.directory.path, base))
         else:
-            book, self._lasting = Memory(), False
+            book, self._lasting = self._memory if self._memory is not None else Memory(), False
         if keys is not None and self.directory is not None and self.store is None:
             say("there is no --store: the run's records are signed, the checkpoints in the directory are not")
         self.ledger = Ledger(book, base, self.store, say, keys)

@@ -32,6 +32,8 @@ class Weaker:
     """A construct that a target carries, but not in full; compiled, and said."""
 
     reason: str
+    by_step: bool = False
+    """Whether the target itself says of which steps that holds, and how (`Target.weaker`)."""
 
 
 Capabilities = Mapping[str, Literal[True] | Cannot | Weaker]

@@ -14,6 +14,7 @@ from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, install_line
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import pod_for, pod_notes
+from gpuflow.pod.restarts import Restarts
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
@@ -46,6 +47,10 @@ class Request:
     """The target's own options; None for its defaults."""
     remarks: tuple[str, ...] = ()
     """More lines for the header."""
+    weaker: tuple[Finding, ...] = ()
+    """What is carried only in part."""
+    restarts: Restarts = "by cause"
+    """How the engine starts a step again."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -140,6 +145,14 @@ class Target(ABC):
         """The plan with the steps that alerts become on this engine."""
         return plan
 
+    def restarts_at(self, site: Site) -> Restarts:
+        """How it starts a step again, where what is installed at a site decides."""
+        return "by cause"
+
+    def weaker(self, request: Request) -> Iterable[Finding]:
+        """What it carries of these steps only in part, where a line of its table cannot say which and how."""
+        return ()
+
     def notes(self, request: Request) -> Iterable[Finding]:
         """What a reader of the artifact should know about this pipeline, although nothing is lost."""
         return ()
@@ -166,9 +179,9 @@ def losses_of(target: Target, request: Request) -> list[Loss]:
 def accepted(target: Target, request: Request, *, allow_lossy: bool) -> tuple[Loss, ...]:
     """What is left out. All that may not be left out is one error."""
     missing = losses_of(target, request)
-    stopping = [loss for loss in missing if not (allow_lossy and loss.optional)]
-    if stopping:
-        raise GpuflowError([*(loss.refusal() for loss in stopping), *unmade_pods(request)])
+    told = [loss.warning() if allow_lossy and loss.optional else loss.refusal() for loss in missing]
+    if any(finding.severity == "error" for finding in told):
+        raise GpuflowError([*told, *unmade_pods(request)])
     return tuple(missing)
 
 
@@ -186,7 +199,9 @@ def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Comp
     missing = accepted(target, request, allow_lossy=allow_lossy)
     try:
         with needed_sdk(target.name):
-            return Compiled(target.compile(replace(request, losses=missing)), missing)
+            weaker, restarts = tuple(weaker_of(target, request)), target.restarts_at(request.site)
+            asked = replace(request, losses=missing, weaker=weaker, restarts=restarts)
+            return Compiled(target.compile(asked), missing)
     except EnvironmentFailure:
         raise
     except GpuflowError as refusal:
@@ -208,14 +223,22 @@ def findings_of(target: Target, request: Request, compiled: Compiled) -> list[Fi
     return heard_at(request.site, heard(request.pipeline, remarks_of(target, request, compiled)))
 
 
-def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
-    """What a pipeline lost, what is weaker, what else a reader should know."""
+def weaker_of(target: Target, request: Request) -> list[Finding]:
+    """All that a target carries of a pipeline only in part: it compiles, and is said on the console and in the file."""
     table = target.capabilities_at(request.site)
     return [
-        *(loss.warning() for loss in compiled.losses),
         *weaknesses(request.pipeline, table),
         *site_weaknesses(request.pipeline, request.site, table),
-        *site_notes(request.plan),
+        *target.weaker(request),
+    ]
+
+
+def remarks_of(target: Target, request: Request, compiled: Compiled) -> list[Finding]:
+    """What a pipeline lost, what is weaker, what else a reader should know."""
+    return [
+        *(loss.warning() for loss in compiled.losses),
+        *weaker_of(target, request),
+        *site_notes(request.plan, target.restarts_at(request.site)),
         *pod_notes(request.plan),
         *remarks_on(request.pipeline),
         *exposed_in_site(request.site),
@@ -236,14 +259,14 @@ def needed_sdk(engine: str) -> Iterator[None]:
         raise EnvironmentFailure(Finding("GF901", message, hint=install_line(engine))) from None
 
 
-def site_notes(plan: Plan) -> list[Finding]:
+def site_notes(plan: Plan, restarts: Restarts = "by cause") -> list[Finding]:
     """What a reader of the artifact should know about this site: wishes without effect, and what images must hold."""
     notes, site = [], plan.site
     vain = [each for each in plan.steps if each.step.spot and each.step.spot.mode in ("allow", "prefer")]
     if vain and not site.spot.labels:
         text = f'spot has no effect ({_named(vain)}): site "{site.name}" does not say what a spot node is'
         notes.append(Finding("GF305", text, plan.where(vain[0].name), "set spot.labels in the site", "note"))
-    kept = [each for each in plan.containers if is_supervised(each.step, site)]
+    kept = [each for each in plan.containers if is_supervised(each.step, site, restarts)]
     if kept and site.runtime.delivery == "image":
         text = f"{_named(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
@@ -259,7 +282,7 @@ def _supervisor(request: Request) -> list[str]:
     """Which supervisor the steps run, where it is mounted: whoever reads the artifact can compare."""
     runtime = request.site.runtime
     steps = request.plan.containers if runtime.delivery == "config-map" else ()
-    if not any(is_supervised(planned.step, request.site) for planned in steps):
+    if not any(is_supervised(planned.step, request.site, request.restarts) for planned in steps):
         return []
     return [f"Supervisor: ConfigMap {bundle.config_map_name(runtime.config_map)}, sha256:{bundle.digest()}."]
 
@@ -276,4 +299,5 @@ def header(request: Request) -> list[str]:
     ]
     lines += _supervisor(request)
     lines += [f"LOST: {loss.message}" for loss in request.losses]
+    lines += [f"WEAKER: {finding.message}" for finding in request.weaker]
     return [*lines, *request.remarks]

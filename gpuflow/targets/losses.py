@@ -88,7 +88,7 @@ def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
     notes: dict[str, Finding] = {}
     for use in uses(pipeline):
         how = table[use.construct]
-        if isinstance(how, Weaker) and use.construct not in notes:
+        if isinstance(how, Weaker) and not how.by_step and use.construct not in notes:
             notes[use.construct] = Finding(
                 "GF305", f"{use.construct}: {how.reason}", pipeline.where(*use.path), severity="note"
             )

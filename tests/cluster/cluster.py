@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engines import build
-from . import argo, images, kueue, machine, nodes, programs
+from . import argo, images, kubeflow, kueue, machine, nodes, programs
 from .kube import Kube
 from .layout import ADDRESS, IMAGES, REAL_NODE, Layout
 from .programs import Program
@@ -28,7 +28,13 @@ CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sche
 NODE = ("kubelet",)
 ADDONS: Mapping[str, Callable[[Cluster], None]]
 IN_PODS = ("argoexec",)
-ADDON_PROGRAMS = {"argo": ("workflow-controller", "argoexec"), "kueue": ("kueue",)}
+ADDON_PROGRAMS = {
+    "argo": ("workflow-controller", "argoexec"),
+    "kueue": ("kueue",),
+    "kubeflow": ("kfp-driver", "kfp-launcher", "kfp-persistence", "kfp-schedules", "kfp-apiserver"),
+}
+NEEDS = {"kubeflow": "argo"}
+"""What an addon stands on, and is put on before it."""
 
 
 class Cluster:
@@ -53,7 +59,7 @@ class Cluster:
         needed = (
             *CONTROL_PLANE,
             *(NODE if node else ()),
-            *(p for addon in addons for p in cls._programs(addon, node=node)),
+            *(p for addon in _with_needs(addons) for p in cls._programs(addon, node=node)),
         )
         build.build(needed)
         with _locked(layout):
@@ -104,9 +110,11 @@ class Cluster:
         if state["node"]:
             with cluster.part("real node", say):
                 cluster._start_node()
-        with ThreadPoolExecutor(max(1, len(addons))) as pool:
-            for done in [pool.submit(cluster.ensure, addon, say) for addon in addons]:
-                done.result()
+        every = _with_needs(addons)
+        for wave in ([a for a in every if a not in NEEDS], [a for a in every if a in NEEDS]):
+            with ThreadPoolExecutor(max(1, len(wave))) as pool:
+                for done in [pool.submit(cluster.ensure, addon, say) for addon in wave]:
+                    done.result()
         state["phase"] = "up"
         cluster._save()
         cluster.sandbox.settle()
@@ -192,8 +200,10 @@ class Cluster:
             self.await_node()
 
     def ensure(self, addon: str, say: Callable[[str], None] = print) -> None:
-        """Put Argo or Kueue on the cluster unless it is there."""
+        """Put Argo, Kueue or KFP on the cluster unless it is there."""
         if addon not in self.state["addons"]:
+            if addon in NEEDS:
+                self.ensure(NEEDS[addon], say)
             build.build(self._programs(addon, node=self.state["node"]))
             with self.part(addon, say):
                 ADDONS[addon](self)
@@ -247,6 +257,11 @@ class Cluster:
         partial.replace(self.layout.state)
 
 
+def _with_needs(addons: Sequence[str]) -> list[str]:
+    """These addons and what they stand on, each once."""
+    return list(dict.fromkeys(each for addon in addons for each in (NEEDS.get(addon, addon), addon)))
+
+
 @contextlib.contextmanager
 def _locked(layout: Layout) -> Iterator[None]:
     layout.lock.parent.mkdir(parents=True, exist_ok=True)
@@ -278,4 +293,4 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-ADDONS = {"argo": argo.install, "kueue": kueue.install}
+ADDONS = {"argo": argo.install, "kueue": kueue.install, "kubeflow": kubeflow.install}

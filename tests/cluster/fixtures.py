@@ -100,7 +100,7 @@ def private_cluster(proof_ground: AnyCluster) -> Cluster:
 def _with(cluster: AnyCluster, addon: str) -> AnyCluster:
     try:
         cluster.ensure(addon)
-    except (Lacking, BuildError) as error:
+    except (Lacking, BuildError, MachineError) as error:
         lacking(str(error))
     return cluster
 
@@ -109,6 +109,14 @@ def _with(cluster: AnyCluster, addon: str) -> AnyCluster:
 def argo(cluster: AnyCluster) -> AnyCluster:
     """A cluster with Argo Workflows."""
     return _with(cluster, "argo")
+
+
+@pytest.fixture(scope="session")
+def kubeflow(private_cluster: Cluster) -> AnyCluster:
+    """A private cluster with Kubeflow Pipelines, and Argo below it."""
+    if not private_cluster.state["node"]:
+        lacking("KFP needs a node that runs pods, and the running cluster has none")
+    return _with(private_cluster, "kubeflow")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class Content:
     links: Mapping[str, str]
     scripts: Mapping[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] = ()
+    user: str = ""
 
 
 @functools.cache
@@ -95,6 +96,13 @@ def _argoexec() -> Content:
     return replace(base, files=files, entrypoint=("/bin/argoexec",))
 
 
+def _kfp(program: str, inside: str) -> Content:
+    """One of KFP's programs. A number for the user: Kubernetes refuses a name, or none, where root is forbidden."""
+    base = _busybox()
+    files = {**base.files, inside: build.binary(program)}
+    return replace(base, files=files, entrypoint=(f"/{inside}",), user="65532")
+
+
 def _python() -> Content:
     """This machine's own Python with its library, at the same paths, and every shared object it needs."""
     base, prefix = _busybox(), Path(sys.base_prefix)
@@ -128,17 +136,20 @@ def _shared_objects(objects: list[Path]) -> set[Path]:
     return {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", found, re.MULTILINE)}
 
 
-CONTENTS = {
+CONTENTS: dict[str, Callable[[], Content]] = {
     "pause": _pause,
     "busybox": _busybox,
     "argoexec": _argoexec,
+    "kfp-driver": lambda: _kfp("kfp-driver", "bin/driver"),
+    "kfp-launcher": lambda: _kfp("kfp-launcher", "bin/launcher-v2"),
     "python": _python,
     "gpuflow": _gpuflow,
 }
 
 
 def _fingerprint(content: Content) -> str:
-    small = (sorted(content.links.items()), sorted(content.scripts.items()), content.entrypoint)
+    user = (content.user,) if content.user else ()
+    small = (sorted(content.links.items()), sorted(content.scripts.items()), content.entrypoint, *user)
     digest = hashlib.sha256(repr(small).encode())
     for inside, path in sorted(content.files.items()):
         status = path.stat()
@@ -166,6 +177,8 @@ def _write(path: Path, reference: str, content: Content) -> None:
         with layer.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         settings = {"Env": [f"PATH={PATH}"], "Entrypoint": list(content.entrypoint), "WorkingDir": "/"}
+        if content.user:
+            settings["User"] = content.user
         config = json.dumps(
             {
                 "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine],

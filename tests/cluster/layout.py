@@ -19,6 +19,8 @@ IMAGES = {
     "python": "gpuflow.test/python:1",
     "gpuflow": "gpuflow.test/gpuflow:1",
     "argoexec": "gpuflow.test/argoexec:1",
+    "kfp-driver": "gpuflow.test/kfp-driver:1",
+    "kfp-launcher": "gpuflow.test/kfp-launcher:1",
 }
 
 

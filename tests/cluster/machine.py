@@ -34,6 +34,12 @@ NODE_TOOLS = {
     "busybox": "busybox-static",
     "/usr/lib/cni/ptp": "containernetworking-plugins",
 }
+KUBEFLOW_TOOLS = {
+    "/usr/sbin/mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "my_print_defaults": "mariadb-client-core",
+}
+"""The programs alone: the package mariadb-server would also start a server of the machine."""
 
 
 class MachineError(RuntimeError):
@@ -53,17 +59,18 @@ def judge(cache: Path) -> None:
 def require(cache: Path, *, node: bool) -> None:
     """Judge the machine and install the Debian packages it lacks."""
     judge(cache)
-    _packages(CONTROL_PLANE_TOOLS | NODE_TOOLS if node else CONTROL_PLANE_TOOLS)
+    packages(CONTROL_PLANE_TOOLS | NODE_TOOLS if node else CONTROL_PLANE_TOOLS)
 
 
-def _packages(tools: dict[str, str]) -> None:
-    packages = sorted({package for tool, package in tools.items() if not shutil.which(tool)})
-    if not packages:
+def packages(tools: dict[str, str]) -> None:
+    """Install the Debian packages of the tools that are not there."""
+    wanted = sorted({package for tool, package in tools.items() if not shutil.which(tool)})
+    if not wanted:
         return
-    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *packages]
+    install = ["apt-get", "install", "--yes", "--quiet", "--no-install-recommends", *wanted]
     if not shutil.which("apt-get"):
-        raise MachineError(f"missing on this machine: the programs of the Debian packages {', '.join(packages)}")
-    print(f"installing Debian packages: {' '.join(packages)}", flush=True)
+        raise MachineError(f"missing on this machine: the programs of the Debian packages {', '.join(wanted)}")
+    print(f"installing Debian packages: {' '.join(wanted)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     for command in (install, ["apt-get", "update", "--quiet"], install):
         done = subprocess.run(command, env=environment, text=True, capture_output=True, check=False)

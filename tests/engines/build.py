@@ -1,6 +1,7 @@
 """Build the real engines from their pinned Go modules: `python -m tests.engines.build [program…]`.
 
-Each folder beside this file is a small Go module whose `go.mod` pins one project. A program is built once for what it
+Each folder beside this file is a small Go module whose `go.mod` pins one project; a project that no module proxy has is
+built from an archive that is pinned by its hash (archive.py). A program is built once for what it
 is built from (the digest of `go.mod`, `go.sum` and how it is built) into a cache outside the tree, and moved into place
 only when it is complete, so an interrupted run loses one build at most and the next run goes on from there.
 The programs of one project are built one after another, since they share what is compiled; projects are built side by
@@ -28,6 +29,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .archive import Archive, NoArchive
+
 ENGINES = Path(__file__).resolve().parent
 NICE = 10
 REPORT_EVERY = 30.0
@@ -40,6 +43,7 @@ RECIPE = "1"
 USUAL_SECONDS = {
     "kube-apiserver": 392, "kube-controller-manager": 81, "kube-scheduler": 8, "kubelet": 36, "kubectl": 40,
     "etcd": 70, "kwok": 258, "workflow-controller": 510, "argoexec": 164, "argo": 10, "kueue": 378,
+    "kfp-driver": 500, "kfp-launcher": 20, "kfp-persistence": 20, "kfp-schedules": 20, "kfp-apiserver": 190,
 }  # fmt: skip
 """On two busy cores from cold caches; what a build took on this machine is remembered instead."""
 
@@ -50,7 +54,10 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True)
 class Project:
-    """One Go module to build programs from; `stamp`: linker values, `share`: files kept beside them."""
+    """One Go module to build programs from; `stamp`: linker values, `share`: files kept beside them.
+
+    With an `archive` the source comes from there, and `pinned` says which version it is. `cgo`: programs with C code.
+    """
 
     folder: str
     module: str
@@ -58,9 +65,14 @@ class Project:
     stamp: Mapping[str, str] = field(default_factory=dict)
     share: Mapping[str, str] = field(default_factory=dict)
     patched: frozenset[str] = frozenset()
+    archive: Archive | None = None
+    pinned: str = ""
+    cgo: frozenset[str] = frozenset()
 
     @property
     def version(self) -> str:
+        if self.archive:
+            return self.pinned
         text = (ENGINES / self.folder / "go.mod").read_text()
         found = re.search(rf"^(?:require)?\s*{re.escape(self.module)} (v\S+)", text, re.MULTILINE)
         if not found:
@@ -76,6 +88,9 @@ class Project:
     def digest(self) -> str:
         """Of everything that its programs are built from."""
         found = hashlib.sha256(repr((RECIPE, sorted(self.stamp.items()), sorted(self.share.items()))).encode())
+        if self.archive:
+            found.update(repr((self.archive.sha256, sorted(self.archive.replaced.items()), self.pinned)).encode())
+            return found.hexdigest()[:10]
         for name in ("go.mod", "go.sum"):
             found.update((ENGINES / self.folder / name).read_bytes() + b"\0")
         return found.hexdigest()[:10]
@@ -120,6 +135,31 @@ PROJECTS = (
             "config/components/webhook/manifests.yaml": "webhooks.yaml",
         },
     ),
+    Project(
+        "kubeflow",
+        "github.com/kubeflow/pipelines",
+        {
+            "kfp-driver": "./backend/src/v2/cmd/driver",
+            "kfp-launcher": "./backend/src/v2/cmd/launcher-v2",
+            "kfp-persistence": "./backend/src/agent/persistence",
+            "kfp-schedules": "./backend/src/crd/controller/scheduledworkflow",
+            "kfp-apiserver": "./backend/src/apiserver",
+        },
+        share={
+            "manifests/kustomize/base/pipeline": "pipeline",
+            "backend/src/apiserver/config/config.json": "config.json",
+        },
+        archive=Archive(
+            "kubeflow-pipelines-7b70c7b9.tar.gz",
+            "f8cfc4f1f8880550dda06ffe9ec3001da220685d306d12799d529aafa46ea40c",
+            "GPUFLOW_KUBEFLOW_SOURCE",
+            "pipelines",
+            # The version that its own go.mod names is not on the module proxy.
+            {"github.com/argoproj/argo-workflows/v4": "github.com/argoproj/argo-workflows/v4@v4.0.7"},
+        ),
+        pinned="v2.17.0-7b70c7b9",
+        cgo=frozenset({"kfp-apiserver"}),
+    ),
 )
 BY_PROGRAM = {program: project for project in PROJECTS for program in project.programs}
 
@@ -155,11 +195,33 @@ def judge(wanted: Sequence[str]) -> None:
     """Say why these programs cannot be built here, if they cannot."""
     if wanted and not shutil.which("go"):
         raise BuildError(f"building {', '.join(wanted)} needs the Go toolchain: no `go` in PATH")
+    if any(name in BY_PROGRAM[name].cgo for name in wanted) and not shutil.which("gcc"):
+        raise BuildError(f"building {', '.join(wanted)} needs a C compiler: no `gcc` in PATH")
+    for project in {BY_PROGRAM[name].folder: BY_PROGRAM[name] for name in wanted}.values():
+        if project.archive:
+            try:
+                project.archive.judge()
+            except NoArchive as error:
+                raise BuildError(str(error)) from None
+
+
+def _without_source(wanted: Sequence[str]) -> list[str]:
+    """Of what nobody asked for by name: what cannot be built here, since its archive is absent; said in one line."""
+    left_out = []
+    for project in PROJECTS:
+        names = [name for name in wanted if BY_PROGRAM[name] is project]
+        if names and project.archive and not project.archive.path.is_file():
+            print(f"not building {', '.join(names)}: no source {project.archive.name} here", flush=True)
+            left_out += names
+    return left_out
 
 
 def build(programs: Sequence[str] = ()) -> None:
     """Build what is missing of the named programs (all when none is named), saying what is being done and how long."""
     wanted = missing(programs)
+    if not programs:
+        left_out = _without_source(wanted)
+        wanted = [name for name in wanted if name not in left_out]
     for name in list(wanted):
         if _take_over(BY_PROGRAM[name], name):
             wanted.remove(name)
@@ -264,7 +326,7 @@ def _take_over(project: Project, program: str) -> bool:
     """Use a program that was built before programs were kept by content, when Go's own note in it names our modules."""
     old = cache() / "engines" / f"{project.folder}-{project.version}"
     source = old / "bin" / program
-    if not source.exists() or not shutil.which("go") or not _is_made_of(source, project):
+    if project.archive or not source.exists() or not shutil.which("go") or not _is_made_of(source, project):
         return False
     if not all((old / "share" / name).exists() for name in project.share.values()):
         return False
@@ -314,18 +376,27 @@ def _build_one(project: Project, program: str, lock: int, plan: Plan) -> None:
     label = plan.begin(program)
     started = time.monotonic()
     print(f"{label}: such a build took {_span(plan.usual(program))}", flush=True)
-    call = functools.partial(_go, folder, log=log, lock=lock, label=label, program=program, plan=plan)
-    call(["mod", "download", project.module])
-    source = _module_source(folder, project.module)
+    call = functools.partial(_go, log=log, lock=lock, label=label, program=program, plan=plan)
+    if project.archive:
+        source = folder = project.archive.unpack(home / "source")
+        options.append("-mod=mod")
+    else:
+        call(folder, ["mod", "download", project.module])
+        source = _module_source(folder, project.module)
     for inside, name in project.share.items():
         _copy_complete(source / inside, home / "share" / name)
     if program in project.patched:
         options.append(f"-modfile={_patched_argo(folder, source, home)}")
     partial = home / "bin" / f".{program}.partial"
-    call(["build", *options, "-o", str(partial), project.programs[program]])
+    if program in project.cgo:
+        # With Go's own resolver, so that all it shares with the other programs is compiled once.
+        options += ["-tags", "netgo,osusergo"]
+    words = ["build", *options, "-o", str(partial), project.programs[program]]
+    call(folder, words, cgo=program in project.cgo)
     partial.replace(project.binary(program))
     if not missing(tuple(project.programs)):
-        shutil.rmtree(home / "patched", ignore_errors=True)
+        for name in ("patched", "source"):
+            shutil.rmtree(home / name, ignore_errors=True)
     size = project.binary(program).stat().st_size >> 20
     seconds = time.monotonic() - started
     plan.end(program, seconds)
@@ -340,9 +411,19 @@ def _ldflags(project: Project) -> str:
     return " ".join(["-s", "-w", *(f"-X {key}={value}" for key, value in values.items())])
 
 
-def _go(folder: Path, arguments: list[str], *, log: Path, lock: int, label: str, program: str, plan: Plan) -> None:
+def _go(
+    folder: Path,
+    arguments: list[str],
+    *,
+    log: Path,
+    lock: int,
+    label: str,
+    program: str,
+    plan: Plan,
+    cgo: bool = False,
+) -> None:
     """Run go in `folder`, its words into `log`; now and then say that it is still at work, and for how long."""
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off"}
+    environment = {**os.environ, "CGO_ENABLED": "1" if cgo else "0", "GOWORK": "off"}
     with log.open("a") as words:
         process = subprocess.Popen(
             ["nice", "-n", str(NICE), "go", *arguments],

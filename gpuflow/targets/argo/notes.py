@@ -9,7 +9,8 @@ from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan, plan_of
 from gpuflow.pod import pod_for
 from gpuflow.pod.later_attempts import falls_back
-from gpuflow.pod.supervision import counts_budgets, saves_to_scratch, scratch_size
+from gpuflow.pod.restarts import counts_budgets
+from gpuflow.pod.supervision import saves_to_scratch, scratch_size
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step

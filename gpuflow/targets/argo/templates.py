@@ -7,7 +7,8 @@ from typing import Any
 
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.later_attempts import falls_back, off_spot
-from gpuflow.pod.supervision import counts_budgets, is_supervised, keeps_state
+from gpuflow.pod.restarts import counts_budgets
+from gpuflow.pod.supervision import is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of

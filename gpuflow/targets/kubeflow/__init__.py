@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from gpuflow.errors import Finding
 from gpuflow.plan import Plan, plan_of
+from gpuflow.pod.restarts import Restarts
 from gpuflow.site import Site
 from gpuflow.targets.alerts import endless_waits
 from gpuflow.targets.capabilities import Capabilities
@@ -20,6 +21,8 @@ from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from gpuflow.targets.kubeflow.refusals import partial_losses
+from gpuflow.targets.kubeflow.retries import restarts_at
+from gpuflow.targets.kubeflow.retry_notes import retry_notes
 from gpuflow.targets.losses import Loss, left_out
 
 
@@ -41,6 +44,12 @@ class Kubeflow(Target):
 
     def capabilities_at(self, site: Site) -> Capabilities:
         return capabilities_at(site)
+
+    def restarts_at(self, site: Site) -> Restarts:
+        return restarts_at(site)
+
+    def weaker(self, request: Request) -> Iterable[Finding]:
+        return retry_notes(request.plan, restarts_at(request.site))
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuflow.errors import GpuflowError, fail
+from gpuflow.errors import Finding, GpuflowError, fail
+from gpuflow.plan import plan_of
 from gpuflow.pod import pod_for
-from gpuflow.pod.supervision import keeps_state
+from gpuflow.pod.restarts import Restarts
+from gpuflow.pod.supervision import active_deadline, keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
@@ -21,8 +24,10 @@ from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import RUN_FACTS, Channel, placeholder
 from gpuflow.targets.kubeflow.pods import executor_config
 from gpuflow.targets.kubeflow.refusals import partial_losses
+from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
+from gpuflow.targets.kubeflow.retry_notes import retry_notes
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
-from gpuflow.targets.losses import construct_losses
+from gpuflow.targets.losses import construct_losses, weaknesses
 
 COPY_INPUTS = {"pipeline_task_id": "{{$.pipeline_task_uuid}}", "pipeline_task_name": "{{$.pipeline_task_name}}"}
 """What keeps the state of a component's tasks apart: each turn of a loop has an id, each call in it a name."""
@@ -48,10 +53,17 @@ class Alone:
     config: Any
     arguments: tuple[str, ...]
     known: dict[str, str]
+    policy: Any
+    """The task's retry policy, if it has one."""
+    weaker: tuple[Finding, ...] = ()
+    """What is carried only in part."""
 
 
-def alone(step: Step, site: Site, name: str) -> Alone:
-    """The step as KFP's messages. Raises for what KFP cannot carry, and for flow, which is kfp's to write."""
+def alone(step: Step, site: Site, name: str, *, own_command: bool = True) -> Alone:
+    """The step as KFP's messages. Raises for what KFP cannot carry, and for flow, which is kfp's to write.
+
+    `own_command`: whether the task runs the step's command. Else no supervisor can be put in front of it.
+    """
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
         raise fail(
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
@@ -68,13 +80,22 @@ def alone(step: Step, site: Site, name: str) -> Alone:
         raise fail("GF301", f'"{taken[0]}" is an input that KFP itself gives a value', hint="choose another name")
     names: dict[Channel, str] = {**inputs, **facts}
     spelling = KubeflowSpelling(lambda channel: names[_plain(channel)])
-    copies = COPY_INPUTS if keeps_state(step, site) else {}
-    pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, within="-".join(map(placeholder, copies))))
+    restarts: Restarts = restarts_at(site) if own_command else "left alone"
+    copies = COPY_INPUTS if keeps_state(step, site, restarts) else {}
+    engine = replace(ENGINE, within="-".join(map(placeholder, copies)), restarts=restarts)
+    pod = pod_for(pipeline, name, site, spelling, engine)
     container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
     used = {_plain(channel) for channel in spelling.used}
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
     known |= copies if RunRef("id") in spelling.used else {}
-    return Alone(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known)
+    policy = retry_policy(step, site, restarts, active_deadline(step, site, restarts))
+    weaker = tuple(_weaker(pipeline, site, restarts))
+    return Alone(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)
+
+
+def _weaker(pipeline: Pipeline, site: Site, restarts: Restarts) -> Iterator[Finding]:
+    yield from weaknesses(pipeline, capabilities_at(site))
+    yield from retry_notes(plan_of(pipeline, site), restarts)
 
 
 def _plain(channel: Channel) -> Channel:

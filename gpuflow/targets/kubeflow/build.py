@@ -26,11 +26,12 @@ from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
 from gpuflow.targets.kubeflow.own_words import set_caching, task_words
 from gpuflow.targets.kubeflow.pods import claim_channels, executor_config
-from gpuflow.targets.kubeflow.retries import retry_policy
+from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
 
-ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE)
+ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE, restarts="unknown")
+"""Kubeflow as it is shipped."""
 
 
 class Builder:
@@ -120,7 +121,8 @@ class Builder:
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, types)
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         set_caching(spec.caching_options, step)
-        policy = retry_policy(step, active_deadline(step, self.site))
+        restarts = restarts_at(self.site)
+        policy = retry_policy(step, self.site, restarts, active_deadline(step, self.site, restarts))
         if policy is not None:
             spec.retry_policy.CopyFrom(policy)
         given = {ref: (out, types[out]) for out, ref in refs.items() if ref in self.consumed}
@@ -135,7 +137,7 @@ class Builder:
     def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef]]:
         """Adds the step's container and its Kubernetes settings; gives what its text refers to, and its claims."""
         spelling = KubeflowSpelling()
-        pod = pod_for(self.pipeline, name, self.site, spelling, replace(ENGINE, within=self.prefix.rstrip("-")))
+        pod = pod_for(self.pipeline, name, self.site, spelling, self._engine())
         claims = claim_channels(pod, self.claim_volumes)
         container = container_spec(pod["spec"]["containers"][0], on=step.on, outputs=tuple(step.outputs))
         self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
@@ -143,6 +145,9 @@ class Builder:
         self.configs[f"exec-{label}"] = executor_config(pod, named)
         status = [StatusRef()] if step.on in STATES else []
         return [*spelling.used, *status], list(claims.values())
+
+    def _engine(self) -> Engine:
+        return replace(ENGINE, within=self.prefix.rstrip("-"), restarts=restarts_at(self.site))
 
     def sub_pipeline(self, name: str, step: Step, dag: Dag) -> Task:
         """Another pipeline as one task."""

@@ -7,9 +7,10 @@ from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker, capabilit
 from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
-_JOB = "let the step create a Job with a podFailurePolicy and wait for it"
-_ALWAYS = 'templateDefaults.retryStrategy {limit: "0", retryPolicy: Always} in COMPILED_PIPELINE_SPEC_PATCH'
-"""Argo merges it into every template. A higher limit would also repeat the DAGs around a step, each time all of it."""
+_CODES = (
+    "gpuflow-run keeps them: inside the pod, or where the site says retry: always and it has a place to count in. In a "
+    "plain step every exit code counts alike"
+)
 _CLAIM = "create a PersistentVolume and a claim for it, and mount that: volumes: {…: {claim: …}}"
 _FROM_TIME = (
     "pass {run: logical_date}, and let the program take the date from it; in a pipeline with a schedule, start the "
@@ -101,15 +102,8 @@ _CANNOT = {
     ),
     "pipeline.timeout": Cannot("upstream", "a sub-pipeline has no timeout", "give timeouts to its steps"),
     "queue_timeout": Cannot("upstream", "a pod waits as long as it must", "limit the whole run with deadline"),
-    "retry.final_exit_codes": Cannot("upstream", "it retries every exit code", _JOB),
-    "retry.interruptions": Cannot(
-        "upstream",
-        "its retry never covers a deleted pod, so preemption and drain end the step, and its supervisor dies too",
-        f"retry: N, and let an administrator set {_ALWAYS}; or {_JOB}",
-    ),
     "retry.more_memory": Cannot("upstream", "every attempt gets the same pod", "ask for the larger amount at once"),
     "retry.other_node": Cannot("upstream", "every attempt gets the same pod", "keep bad nodes away with a taint"),
-    "retry.retryable_exit_codes": Cannot("upstream", "it retries every exit code", _JOB),
     "run.attempt": Cannot(
         "upstream", "nothing tells a container which attempt it is", "read $GPUFLOW_ATTEMPT in a step with a checkpoint"
     ),
@@ -164,15 +158,23 @@ _WEAKER = {
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
     "retry.any": Weaker(
-        "KFP names no retryPolicy, so the installation decides what is retried. As KFP 2.17.0 is shipped, its Argo "
-        "retries deleted pods and no failed ones. An Argo without those settings retries failed pods and no deleted "
-        f"ones: preemption and drain end the step. For both, an administrator sets {_ALWAYS}"
+        "KFP's retry has no policy, so the installation decides which ends of a pod it repeats. Where the site does "
+        "not say retry: always, gpuflow-run starts a failed command again inside the pod; a plain step has what KFP "
+        "does by itself",
+        by_step=True,
     ),
     "retry.failures": Weaker(
-        "KFP names no retryPolicy, so the installation decides what is retried. As KFP 2.17.0 is shipped, its Argo "
-        "retries deleted pods and no failed ones: a failure ends the step, and a drained node uses up a retry. For "
-        f"both, an administrator sets {_ALWAYS}"
+        "as retry.any. Where the site says retry: always, gpuflow-run keeps this budget if it has a place to count in; "
+        "else failures and interruptions share one",
+        by_step=True,
     ),
+    "retry.final_exit_codes": Weaker(_CODES, by_step=True),
+    "retry.interruptions": Weaker(
+        "where the site says retry: always, gpuflow-run keeps this budget if it has a place to count in; else failures "
+        "and interruptions share one. Elsewhere the installation decides what becomes of a deleted pod",
+        by_step=True,
+    ),
+    "retry.retryable_exit_codes": Weaker(_CODES, by_step=True),
     "run.interval_end": Weaker(_MADE),
     "run.logical_date": Weaker(_MADE),
     "schedule.start": Weaker(
@@ -184,7 +186,7 @@ _WEAKER = {
     ),
 }
 
-_RETRIES_ALWAYS: Capabilities = {"retry.any": True, "retry.failures": True}
+_RETRIES_ALWAYS: Capabilities = {"retry.any": True}
 """What the site's key `engines.kubeflow.retry: always` makes true."""
 
 _CARRIED = (

@@ -11,6 +11,7 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref
 from gpuflow.spec.types import output_types
+from gpuflow.targets.kubeflow.retries import restarts_at
 from gpuflow.targets.losses import named_steps
 
 _TEXT = ("string", "json")
@@ -44,7 +45,8 @@ def notes(pipeline: Pipeline) -> Iterator[Finding]:
 def key_notes(plan: Plan) -> Iterator[Finding]:
     """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
     key = plan.site.runtime.key
-    signed = tuple(each.name for each in plan.containers if keeps_state(each.step, plan.site))
+    restarts = restarts_at(plan.site)
+    signed = tuple(each.name for each in plan.containers if keeps_state(each.step, plan.site, restarts))
     if key is not None and signed:
         yield Finding(
             "GF305",

@@ -27,7 +27,7 @@ from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import claim_task, release_task
 from gpuflow.targets.kubeflow.patches import lost_changes
-from gpuflow.targets.kubeflow.retries import waits
+from gpuflow.targets.kubeflow.retries import restarts_at
 from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced
 from gpuflow.targets.kubeflow.volume_names import volume_problems
 from gpuflow.targets.losses import Loss, refused
@@ -125,7 +125,8 @@ def _pods(plan: Plan) -> Iterator[Finding]:
 def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
     name, step = each.own_name, each.step
     try:
-        pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), Engine(FACTS.supervisor, FACTS.outputs_dir))
+        engine = Engine(FACTS.supervisor, FACTS.outputs_dir, restarts=restarts_at(site))
+        pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), engine)
     except GpuflowError:
         return  # said by whoever makes the pod
     words = command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs))
@@ -261,19 +262,6 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
             "KFP sets user and group of the container, but no fs_group",
             ("security", "fs_group"),
             "let the volume's owner make it writable for the step's group",
-        )
-    yield from _backoff(step)
-
-
-def _backoff(step: Step) -> Iterator[Problem]:
-    if step.retry is None or step.retry.backoff is None or step.retry.backoff.max is None:
-        return
-    longest, most = max(waits(step.retry), default=0), step.retry.backoff.max
-    if longest > most.seconds:
-        yield (
-            f"the waits grow to {longest}s, and KFP has no maximum wait (backoff.max is {most})",
-            ("retry", "backoff"),
-            "lower factor, start or failures until the last wait fits",
         )
 
 

@@ -1,48 +1,74 @@
-"""How often KFP starts a failed step again, and for how long it goes on doing so."""
+"""How often KFP starts the pod of a step again, and for how long it goes on doing so.
+
+KFP's retry has a limit and a backoff, and no policy: which ends of a pod are repeated, Argo's settings decide. What the
+supervisor does beside it stands in `gpuflow.pod.restarts`, what a user is told about it in `retry_notes`.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+from gpuflow.pod.restarts import MOST, Restarts, longest_wait, pods_again
+from gpuflow.site import Site
 from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
 
 DAY = 86400
 LONGEST_ATTEMPT = 30 * DAY
 """How long an attempt without a timeout is given."""
+LEAST_DURATION = 3650 * DAY
+"""How long a step is retried at least, counted from when its first pod was made: pods wait for quota and for nodes."""
+LONGEST_WAIT = 365 * DAY
+"""No wait that grows is longer than this."""
 
 
-def retry_policy(step: Step, deadline: int | None) -> Any | None:
-    """The task's retry policy, or None when a failure is final. `deadline`: after how long the kubelet ends a pod.
+def restarts_at(site: Site) -> Restarts:
+    """How the Kubeflow of a site starts a step again."""
+    return "always" if site.engine("kubeflow").retry == "always" else "unknown"
 
-    `backoffMaxDuration` counts from the start of the first attempt, not from the failure: whatever KFP's own hour has
-    passed is never retried, and a retry is killed when it ends. So it is always written, long enough for every attempt
-    to reach the kubelet's deadline.
+
+def retry_policy(step: Step, site: Site, restarts: Restarts, deadline: int | None) -> Any | None:
+    """The task's retry policy; None: KFP is not asked for another pod. `deadline`: when the kubelet ends a pod.
+
+    `backoffMaxDuration` counts from the moment at which the first pod was made, not from its failure: whatever KFP's
+    own hour has passed is never retried, and a retry is killed when it ends. So it is always written, long enough for
+    every attempt to wait for its node and to reach the kubelet's deadline.
     """
-    retry = step.retry
-    if retry is None or not retry.after_failures:
+    again = pods_again(step, site, restarts)
+    if step.retry is None or not again:
         return None
     from google.protobuf import duration_pb2
 
     from gpuflow.targets.kubeflow.messages import ir  # loads kfp, which whoever asks for the waits alone may not have
 
-    start, factor = _first_wait(retry)
-    longest = deadline or LONGEST_ATTEMPT
-    total = (retry.after_failures + 1) * longest + sum(waits(retry))
+    start, factor = written_backoff(step.retry, again)
+    longest = (deadline or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
+    total = min(MOST, max(LEAST_DURATION, (again + 1) * longest))
     return ir.PipelineTaskSpec.RetryPolicy(
-        max_retry_count=retry.after_failures,
+        max_retry_count=again,
         backoff_duration=duration_pb2.Duration(seconds=start),
         backoff_factor=factor,
         backoff_max_duration=duration_pb2.Duration(seconds=total),
     )
 
 
-def _first_wait(retry: Retry) -> tuple[int, int]:
+def written_backoff(retry: Retry, again: int) -> tuple[int, int]:
+    """The first wait in seconds, and the factor by which waits grow. KFP knows no longest wait.
+
+    Where the waits would grow beyond the longest that the step allows, all of them are as long as the first: that no
+    wait is longer is what the step promises, and how fast they grow is not.
+    """
     backoff = retry.backoff
-    return (backoff.start.seconds, backoff.factor) if backoff else (0, Backoff().factor)
+    if backoff is None:
+        return 0, Backoff().factor
+    return backoff.start.seconds, 1 if is_flattened(retry, again) else backoff.factor
 
 
-def waits(retry: Retry) -> list[int]:
-    """The seconds KFP waits before each retry; it knows no longest wait."""
-    start, factor = _first_wait(retry)
-    return [start * factor**attempt for attempt in range(retry.after_failures)]
+def is_flattened(retry: Retry, again: int) -> bool:
+    """Whether the waits before so many pods would grow beyond the longest that is allowed."""
+    backoff = retry.backoff
+    if backoff is None or backoff.factor == 1:
+        return False
+    free = retry.model_copy(update={"backoff": backoff.model_copy(update={"max": None})})
+    most = LONGEST_WAIT if backoff.max is None else min(LONGEST_WAIT, backoff.max.seconds)
+    return longest_wait(free, again) > most

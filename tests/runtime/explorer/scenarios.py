@@ -27,6 +27,12 @@ ALL = (
         overlap=False,
     ),
     Scenario(
+        "repeats",
+        "a failure is repeated by the supervisor itself, on machines of their own; an earlier one may still be alive",
+        [Start(node, "--repeat", "--failures", "2") for node in NODES[:2]],
+        steps=1,
+    ),
+    Scenario(
         "volume",
         "attempts on machines of their own that mount the same volume as checkpoint directory",
         [Start(node, directory="volume") for node in NODES],

@@ -15,6 +15,7 @@ from gpuflow import kubeflow
 from gpuflow.cli.main import main
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
+from gpuflow.site.model import Runtime
 from gpuflow.spec.loading import load
 from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
@@ -157,9 +158,10 @@ def test_a_steps_references_are_keyword_arguments_that_take_kfp_channels(tmp_pat
     assert made.inputs == ("lr", "shards")
     assert task["inputs"]["parameters"]["lr"] == {"componentInputParameter": "lr"}
     assert task["inputs"]["parameters"]["shards"]["taskOutputParameter"]["producerTask"] == "prepare"
-    # Twice the kubelet's deadline: an hour of its own, an hour to start in, and the grace.
-    assert task["retryPolicy"]["backoffMaxDuration"] == f"{2 * (3600 + 3600 + 30)}s"
-    assert task["retryPolicy"]["maxRetryCount"] == 1
+    # It has outputs, so that a supervisor repeats failures inside the pod, and each attempt has its whole hour.
+    assert "retryPolicy" not in task
+    assert {"--repeat", "--retries=1", "--timeout=1h"} <= {*container["command"]}
+    assert config["activeDeadlineSeconds"] == str(2 * (3600 + 30) + 3600)
     assert container["command"][-5:] == [
         "train", "--lr", "{{$.inputs.parameters['lr']}}", "--shards", "{{$.inputs.parameters['shards']}}"
     ]  # fmt: skip
@@ -341,3 +343,25 @@ def test_text_like_a_template_is_questioned_in_the_log(tmp_path: Path, caplog: p
     said = [record.getMessage() for record in caplog.records if record.name == "gpuflow.kubeflow"]
     assert [line.split(": GF341 ")[1].split(" is plain")[0] for line in said] == ["command: {{ ds }}", "day={{ ds }}"]
     assert all(__file__ in line for line in said)
+
+
+def test_a_component_and_a_configured_task_say_what_remains_of_two_budgets(caplog: Any) -> None:
+    retried = gpuflow.Step(image="i:1", command=["work"], retry={"failures": 2, "interruptions": 5})
+    runtime = {"delivery": "config-map", "state": "s3://state"}
+    site = Site.load("nvidia").model_copy(update={"runtime": Runtime.model_validate(runtime)})
+    tasks: dict[str, Any] = {}
+
+    @dsl.container_component
+    def mine() -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(image="mine:1", command=["mine"])
+
+    def body() -> None:
+        tasks["component"] = kubeflow.component(retried, site, name="work")()
+        tasks["configured"] = kubeflow.configure(mine(), retried, site)
+
+    dsl.pipeline(name="by-hand")(body)
+    policies = {name: task._task_spec.retry_policy for name, task in tasks.items()}
+    assert policies["component"].max_retry_count == 5
+    assert policies["configured"].max_retry_count == 7, "no supervisor can stand in front of its command"
+    assert "gpuflow-runtime" not in str(tasks["configured"].platform_config)
+    assert "GF392" in caplog.text and "GF394" in caplog.text

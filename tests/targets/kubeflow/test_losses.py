@@ -8,12 +8,10 @@ import pytest
 import yaml
 
 from gpuflow.errors import GpuflowError
-from gpuflow.spec.loading import loads
 from gpuflow.targets.capabilities import Cannot, Weaker
 from gpuflow.targets.constructs import VOCABULARY
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
-from gpuflow.targets.losses import weaknesses
-from tests.targets.kubeflow.compiling import HEAD, compiled
+from tests.targets.kubeflow.compiling import compiled
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -33,29 +31,6 @@ def test_the_table_answers_for_every_construct_and_every_gap_says_what_to_do() -
     gaps = [entry for entry in CAPABILITIES.values() if isinstance(entry, Cannot)]
     assert gaps
     assert all(gap.reason and gap.instead for gap in gaps)
-
-
-def test_an_interruption_budget_is_a_loss_with_the_ways_that_really_help() -> None:
-    message = refusal(step("retry: {failures: 1, interruptions: 5}"))
-    assert 'kubeflow does not support retry.interruptions (step "work")' in message
-    assert "podFailurePolicy" in message
-    assert 'retryStrategy {limit: "0", retryPolicy: Always}' in message, "any other limit repeats whole DAGs"
-
-
-def test_an_accepted_loss_stands_in_the_artifact_and_only_failures_are_retried() -> None:
-    text = compiled(step("retry: {failures: 1, interruptions: 5}"), lossy=True)
-    assert "# LOST: kubeflow does not support retry.interruptions" in text
-    assert "maxRetryCount: 1" in text
-
-
-@pytest.mark.parametrize("retry", ["2", "{failures: 2}"])
-def test_who_retries_is_told_that_a_shipped_installation_retries_no_failed_pod(retry: str) -> None:
-    pipeline = loads(HEAD + step(f"retry: {retry}"))
-    (note,) = weaknesses(pipeline, CAPABILITIES)
-    assert note.code == "GF305"
-    assert "the installation decides what is retried" in note.message
-    assert "retries deleted pods and no failed ones" in note.message
-    assert "retryPolicy: Always" in note.message
 
 
 def test_a_supervisor_never_takes_longer_than_the_pod_lives_where_its_grace_is_lost() -> None:
@@ -145,7 +120,6 @@ def test_outputs_of_a_fan_out_that_leaves_items_out_are_refused_when_somebody_re
             f"kubernetes: {{affinity: {{podAntiAffinity: {{{REQUIRED}: [{{topologyKey: zone}}]}}}}}}",
             "podAntiAffinity is never read",
         ),
-        ("retry: {failures: 6, backoff: {start: 1m, factor: 3, max: 10m}}", "the waits grow to 14580s"),
     ],
 )
 def test_what_is_carried_only_in_part_is_refused_and_stands_in_the_header_of_a_lossy_artifact(
@@ -213,11 +187,6 @@ def test_the_gpu_is_kept_when_other_devices_are_lost() -> None:
 
 def test_a_refusal_in_the_command_names_the_step() -> None:
     assert 'step "work": kubeflow does not support the text' in refusal(step('args: ["{{$}}"]'))
-
-
-def test_a_retry_without_a_timeout_still_has_an_explicit_limit() -> None:
-    text = compiled(step("retry: 1"))
-    assert f"backoffMaxDuration: {2 * 30 * 86400}s" in text
 
 
 def test_no_caching_unless_asked() -> None:

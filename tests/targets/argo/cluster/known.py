@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -37,6 +37,8 @@ class Known:
     made: Mapping[str, str]
     """Outputs of programs that are no stand-ins, by `step.output`."""
     item: Mapping[str, Any]
+    values: Mapping[str, str] = field(default_factory=lambda: VALUES)
+    """What the stand-ins write, by the type of an output."""
 
     def literal(self, text: str) -> str:
         return text
@@ -69,7 +71,7 @@ class Known:
         output = step.outputs[name]
         if output.uri is not None:
             return "".join(part if isinstance(part, str) else self.text(part) for part in parts_of(output.uri))
-        return VALUES[output.type]
+        return self.values[output.type]
 
 
 def _type(step: Step, name: str) -> str:

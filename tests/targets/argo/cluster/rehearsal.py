@@ -53,10 +53,10 @@ def rehearse(stage: Stage, examples: Sequence[Example]) -> dict[str, Rehearsal]:
     site = Site.load(str(folder / "site.yaml"))
     stage.cluster.image(register(list(pipelines.values())))
     manifests = stage.compile(texts, (folder / "site.yaml").read_text(), "--allow-lossy")
-    with _equipped(stage):
+    with equipped(stage):
         for example in examples:
             pipeline = pipelines[example.name]
-            _furnish(stage, pipeline, _specified(example, pipeline, site, "uid"))
+            furnish(stage, pipeline, _specified(example, pipeline, site, "uid"))
             stage.start(manifests[example.name], example.arguments)
         ended = until(
             "every example to end",
@@ -71,7 +71,7 @@ def rehearse(stage: Stage, examples: Sequence[Example]) -> dict[str, Rehearsal]:
         run, uid = workflow["metadata"]["name"], workflow["metadata"]["uid"]
         live = stage.kube.list("pod", f"workflows.argoproj.io/workflow={run}")
         pipeline = pipelines[example.name]
-        specified = _by_step(_defaulted(stage, _specified(example, pipeline, site, uid)), run)
+        specified = _by_step(defaulted(stage, _specified(example, pipeline, site, uid)), run)
         timed = {step for step, same in specified.items() if "activeDeadlineSeconds" in same[0]}
         found[example.name] = Rehearsal(
             phase=workflow["status"]["phase"],
@@ -83,7 +83,7 @@ def rehearse(stage: Stage, examples: Sequence[Example]) -> dict[str, Rehearsal]:
 
 
 @contextlib.contextmanager
-def _equipped(stage: Stage) -> Iterator[None]:
+def equipped(stage: Stage) -> Iterator[None]:
     """The node with the devices and labels that the examples ask for."""
     kube = stage.cluster.kube
     nodes.add_devices(kube, REAL_NODE, DEVICES)
@@ -113,7 +113,7 @@ def _by_step(found: Sequence[Mapping[str, Any]], run: str, rest: frozenset[str] 
     return dict(sorted(in_order.items()))
 
 
-def _defaulted(stage: Stage, specified: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def defaulted(stage: Stage, specified: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The spec's pods as the API server would write them down; nothing is made."""
     objects = []
     for number, pod in enumerate(specified):
@@ -147,11 +147,12 @@ def _resume(stage: Stage, name: str) -> None:
     subprocess.run([*stage.cluster.enter, *words], env=environment, check=True, capture_output=True)
 
 
-def _furnish(stage: Stage, pipeline: Pipeline, found: Sequence[Mapping[str, Any]]) -> None:
+def furnish(stage: Stage, pipeline: Pipeline, found: Sequence[Mapping[str, Any]]) -> None:
     """What these pods expect to find in their namespace: secrets, settings, volumes, accounts, classes."""
     wanted: dict[tuple[str, str], set[str]] = {}
+    queues = "kueue" in stage.cluster.state["addons"]  # without Kueue its labels are labels
     for pod in found:
-        for kind, name, key in (*_mentioned(pod["spec"]), *_queueing(pod["metadata"]["labels"])):
+        for kind, name, key in (*_mentioned(pod["spec"]), *(_queueing(pod["metadata"]["labels"]) if queues else ())):
             wanted.setdefault((kind, name), set()).update({key} if key else ())
     for (kind, name), keys in sorted(wanted.items()):
         metadata: dict[str, Any] = {"name": name}

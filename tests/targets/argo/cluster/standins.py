@@ -35,27 +35,27 @@ for name, (kind, path, text) in OUTPUTS.items() if folder else ():
 INTERPRETERS = ("python", "python3", "sh")
 
 
-def register(pipelines: list[Pipeline]) -> str:
+def register(pipelines: list[Pipeline], values: Mapping[str, str] = VALUES, name: str = "examples") -> str:
     """Make an image known that holds a stand-in for every program of these pipelines; its name."""
     scripts: dict[str, str] = {}
-    for place, outputs in sorted(_programs(pipelines).items()):
+    for place, outputs in sorted(_programs(pipelines, values).items()):
         scripts[place.lstrip("/")] = PROGRAM % json.dumps(outputs, sort_keys=True)
-    images.CONTENTS["examples"] = lambda: _with(images.CONTENTS["gpuflow"](), scripts)
-    images.IMAGES["examples"] = IMAGE
+    images.CONTENTS[name] = lambda: _with(images.CONTENTS["gpuflow"](), scripts)
+    images.IMAGES[name] = f"gpuflow.test/{name}:1"
     images.archive.cache_clear()
-    return "examples"
+    return name
 
 
 def _with(content: images.Content, scripts: Mapping[str, str]) -> images.Content:
     return replace(content, scripts={**content.scripts, **scripts})
 
 
-def _programs(pipelines: list[Pipeline]) -> dict[str, dict[str, list[str | None]]]:
+def _programs(pipelines: list[Pipeline], values: Mapping[str, str]) -> dict[str, dict[str, list[str | None]]]:
     """Where a program must stand -> the outputs of all steps that start it."""
     found: dict[str, dict[str, list[str | None]]] = {}
     for _, step in _steps(pipelines):
         for place in _places(step):
-            found.setdefault(place, {}).update(_owed(step))
+            found.setdefault(place, {}).update(_owed(step, values))
         for helper in step.sidecars:
             for word in helper.command[:1]:
                 found.setdefault(f"/usr/local/bin/{word}", {})
@@ -86,8 +86,8 @@ def _places(step: Step) -> Iterator[str]:
         yield f"{folder}/{words[2]}.py"
 
 
-def _owed(step: Step) -> dict[str, list[str | None]]:
+def _owed(step: Step, values: Mapping[str, str]) -> dict[str, list[str | None]]:
     owed: dict[str, list[Any]] = {}
     for name, output in step.outputs.items():
-        owed[name] = [output.type, output.path, VALUES.get(output.type, "weights")]
+        owed[name] = [output.type, output.path, values.get(output.type, "weights")]
     return owed

@@ -1,0 +1,99 @@
+"""Who starts a step again: the engine, by another pod, or the supervisor, inside the pod.
+
+Argo and Airflow choose by what ended an attempt, so that the supervisor counts where it can and leaves the rest to
+them. Kubeflow cannot choose. Where the site says that its installation starts a pod again whatever ended it, the
+supervisor splits that one number into the two budgets. Elsewhere nobody knows which ends an installation repeats: the
+supervisor then repeats failures itself, and only interruptions are left to the engine.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gpuflow.site import Site
+from gpuflow.spec.policies import Retry
+from gpuflow.spec.step import Step
+
+Restarts = Literal["by cause", "always", "unknown", "left alone"]
+"""by cause: the engine asks what ended an attempt. always: it starts a pod again whatever that was. unknown: what it
+repeats depends on its installation. left alone: the same, and no supervisor can stand in front of the command."""
+MOST = 2**31 - 1
+"""The largest number of retries and of seconds that Kubernetes and Argo keep."""
+
+
+def has_place(step: Step, site: Site) -> bool:
+    """Whether there is a place that outlives the pod, in which the supervisor can count."""
+    return step.checkpoint is not None or site.runtime.state is not None
+
+
+def writes_xcom(step: Step) -> bool:
+    """Whether the program writes its outputs as Airflow reads them, so that nobody else in the container need be."""
+    return step.outputs_from == "xcom" and bool(step.outputs)
+
+
+def counts_budgets(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
+    """Whether the supervisor keeps the step's retry budgets over all its pods."""
+    retry = step.retry
+    if (
+        retry is None
+        or not retry.attempts
+        or not has_place(step, site)
+        or restarts == "left alone"
+        or writes_xcom(step)
+    ):
+        return False
+    if restarts == "by cause" or not _can_be_supervised(step, site):
+        return retry.interruptions > 0
+    if restarts == "unknown":
+        return True
+    # A number for everything is what the engine counts itself, unless some exit codes are final.
+    return retry.any is None or names_exit_codes(retry)
+
+
+def repeats_inside(step: Step, site: Site, restarts: Restarts) -> bool:
+    """Whether the supervisor starts a failed command again in the same pod."""
+    if restarts != "unknown" or step.retry is None or not step.retry.after_failures:
+        return False
+    return _can_be_supervised(step, site) or counts_budgets(step, site, restarts)
+
+
+def _can_be_supervised(step: Step, site: Site) -> bool:
+    """Whether a supervisor is in the container, or can be put there without a change of the image."""
+    return step.checkpoint is not None or bool(step.outputs) or site.runtime.delivery == "config-map"
+
+
+def pods_again(step: Step, site: Site, restarts: Restarts) -> int:
+    """How many more pods of the step the engine is asked to start."""
+    retry = step.retry
+    if retry is None:
+        return 0
+    if restarts != "unknown" or not (repeats_inside(step, site, restarts) or counts_budgets(step, site, restarts)):
+        return min(MOST, retry.attempts)
+    # Without a place each new pod would begin to count anew: all that the engine repeats would be multiplied.
+    return min(MOST, retry.after_interruptions) if has_place(step, site) else 0
+
+
+def names_exit_codes(retry: Retry) -> bool:
+    """Whether some exit codes end the step at once."""
+    return bool(retry.final_exit_codes) or retry.retryable_exit_codes is not None
+
+
+def longest_wait(retry: Retry, times: int) -> int:
+    """The seconds of the last of so many waits, or `MOST` where it would be longer."""
+    if retry.backoff is None or times < 1:
+        return 0
+    wait, factor = retry.backoff.start.seconds, retry.backoff.factor
+    if factor > 1 and wait:
+        for _ in range(min(times - 1, MOST.bit_length())):  # it at least doubles, so that this is enough
+            wait *= factor
+            if wait > MOST:
+                break
+    return min(MOST, wait, retry.backoff.max.seconds if retry.backoff.max is not None else MOST)
+
+
+def time_in_pod(step: Step, room: int, grace: int) -> int:
+    """The seconds after which a pod that repeats its command is over: every attempt, every wait, and `room` once."""
+    assert step.timeout is not None and step.retry is not None
+    again = step.retry.after_failures
+    waits = again * longest_wait(step.retry, again)
+    return min(MOST, (again + 1) * (step.timeout.seconds + grace) + waits + room)

@@ -1,0 +1,300 @@
+"""Playing cases on the private KFP: compile, furnish, start through kfp.Client, wait, and look at what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
+from gpuflow.spec.pipeline import Pipeline
+from gpuflow.targets.frame import Request, compile_with
+from gpuflow.targets.kubeflow import target
+from gpuflow.targets.kubeflow.options import KubeflowOptions
+from tests.cluster import nodes
+from tests.cluster.cluster import Cluster
+from tests.cluster.kfp import PYTHON, Kfp, KfpError, is_step
+from tests.cluster.kube import KubeError
+from tests.cluster.layout import REAL_NODE
+from tests.targets.argo.cluster.examples import DEVICES, LABELS, _images
+from tests.targets.argo.cluster.rehearsal import furnish
+from tests.targets.argo.cluster.stage import CLAIM, ROOT, Stage
+from tests.targets.argo.cluster.standins import register
+from tests.targets.every_construct import SITE
+
+from . import programs
+from .case import Case, Seen
+from .comparing import differences, live, specified
+from .knowing import VALUES_HERE, KnownRun, facts_of, specified_pods
+
+IMAGE = "kfp-examples"
+HERE = {"k": "v", "node.example.com/spot": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+"""Labels that the table's pipelines ask for, on top of those of the examples."""
+CLASSES = ("fast", "slow")
+VOLUMES = 12
+"""How many volumes there are of each class for claims that KFP or Kubernetes makes; nothing provisions them."""
+PATIENCE = 1500.0
+Result = dict[str, Any]
+
+
+def site_text(pipelines: Sequence[Pipeline]) -> str:
+    """The table's site, with the stand-ins for all images and the node's label for all models of GPUs."""
+    images = sorted({image for pipeline in pipelines for image in _images(pipeline)} - {IMAGE_NAME})
+    models = {name: {"labels": {"gpuflow.test/gpu": "any"}} for name in ("l4", "t4", "h100-80gb")}
+    return yaml.safe_dump(
+        {
+            **yaml.safe_load(SITE),
+            "images": {
+                "alerts": "gpuflow.test/python:1",
+                "rewrites": {each: IMAGE_NAME for each in images if not each.startswith("gpuflow.test/")},
+            },
+            "gpu": {"models": models},
+        }
+    )
+
+
+IMAGE_NAME = f"gpuflow.test/{IMAGE}:1"
+
+
+class Player:
+    """One KFP with what the cases expect to find in its namespace."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.kfp = Kfp(cluster)
+        self.stage = Stage(cluster, self.kfp.kube, folder)
+
+    def play(self, cases: Sequence[Case], keep: Callable[[Case, Result], None], at_once: int = 12) -> None:
+        """Run cases side by side, `at_once` at a time, and hand over each result as it comes."""
+        files, site, pipelines = self._compile(cases, keep)
+        ready = [case for case in cases if case.name in files]
+        self._volumes()
+        waiting, running = list(ready), {}
+        deadline = time.monotonic() + PATIENCE
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                case = waiting.pop(0)
+                try:
+                    self._furnish(pipelines[case.name], site)
+                    started = time.monotonic()
+                    more = {"service_account": case.service_account} if case.service_account else {}
+                    run = self.kfp.run(files[case.name], case.arguments, name=case.name, **more)
+                    running[run] = (case, started)
+                except (KfpError, KubeError) as error:
+                    keep(case, self._refused(case, str(error)))
+            time.sleep(4)
+            try:
+                states = self.kfp.ask("states", runs=list(running))
+            except KfpError:
+                continue  # somebody restarts the API server
+            for run, state in states.items():
+                case, started = running[run]
+                if state in ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"):
+                    del running[run]
+                    keep(case, self._judge(case, run, state, pipelines[case.name], site, time.monotonic() - started))
+                    deadline = time.monotonic() + PATIENCE
+                elif time.monotonic() > deadline:
+                    del running[run]
+                    keep(case, self._judge(case, run, state, pipelines[case.name], site, time.monotonic() - started))
+
+    def judge_again(
+        self, cases: Sequence[Case], kept: Mapping[str, Result], keep: Callable[[Case, Result], None]
+    ) -> None:
+        """Look once more at runs that were made before and are still there."""
+        _, site, pipelines = self._compile(cases, keep)
+        for case in cases:
+            before = kept[case.name]
+            if before.get("run") and self.kfp.workflow(before["run"]):
+                state = str(self.kfp.get(before["run"])["state"])
+                keep(case, self._judge(case, before["run"], state, pipelines[case.name], site, before["seconds"]))
+
+    def _compile(
+        self, cases: Sequence[Case], keep: Callable[[Case, Result], None]
+    ) -> tuple[dict[str, Path], Site, dict[str, Pipeline]]:
+        sources, made = self.folder / "sources", self.folder / "compiled"
+        for each in (sources, made):
+            each.mkdir(exist_ok=True)
+        pipelines: dict[str, Pipeline] = {}
+        for case in cases:
+            file = sources / f"{case.name}.yaml"
+            file.write_text(yaml.safe_dump(dict(case.document), sort_keys=False))
+        for case in cases:  # one may include another
+            pipelines[case.name] = load(sources / f"{case.name}.yaml")
+        site_file = sources / "site.yaml"
+        site_file.write_text(site_text(list(pipelines.values())))
+        self.cluster.image(register(list(pipelines.values()), VALUES_HERE, IMAGE))
+        site, files = Site.load(str(site_file)), {}
+        for case in cases:
+            request = Request(pipelines[case.name], site, None, f"{case.name}.yaml", (), KubeflowOptions())
+            try:
+                text = compile_with(target, request, allow_lossy=case.lossy).artifact.text
+            except GpuflowError as error:
+                keep(case, {"name": case.name, "state": "NOT COMPILED", "complaints": [str(error)]})
+                continue
+            files[case.name] = made / f"{case.name}.yaml"
+            documents = list(yaml.safe_load_all(text))
+            if case.edit is not None:
+                case.edit(documents)
+            files[case.name].write_text(yaml.safe_dump_all(documents) if case.edit else text)
+        return files, site, pipelines
+
+    def _furnish(self, pipeline: Pipeline, site: Site) -> None:
+        """Secrets, settings, claims and accounts that the pipeline names."""
+        known = KnownRun(pipeline, "x", _Anything(), {}, {}, VALUES_HERE, _Anything())
+        pods = list(specified_pods(known, site, lambda step, item: False))
+        furnish(self.stage, pipeline, pods)
+
+    def _volumes(self) -> None:
+        volumes, own = [], uuid.uuid4().hex[:6]  # a volume that was used once is used no more
+        for name in CLASSES:
+            for number in range(VOLUMES):
+                path = self.folder / "volumes" / f"{name}-{own}-{number}"
+                path.mkdir(parents=True, exist_ok=True)
+                path.chmod(0o777)
+                spec = {
+                    "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+                    "storageClassName": name,
+                    "capacity": {"storage": "500Gi"},
+                    "hostPath": {"path": str(path)},
+                    "persistentVolumeReclaimPolicy": "Retain",
+                }
+                meta = {"name": f"kfp-{name}-{own}-{number}", "labels": self.stage.labels}
+                volumes.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec})
+        self.kfp.kube.apply(*volumes)
+
+    def seen(self, run: str, state: str) -> Seen:
+        """All there is to know of a run."""
+        pods: dict[str, list[dict[str, Any]]] = {}
+        logs: dict[str, list[str]] = {}
+        drivers = 0
+        for pod in self.kfp.pods(run):
+            if not is_step(pod):
+                drivers += 1
+                continue
+            step = pod["metadata"]["labels"].get("gpuflow.dev/step", "?")
+            pods.setdefault(step, []).append(pod)
+            with contextlib.suppress(KubeError):
+                logs.setdefault(step, []).append(self.kfp.log(pod["metadata"]["name"]))
+        found, workflow = self.kfp.get(run), self.kfp.workflow(run) or {}
+        facts = facts_of(found, workflow) if workflow else {}
+        return Seen(state, found, pods, drivers, logs, workflow, facts)
+
+    def _judge(self, case: Case, run: str, state: str, pipeline: Pipeline, site: Site, seconds: float) -> Result:
+        seen = self.seen(run, state)
+        complaints = [] if state == case.state else [f"it ended {state}, not {case.state}: {self._why(seen)}"]
+        compared, equal, differ = 0, 0, []
+        if case.compares and seen.facts:
+            known = KnownRun(pipeline, run, _texts(case.arguments), case.made, {}, VALUES_HERE, seen.facts)
+            left = pipeline.deadline.seconds if pipeline.deadline else 0
+            compared, equal, differ = compare(specified_pods(known, site, case.leaves_out), seen, left)
+        if case.check is not None:
+            complaints += case.check(seen)
+        return {
+            "name": case.name,
+            "constructs": list(case.constructs),
+            "run": run,
+            "state": state,
+            "seconds": round(seconds),
+            "pods": sum(map(len, seen.pods.values())),
+            "drivers": seen.drivers,
+            "compared": compared,
+            "equal": equal,
+            "differences": differ,
+            "complaints": complaints,
+            "note": case.note,
+        }
+
+    def _refused(self, case: Case, words: str) -> Result:
+        right = case.state == "REFUSED"
+        complaints = [] if right else [f"KFP refused it: {words[:1500]}"]
+        return {
+            "name": case.name, "constructs": list(case.constructs), "state": "REFUSED", "complaints": complaints,
+            "note": words[:600],
+        }  # fmt: skip
+
+    def _why(self, seen: Seen) -> str:
+        nodes_of = seen.workflow.get("status", {}).get("nodes", {}).values()
+        words = [
+            f"{node.get('displayName')}: {node.get('message')}"
+            for node in nodes_of
+            if node.get("type") == "Pod" and node.get("phase") in ("Failed", "Error", "Pending")
+        ]
+        return "; ".join([*words[:4], str(seen.run.get("error") or "")])[:1500]
+
+
+def compare(pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0) -> tuple[int, int, list[str]]:
+    """Each pod of the spec beside one of the cluster's, step by step; how many, how many equal, and what differs.
+
+    Argo gives a pod without a timeout what is left of the run's deadline.
+    """
+    ours: dict[str, list[dict[str, Any]]] = {}
+    for pod in pods:
+        ours.setdefault(pod["metadata"]["labels"]["gpuflow.dev/step"], []).append(specified(pod))
+    compared, equal, found = 0, 0, []
+    for step in sorted({*ours, *seen.pods}):
+        left = [live(pod) for pod in seen.pods.get(step, ())]
+        if len(left) != len(ours.get(step, ())):
+            found.append(f"{step}: {len(left)} pods, and {len(ours.get(step, ()))} by the spec")
+        for pod in ours.get(step, ()):
+            if not left:
+                break
+            compared += 1
+            best = min(left, key=lambda other: len(differences(pod, other)))
+            left.remove(best)
+            if pod["activeDeadlineSeconds"] is None and 0 < (best["activeDeadlineSeconds"] or 0) <= deadline:
+                best["activeDeadlineSeconds"] = None
+            if words := differences(pod, best):
+                found.append(f"{step}: {'; '.join(words)}")
+            else:
+                equal += 1
+    return compared, equal, found
+
+
+class _Anything(dict[str, str]):
+    """Some text for every name, where only the shape of pods matters."""
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+    def __missing__(self, key: str) -> str:
+        return "1"
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+
+
+def gpuflow(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command line in the environment that has kfp."""
+    command = [str(PYTHON), "-m", "gpuflow.cli.main", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, text=True, capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def ground(cluster: Cluster, name: str = "live") -> Iterator[Player]:
+    """A player on this cluster: the node with devices and labels, a volume that pods share and the test can read."""
+    kube = cluster.kube
+    folder = cluster.layout.run / f"kfp-{name}"
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o777)
+    nodes.add_devices(kube, REAL_NODE, DEVICES)
+    labels = {**LABELS, **HERE}
+    kube("label", "node", REAL_NODE, "--overwrite", *(f"{key}={value}" for key, value in labels.items()))
+    player = Player(cluster, folder)
+    cluster.image(programs.register())
+    player.kfp.kube.apply(*player.stage.volume(CLAIM))
+    try:
+        yield player
+    finally:
+        player.kfp.close()
