@@ -60,7 +60,12 @@ _PYTHON_TYPES: dict[type, Type] = {
 
 
 def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") -> StepComponent:
-    """A component that makes tasks of the step. Its references are keyword arguments, which may be kfp channels."""
+    """A component that makes tasks of the step. Its references are keyword arguments, which may be kfp channels.
+
+    :param step: what runs, a `gpuflow.Step`.
+    :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file.
+    :param name: the component's name.
+    """
     made = alone(step, _site(site), name)
     log_findings([*questioned_step(step, caller()), *made.weaker], __name__)
     return StepComponent(made)
@@ -69,7 +74,13 @@ def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
 def configure(
     task: dsl.PipelineTask, step: Step, site: Site | str = "nvidia", *, name: str | None = None
 ) -> dsl.PipelineTask:
-    """Give an existing task the step's resources, placement, volumes, environment, identity, retries and caching."""
+    """Give an existing task the step's resources, placement, volumes, environment, identity, retries and caching.
+
+    :param task: a task of a pipeline of yours.
+    :param step: what it needs, a `gpuflow.Step` without a command.
+    :param site: as for `component`.
+    :param name: the step's name in labels and messages.
+    """
     if not isinstance(task, dsl.PipelineTask):
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
     made = alone(step, _site(site), name or task.name, own_command=False)
@@ -86,7 +97,10 @@ def configure(
 
 
 class StepComponent:
-    """Called in a pipeline, it makes a task. What an argument is decides the type of the component's input."""
+    """Called in a pipeline, it makes a task. What an argument is decides the type of the component's input.
+
+    :param made: what the step became.
+    """
 
     def __init__(self, made: Alone) -> None:
         self._made = made

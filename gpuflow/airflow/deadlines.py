@@ -17,7 +17,10 @@ class deadline:
         deadline(run=timedelta(hours=8))
         deadline(group="release", limit=timedelta(hours=1), since=output("release.begin", "return_value", "float"))
 
-    `since` is when the group began, in seconds since 1970.
+    :param group: the sub-pipeline; empty for the run.
+    :param limit: how long the group may take.
+    :param since: when the group began, in seconds since 1970.
+    :param run: how long the run may take.
     """
 
     def __init__(

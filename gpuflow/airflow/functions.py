@@ -177,6 +177,7 @@ def gpu_task(
     inside; arguments are plain values, templates, or values of other tasks; what it returns is the task's XCom. The
     function may be called, and has `.expand`, `.expand_kwargs`, `.partial` and `.override`.
 
+    :param python_callable: the function, where `@gpu_task` stands without arguments.
     :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file. A relative path starts at the
         folder of the DAG file.
     :param namespace: where the pods run; the site's namespace unless given.

@@ -62,6 +62,14 @@ class GpuPodOperator(RenderedPod):
     :param sidecar_resources: resources of the container that passes the outputs on.
     :param source: where the step is written, for the link in the UI.
     :param links: more links in the UI, by name: `{"Pod": "https://k8s.example.com/{namespace}/{pod}"}`.
+    :param on_demand: fields of the pod's spec that replace its own after `fallback_after` interruptions.
+    :param poll_interval: seconds between two looks at the pod.
+    :param logging_interval: seconds between two copies of its log.
+    :param startup_timeout_seconds: how long a pod that has a node may fail to start.
+    :param deferrable: wait in the triggerer; with False in the worker.
+    :param on_finish_action: what becomes of a pod that ended: `delete_succeeded_pod`, `delete_pod` or `keep_pod`.
+    :param kwargs: arguments of Airflow's KubernetesPodOperator and BaseOperator, such as `namespace` and
+        `trigger_rule`.
     """
 
     template_fields: Sequence[str] = ("template",)
@@ -138,6 +146,7 @@ class GpuPodOperator(RenderedPod):
         self.links = links or {}
         self._deciding = False
         self._seen: str | None = None
+        self._asking = False
         self.cause = causes.FAILURE
 
     @property
@@ -156,16 +165,29 @@ class GpuPodOperator(RenderedPod):
             return self._go_on(context, books.load(context, pods), pods)
 
     def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
-        """Take up the pod that is there, or make the next one."""
+        """Take up the pod that is there, or make the next one, unless the task was over before a worker died."""
         left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECKED) != "True"]
+        if (word := ledger.last_word(context)) is not None:
+            return self._repeat(context, word, left, ledger)
         if not left:
             return self._start(context, ledger)
-        pod = max(left, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
+        pod = self._the_only(left)
         self._seen = pod["metadata"]["name"]
         self.log.info("continuing with pod %s: %s", pod["metadata"]["name"], watching.describe(pod))
         if watching.has_ended(pod):
             return self._settle(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
+
+    def _repeat(
+        self, context: Context, word: Mapping[str, Any], left: list[dict[str, Any]], ledger: books.Ledger
+    ) -> Any:
+        """Say once more how the task ended: an earlier worker died, or was not heard, when it said so."""
+        for pod in left:
+            self._clean_up(pod, ledger, succeeded="failed" not in word)
+        if "failed" in word:
+            raise AirflowFailException(f"{word['failed']} (so an earlier try ended, and Airflow did not hear of it)")
+        self.log.info("the pod of an earlier try succeeded, and Airflow did not hear of it: no other pod is made")
+        return self._handed_over(context, dict(word.get("outputs") or {}))
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """The trigger has something to decide."""
@@ -184,7 +206,7 @@ class GpuPodOperator(RenderedPod):
         seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
         if what in ("never", "late", "stuck", "timeout"):
             return self._give_up(context, ledger, event, seen)
-        if seen is not None and not watching.has_ended(seen) and (what == "ended" or not watching.is_leaving(seen)):
+        if seen is not None and not watching.has_ended(seen) and (what != "lost" or not watching.is_leaving(seen)):
             return self._wait(context, ledger, name, "end", event.get("last_log", ""), event.get("other_logs"))
         return self._settle(context, ledger, seen, event.get("pod"))
 
@@ -198,6 +220,7 @@ class GpuPodOperator(RenderedPod):
         if self._is_crowded(context):
             return self._wait(context, ledger, name, "room", manifest=manifest)
         self._own(name)
+        self._asking = True
         try:
             self.client.create_namespaced_pod(self._namespace(manifest), manifest)
         except ApiException as answer:
@@ -212,10 +235,13 @@ class GpuPodOperator(RenderedPod):
         except (OSError, HTTPError) as trouble:
             self.log.info("pod %s: the API server does not answer: %s", name, trouble)
             return self._wait(context, ledger, name, "room", manifest=manifest)
+        finally:
+            self._asking = False
         ledger = ledger.plus(pods=1)
         books.save(context, ledger)
         if self._withdrawn(context, name):
-            ledger = ledger.plus(queued_for=1)  # the next pod goes on with this one's wait
+            ledger = ledger.withdrawing()
+            books.save(context, ledger)
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
         self.log.info("created pod %s%s", name, self.budgets.spent(ledger))
@@ -252,6 +278,8 @@ class GpuPodOperator(RenderedPod):
         if self._killed:
             raise AirflowException(f"the task was told to stop; pod {name} was {outcome}")
         if outcome == evidence.SUCCEEDED:
+            ledger = ledger.succeeding(context, values or {})
+            books.save(context, ledger)
             self._clean_up(pod, ledger, succeeded=True)
             return self._handed_over(context, values or {})
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
@@ -264,16 +292,18 @@ class GpuPodOperator(RenderedPod):
             ledger = ledger.judging(told, failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
             if self.other_node:
                 ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
+        sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
+        no_more = "it is not retried" if outcome == evidence.FINAL else None
+        if interrupted and no_more is None:
+            sentence = f"interrupted: {because}"
+        no_more = no_more or self.budgets.used_up(ledger, interrupted=interrupted)
+        if no_more:
+            ledger = ledger.failing(context, f"{sentence}; {no_more}")
         books.save(context, ledger)
         self._log_events(pod or last)
         self._clean_up(pod, ledger)
-        sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
-        if outcome == evidence.FINAL:
-            raise AirflowFailException(f"{sentence}; it is not retried")
-        if interrupted:
-            sentence = f"interrupted: {because}"
-        if used_up := self.budgets.used_up(ledger, interrupted=interrupted):
-            raise AirflowFailException(f"{sentence}; {used_up}")
+        if no_more:
+            raise AirflowFailException(f"{sentence}; {no_more}")
         counted = self.budgets.counted(ledger, interrupted=interrupted)
         if was_counted:
             return self._start(context, ledger)
@@ -321,7 +351,10 @@ class GpuPodOperator(RenderedPod):
             told = last_pod.account(ledger.pods, seen, None if what == "timeout" else pod)
             is_waiting = ledger.judged == ledger.pods  # for room: there is no pod that could be judged again
             ledger = ledger.plus(failures=1) if is_waiting else ledger.judging(told, failures=1)
-            books.save(context, ledger)
+        sentence, no_more = self._why_not(what, event.get("words", "")), None
+        if what == "late" or (counts and (no_more := self.budgets.used_up(ledger, interrupted=False))):
+            ledger = ledger.failing(context, f"{sentence}; {no_more}" if no_more else sentence)
+        books.save(context, ledger)
         self._log_events(pod or event.get("pod"))
         self._clean_up(pod, ledger, delete=True)
         if what == "timeout":
@@ -331,14 +364,17 @@ class GpuPodOperator(RenderedPod):
         self.cause = causes.TIMED_OUT if what == "timeout" else causes.FAILURE
         if what == "late":
             self.cause = causes.QUOTA
-            words = f": {event['words']}" if event.get("words") else ""
-            raise AirflowFailException(f"waited longer than {self.queue_timeout}{words}")
-        sentence = f"the container could not be started: {event.get('words', '')}"
-        if what == "timeout":
-            sentence = f"the task took longer than its execution_timeout of {self.execution_timeout}"
-        if used_up := self.budgets.used_up(ledger, interrupted=False):
-            raise AirflowFailException(f"{sentence}; {used_up}")
+        if (word := ledger.last_word(context)) is not None:
+            raise AirflowFailException(word["failed"])
         raise AirflowException(sentence)
+
+    def _why_not(self, what: str, words: str) -> str:
+        """Why a pod is given up."""
+        if what == "late":
+            return f"waited longer than {self.queue_timeout}{f': {words}' if words else ''}"
+        if what == "timeout":
+            return f"the task took longer than its execution_timeout of {self.execution_timeout}"
+        return f"the container could not be started: {words}"
 
     def _refuse(self, because: str, words: str, code: str) -> NoReturn:
         from gpuflow.errors import Finding, Where
@@ -465,6 +501,8 @@ class GpuPodOperator(RenderedPod):
             self._killed = True
             return
         super().on_kill()
+        if self._asking and self.pod is not None and self.on_kill_action.value != "keep_pod":
+            self._delete_when_made(self.pod.metadata.name)
 
 
 def _spent_by_interruption(seen: Any) -> bool:

@@ -140,6 +140,8 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             except LOST_CONNECTION as trouble:
                 return f"the API server does not answer: {_short(trouble)}"
             pods = [(pod.metadata.name, pod.metadata.labels or {}) for pod in found.items]
+            if any(name == self.pod_name for name, _ in pods):
+                continue  # it was made, and the answer was lost: it has its place
             if is_full(limit, pods):
                 return f"waiting for its turn: {limit['words']}"
         return None
@@ -195,7 +197,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         if watching.has_ended(pod):
             return {"what": "ended"}
         if _overdue(pod):
-            return {"what": "gone"}
+            return {"what": "lost"}
         if never:
             return {"what": "never", "words": never, "because": "its queue can never admit it", "code": "GF501"}
         if _past(self.deadline):

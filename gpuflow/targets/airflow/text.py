@@ -21,14 +21,14 @@ FILE_NAMES = ("dag", "ends", "run_name", "literal")
 """Names that the file itself gives."""
 
 
-def dag_file(dag: Dag, request: Request) -> str:
-    """The text of the file."""
+def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> str:
+    """The text of the file. `homes`: where its names are imported from."""
     own = _own_imports(dag)
     dag = _with_imports(dag, own)
     used = {"DAG"} | {name for name in names_in([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
-    lines = [*comment([*header(request), *image_lines(request)]).splitlines(), "", *_imports(used, own), ""]
+    lines = [*comment([*header(request), *image_lines(request)]).splitlines(), "", *_imports(used, own, homes), ""]
     for function in dag.functions:
         lines += ["", function, ""]
     lines += [""] if dag.functions else []
@@ -93,11 +93,11 @@ def _with_imports(dag: Dag, own: Mapping[tuple[str, str], str]) -> Dag:
     return replace(dag, settings=with_names(dag.settings, own), tasks=tasks)
 
 
-def _imports(used: set[str], own: Mapping[tuple[str, str], str]) -> list[str]:
+def _imports(used: set[str], own: Mapping[tuple[str, str], str], homes: Mapping[str, str]) -> list[str]:
     """Import lines as isort groups them: standard library, Airflow, gpuflow, and the user's own."""
     modules: dict[str, list[str]] = {}
     for name in sorted(used):
-        modules.setdefault(HOMES[name], []).append(name)
+        modules.setdefault(homes[name], []).append(name)
     for (module, attribute), name in sorted(own.items()):
         modules.setdefault(module, []).append(attribute if name == attribute else f"{attribute} as {name}")
     modules = {module: sorted({*names}, key=_in_order) for module, names in modules.items()}
