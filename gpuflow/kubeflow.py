@@ -191,15 +191,20 @@ class LoadedComponent:
     """Called in a pipeline, it makes a task with everything its file says."""
 
     def __init__(self, text: str) -> None:
-        spec, *rest = yaml.safe_load_all(text)
-        name = spec["pipelineInfo"]["name"]
-        found = spec.get("deploymentSpec", {}).get("executors", {}).get(f"exec-{name}", {})
-        task = spec.get("root", {}).get("dag", {}).get("tasks", {}).get(name)
+        try:
+            spec, *rest = yaml.safe_load_all(text)
+            name = spec["pipelineInfo"]["name"]
+            found = spec["deploymentSpec"]["executors"].get(f"exec-{name}", {})
+            task = spec["root"]["dag"]["tasks"].get(name)
+            platforms = rest[0]["platforms"]["kubernetes"] if rest else {}
+        except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+            raise fail(
+                "GF398", f"the file is no compiled component: {type(error).__name__}", hint="compile it again"
+            ) from None
         if "container" not in found or task is None:
             raise fail(
                 "GF398", f'"{name}" is a pipeline, not a component', hint="kfp.components.load_component_from_file"
             )
-        platforms = rest[0]["platforms"]["kubernetes"] if rest else {}
         config = platforms.get("deploymentSpec", {}).get("executors", {}).get(f"exec-{name}", {})
         given = task.get("inputs", {}).get("parameters", {})
         self.known = {key: one["runtimeValue"]["constant"] for key, one in given.items() if "runtimeValue" in one}

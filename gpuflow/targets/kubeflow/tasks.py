@@ -7,6 +7,7 @@ from typing import Any
 
 from google.protobuf import json_format
 from kfp import dsl
+from kfp.dsl.pipeline_task import TaskState
 from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 
 from gpuflow.quantity import Quantity
@@ -41,7 +42,9 @@ def settings_of(made: Alone, *, caching: bool = True) -> TaskSettings:
 
 
 def applied(task: dsl.PipelineTask, settings: TaskSettings) -> dsl.PipelineTask:
-    """The task, told everything."""
+    """The task, told everything. One that kfp's local runner has run already has no use for it."""
+    if task.state is TaskState.FINAL:
+        return task
     for variable in settings.container.env:
         task.set_env_variable(variable.name, variable.value)
     _resources(task, settings.container.resources)

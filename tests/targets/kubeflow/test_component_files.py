@@ -141,6 +141,13 @@ def test_a_file_of_several_steps_is_told_which_loader_takes_it() -> None:
         kubeflow.load_component(FOLDER / "nightly-finetune.yaml")
 
 
+@pytest.mark.parametrize("text", ["", "a: [", "- 1", "{}"])
+def test_a_file_that_is_no_component_is_refused_without_a_traceback(text: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text(f"# Made by gpuflow 0.1.0\n{text}\n")
+    with pytest.raises(GpuflowError, match="GF398 the file is no compiled component"):
+        kubeflow.load_component(tmp_path / "broken.yaml")
+
+
 def test_the_command_line_writes_a_component(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "source.yaml"
     source.write_text(HEAD + SOURCE.lstrip())
