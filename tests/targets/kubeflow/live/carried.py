@@ -53,7 +53,8 @@ steps:
     image: "%(image)s"
     command: [sh, -c, 'id; ls -ld /claim; touch /claim/file && echo written']
     volumes: {/claim: {claim: %(claim)s}}
-    %(small)s
+    cpu: {request: 20m}
+    memory: {request: 32Mi, limit: 256Mi}
 """
 HELPED = """
 name: helped
@@ -62,7 +63,8 @@ steps:
     image: "%(image)s"
     command: [sh, -c, 'until [ -s /tmp/x/beat ]; do sleep 1; done; cat /tmp/x/fetched']
     volumes: {/tmp/x: {empty_dir: 10Mi}}
-    %(small)s
+    cpu: {request: 20m}
+    memory: {request: 32Mi, limit: 256Mi}
     init_containers:
       - name: fetch
         image: "%(image)s"
@@ -123,9 +125,13 @@ class Play:
 
     def start(self, name: str, path: Path) -> None:
         self.runs[name] = self.kfp.run(path, name=f"{name}-{self.tag}")
+        print(name, self.runs[name], file=sys.stderr, flush=True)
 
     def wait(self, *names: str) -> dict[str, str]:
-        states = self.kfp.wait([self.runs[name] for name in names], 1500)
+        shown = {self.runs[name]: name for name in names}
+        states = self.kfp.wait(
+            shown, 1500, ended=lambda run, state: print(shown[run], state, file=sys.stderr, flush=True)
+        )
         return {name: states[self.runs[name]] for name in names}
 
     def steps(self, name: str) -> list[dict[str, Any]]:
