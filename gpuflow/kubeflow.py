@@ -153,7 +153,7 @@ def _left_alone(task: dsl.PipelineTask, step: Step, where: Where) -> Iterator[Fi
         )
 
 
-def load_component(path: str | Path, site: Site | str = "nvidia", **fields: Any) -> LoadedComponent:
+def load_component(path: str | Path, *, site: Site | str = "nvidia", **fields: Any) -> LoadedComponent:
     """A component from a file: a gpuflow pipeline of one step, or what `gpuflow compile --as component` made of one.
 
     Its tasks have everything the file says, and everything kfp's tasks can be told. `fields` replace those of the step,
