@@ -7,39 +7,47 @@
         task = gpuflow.kubeflow.component(train, site="site.yaml", name="train")(lr=lr)
 
 `component` makes tasks with everything the step says. `configure` gives a step's resources and policies to a task you
-already have. Both raise `GpuflowError` when the step says something KFP cannot carry.
+already have: `configure(task, gpuflow.Step(gpu="l4"))`. `load_component` reads a pipeline of one step from a file, as a
+component whose tasks can be changed like any other. All raise `GpuflowError` when the step says something KFP
+cannot carry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
+import yaml
 from google.protobuf import json_format
 from kfp import dsl
 from kfp.components import load_component_from_text
 from kfp.dsl.pipeline_channel import PipelineChannel
 from kfp.dsl.types.type_utils import get_parameter_type
-from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 
 from gpuflow.emit import emit
-from gpuflow.errors import Where, fail
-from gpuflow.quantity import Quantity
+from gpuflow.errors import Finding, Where, fail
 from gpuflow.site import Site
 from gpuflow.spec.building import caller
+from gpuflow.spec.canonical import to_document
+from gpuflow.spec.loading import load, loads, read_bytes
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.questioned_texts import questioned_step, questioned_value
 from gpuflow.spec.remarks import log_findings
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import Literally
+from gpuflow.targets.frame import Request, compile_with, findings_of
+from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.alone import Alone, alone
 from gpuflow.targets.kubeflow.build import component as executor_component
-from gpuflow.targets.kubeflow.document import SCHEMA_VERSION
-from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.own_words import task_words
-from gpuflow.targets.kubeflow.text import for_driver, replaced
+from gpuflow.targets.kubeflow.installation import unowned, unowned_claims
+from gpuflow.targets.kubeflow.messages import SCHEMA_VERSION, ir, platform
+from gpuflow.targets.kubeflow.options import COMPONENT, KubeflowOptions
+from gpuflow.targets.kubeflow.tasks import TaskSettings, applied, settings_of
+from gpuflow.targets.kubeflow.text import replaced
 from gpuflow.targets.kubeflow.values import STRING, Type, output_type
 
-__all__ = ["StepComponent", "component", "configure"]
+__all__ = ["LoadedComponent", "StepComponent", "component", "configure", "load_component"]
 
 INSTEAD = "pass a parameter of the pipeline, or a task's output"
 """What to pass where a template was meant."""
@@ -49,6 +57,8 @@ _OF_THE_COMMAND = {
     "outputs": "outputs need the supervisor in front of it",
 }
 """What a step says that only its command can carry."""
+_OF_THE_TASK = ("image", "command", "args", "script", "description")
+"""What a task has of its own."""
 _PYTHON_TYPES: dict[type, Type] = {
     str: STRING,
     int: ir.ParameterType.NUMBER_INTEGER,
@@ -66,15 +76,20 @@ def component(step: Step, site: Site | str = "nvidia", *, name: str = "step") ->
     :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file.
     :param name: the component's name.
     """
-    made = alone(step, _site(site), name)
-    log_findings([*questioned_step(step, caller()), *made.weaker], __name__)
+    used, where = _site(site), caller()
+    made = alone(step, used, name)
+    log_findings([*questioned_step(step, where), *_unowned(step, name, used, where), *made.weaker], __name__)
     return StepComponent(made)
 
 
 def configure(
     task: dsl.PipelineTask, step: Step, site: Site | str = "nvidia", *, name: str | None = None
 ) -> dsl.PipelineTask:
-    """Give an existing task the step's resources, placement, volumes, environment, identity, retries and caching.
+    """Give an existing task what the step says of resources, placement, volumes, environment, retries and caching.
+
+    The task keeps its image and its command, and whatever the step does not speak of: its caching, and the user that it
+    runs as. The site's user is for images that were made for it; a task that installs packages when it starts, as
+    kfp's own Python components do, may have no place for them as another user.
 
     :param task: a task of a pipeline of yours.
     :param step: what it needs, a `gpuflow.Step` without a command.
@@ -83,8 +98,10 @@ def configure(
     """
     if not isinstance(task, dsl.PipelineTask):
         raise fail("GF301", f"configure takes a task and a step, not a {type(task).__name__}")
-    made = alone(step, _site(site), name or task.name, own_command=False)
-    log_findings([*questioned_step(step, caller()), *made.weaker], __name__)
+    used, where = _site(site), caller()
+    made = alone(_given(step), used, name or task.name, own_command=False)
+    left_alone = [*_left_alone(task, step, where), *_unowned(step, task.name, used, where), *made.weaker]
+    log_findings([*questioned_step(step, where), *left_alone], __name__)
     for field, why in _OF_THE_COMMAND.items():
         if getattr(step, field):
             raise fail("GF301", f"configure leaves a task's command alone, and {why}", hint="use component")
@@ -93,7 +110,129 @@ def configure(
         raise fail(
             "GF301", f"configure cannot set {late[0]} to a reference: KFP's variables are fixed", hint="use component"
         )
-    return _applied(task, made)
+    said = step.security
+    if said is None or (said.user is None and said.group is None and not said.run_as_root):
+        made.config.ClearField("security_context")
+    return applied(task, settings_of(made, caching=step.cache is not None))
+
+
+def _unowned(step: Step, name: str, site: Site, where: Where) -> Iterator[Finding]:
+    claims = unowned_claims(step, site)
+    if claims:
+        yield unowned((name,), tuple(claims), site, where)
+
+
+def _given(step: Step) -> Step:
+    """The step with a command of its own, for whoever makes its pod; `configure` uses neither."""
+    if not isinstance(step, Step) or not (step.runs_nothing or step.image is None):
+        return step
+    return step.model_copy(update={"image": step.image or "unused", "command": step.command or ("unused",)})
+
+
+def _left_alone(task: dsl.PipelineTask, step: Step, where: Where) -> Iterator[Finding]:
+    """What a step says and its task does not get."""
+    unused = [field for field in _OF_THE_TASK if getattr(step, field)]
+    if unused:
+        yield Finding(
+            "GF305",
+            f'configure leaves the image and the command of task "{task.name}" alone: {", ".join(unused)} of the step '
+            "has no effect",
+            where,
+            "leave it out, or use component",
+            "note",
+        )
+    cached = task._task_spec.enable_caching if step.cache is None else step.cache
+    if cached and (step.env or step.volumes):
+        yield Finding(
+            "GF305",
+            f'task "{task.name}" may get an earlier result: KFP compares image, command and inputs, and looks neither '
+            "at variables nor at volumes",
+            where,
+            "after a change of these, task.set_caching_options(False); or use component, which makes them an input",
+            "note",
+        )
+
+
+def load_component(path: str | Path, *, site: Site | str = "nvidia", **fields: Any) -> LoadedComponent:
+    """A component from a file: a gpuflow pipeline of one step, or what `gpuflow compile --as component` made of one.
+
+    Its tasks have everything the file says, and everything kfp's tasks can be told. `fields` replace those of the step,
+    for a site: `load_component("train.yaml", site="site.yaml", image="mine:2", gpu="h100 x 4")`. A compiled file is
+    for a site already, and its step is fixed.
+    """
+    text = read_bytes(Path(path)).decode("utf-8")
+    if text.lstrip().startswith("# Made by gpuflow"):
+        if fields:
+            raise fail(
+                "GF398",
+                f"{path} is compiled: {next(iter(fields))} of its step is fixed",
+                where=caller(),
+                hint="load the pipeline it was compiled from, or change the task",
+            )
+        return LoadedComponent(text)
+    pipeline = _changed(load(path), fields)
+    request = Request(pipeline, _site(site), None, Path(path).name, (), KubeflowOptions(form=COMPONENT))
+    made = compile_with(target, request, allow_lossy=False)
+    log_findings(findings_of(target, request, made), __name__)
+    return LoadedComponent(made.text)
+
+
+def _changed(pipeline: Pipeline, fields: dict[str, Any]) -> Pipeline:
+    """The pipeline with other fields of its only step."""
+    if not fields:
+        return pipeline
+    document = to_document(pipeline)
+    for step in document["steps"].values():
+        step.update(fields)
+    return loads(emit(document), pipeline.source.file or "<text>")
+
+
+class LoadedComponent:
+    """Called in a pipeline, it makes a task with everything its file says."""
+
+    def __init__(self, text: str) -> None:
+        try:
+            spec, *rest = yaml.safe_load_all(text)
+            name = spec["pipelineInfo"]["name"]
+            found = spec["deploymentSpec"]["executors"].get(f"exec-{name}", {})
+            task = spec["root"]["dag"]["tasks"].get(name)
+            platforms = rest[0]["platforms"]["kubernetes"] if rest else {}
+        except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+            raise fail(
+                "GF398", f"the file is no compiled component: {type(error).__name__}", hint="compile it again"
+            ) from None
+        if "container" not in found or task is None:
+            raise fail(
+                "GF398", f'"{name}" is a pipeline, not a component', hint="kfp.components.load_component_from_file"
+            )
+        config = platforms.get("deploymentSpec", {}).get("executors", {}).get(f"exec-{name}", {})
+        given = task.get("inputs", {}).get("parameters", {})
+        self.known = {key: one["runtimeValue"]["constant"] for key, one in given.items() if "runtimeValue" in one}
+        """The inputs that KFP itself gives a value, or that are fixed."""
+        declared = spec["components"][f"comp-{name}"].get("inputDefinitions", {}).get("parameters", {})
+        parsed = json_format.ParseDict(task, ir.PipelineTaskSpec())
+        self._settings = TaskSettings(
+            json_format.ParseDict(found["container"], ir.PipelineDeploymentConfig.PipelineContainerSpec()),
+            json_format.ParseDict(config, platform.KubernetesExecutorConfig()),
+            parsed.retry_policy if parsed.HasField("retry_policy") else None,
+            parsed.caching_options.enable_cache,
+            parsed.caching_options.cache_key or None,
+        )
+        found["container"].pop("env", None)  # kfp sets variables on tasks only
+        self._component = load_component_from_text(emit(spec))
+        self.inputs = tuple(key for key in declared if key not in self.known)
+        self.component_spec = self._component.component_spec
+        self._defaults = {key: _default(one) for key, one in declared.items() if "defaultValue" in one}
+
+    def __call__(self, **arguments: Any) -> dsl.PipelineTask:
+        given = {**self._defaults, **self.known, **arguments}
+        return applied(self._component(**given), self._settings)
+
+
+def _default(declared: dict[str, Any]) -> Any:
+    """An input's default as kfp wants it: the IR holds every number as a double."""
+    value = declared["defaultValue"]
+    return int(value) if declared["parameterType"] == "NUMBER_INTEGER" else value
 
 
 class StepComponent:
@@ -122,7 +261,7 @@ class StepComponent:
             _refuse_lost(f'component "{self._made.name}"', name, value, self._made.step.env, where)
         known = self._made.known
         types = {name: _type(value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
-        return _applied(load_component_from_text(self.text(types))(**arguments, **known), self._made)
+        return applied(load_component_from_text(self.text(types))(**arguments, **known), settings_of(self._made))
 
     def text(self, types: dict[str, Type] | None = None) -> str:
         """The component as YAML that `kfp.components.load_component_from_text` reads; inputs are text unless said."""
@@ -157,53 +296,6 @@ def _type(value: Any) -> Type:
     if isinstance(value, PipelineChannel):
         return get_parameter_type(value.channel_type) or STRING
     return _PYTHON_TYPES.get(type(value), STRING)
-
-
-def _applied(task: dsl.PipelineTask, made: Alone) -> dsl.PipelineTask:
-    step = made.step
-    for variable in made.container.env:
-        task.set_env_variable(variable.name, variable.value)
-    _resources(task, made.container.resources)
-    policy = made.policy
-    if policy is not None:
-        task.set_retry(
-            num_retries=policy.max_retry_count,
-            backoff_duration=f"{policy.backoff_duration.seconds}s",
-            backoff_factor=policy.backoff_factor,
-            backoff_max_duration=f"{policy.backoff_max_duration.seconds}s",
-        )
-    words = task_words(step)
-    task.set_caching_options(bool(step.cache), for_driver(words.cache_key) if step.cache and words.cache_key else None)
-    if words.display_name:
-        task.set_display_name(words.display_name)
-    config = get_existing_kubernetes_config_as_message(task)
-    config.MergeFromString(made.config.SerializeToString())
-    task.platform_config["kubernetes"] = json_format.MessageToDict(config)
-    return task
-
-
-def _resources(task: dsl.PipelineTask, resources: Any) -> None:
-    setters = {
-        "resource_cpu_request": task.set_cpu_request,
-        "resource_cpu_limit": task.set_cpu_limit,
-        "resource_memory_request": task.set_memory_request,
-        "resource_memory_limit": task.set_memory_limit,
-    }
-    for field, setter in setters.items():
-        amount = getattr(resources, field)
-        if amount:
-            setter(_kfp_amount(amount, memory="memory" in field))
-    if resources.accelerator.resource_type:
-        task.set_accelerator_type(resources.accelerator.resource_type)
-        task.set_accelerator_limit(resources.accelerator.resource_count)
-
-
-def _kfp_amount(amount: str, *, memory: bool) -> str:
-    """The same amount in a spelling that kfp accepts: it knows no `k`, no exponents and no fractions of memory."""
-    quantity = Quantity(amount)
-    if memory:
-        return amount if amount.endswith(("Ki", "Mi", "Gi", "Ti")) else str(quantity.value)
-    return f"{quantity.milli}m" if quantity.milli % 1000 else str(quantity.value)
 
 
 def _site(site: Site | str) -> Site:

@@ -35,7 +35,7 @@ from gpuflow.targets.airflow.python import Call, Method
 from gpuflow.targets.airflow.references import Scope, is_dynamic
 from gpuflow.targets.airflow.refusals import twins
 from gpuflow.targets.frame import Request
-from gpuflow.targets.keywords import keywords_of, refuse_flow
+from gpuflow.targets.keywords import keywords_of, refuse_flow, refuse_nothing
 from gpuflow.targets.losses import construct_losses
 
 FLOW = {
@@ -217,6 +217,7 @@ def default_retries(more: Mapping[str, Any]) -> int | None:
 
 def _refuse(step: Step) -> None:
     """What a step on its own cannot say."""
+    refuse_nothing(step)
     is_mapped = isinstance(step, Step) and step.for_each
     # A mapped step has items; what it says of them is refused by the step itself.
     refuse_flow(step.model_copy(update={"command": (), "args": (), "env": {}}) if is_mapped else step, FLOW, "a claim")

@@ -30,6 +30,7 @@ from gpuflow.pod.supervision import (
     is_supervised,
     scratch_size,
     supervised,
+    supervisor_environment,
     termination_grace,
 )
 from gpuflow.pod.volumes import Volumes
@@ -121,9 +122,11 @@ def _main(
     if step.script is not None and (step.security or Security()).read_only_root and TMP not in step.volumes:
         mounts.append(volumes.scratch(TMP))  # the script is written there before it runs
     command = command_of(step, spelling)
+    variables = environment(step.env, spelling)
     if is_supervised(step, site, engine.restarts):
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
         mounts += more
+        variables += supervisor_environment(engine)
     amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": _disk(step)}
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
     for key in device_resources.keys() & extended.keys():
@@ -142,7 +145,7 @@ def _main(
         "imagePullPolicy": step.image_pull_policy,
         "command": command,
         "workingDir": step.working_dir,
-        "env": environment(step.env, spelling),
+        "env": variables,
         "envFrom": environment_from(step.env_from),
         "resources": asked,
         "volumeMounts": mounts,

@@ -30,6 +30,8 @@ GRACE_MARGIN = 10
 """What the kubelet waits longer than the supervisor, whose last words must still reach the disk."""
 START_UP_ROOM = 3600
 """What image pull, init containers and the restoring of a checkpoint may take before the kubelet ends the pod."""
+RUN_ID, TASK = "GPUFLOW_RUN_RUN_ID", "GPUFLOW_RUN_TASK"
+"""The variables that the supervisor reads --run-id and --task from, where its command does not name them."""
 KEY = "/gpuflow/key"
 """Where the key that signs the state is mounted."""
 
@@ -46,6 +48,11 @@ class Engine:
     """The seconds from SIGTERM to SIGKILL that every pod gets, where the engine lets nobody choose."""
     restarts: Restarts = "by cause"
     """How it starts a step again."""
+    run_id: str | None = None
+    """The field of the pod that holds the run's id, where the command must not: an engine that compares commands and
+    inputs to find an earlier result would find none."""
+    task: str | None = None
+    """The field of the pod that holds the engine's own name of the task, where only that keeps copies apart."""
 
 
 def is_supervised(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
@@ -130,7 +137,9 @@ def supervised(
     """The wrapped command, and the mounts the supervisor needs."""
     state_is_kept = keeps_state(step, site, engine.restarts)
     own = f"{engine.within}/{name}" if engine.within and state_is_kept else name
-    options: dict[str, Any] = {"pipeline": pipeline.name, "step": own, "run-id": spelling.reference(RunRef("id"))}
+    options: dict[str, Any] = {"pipeline": pipeline.name, "step": own}
+    if engine.run_id is None:
+        options["run-id"] = spelling.reference(RunRef("id"))
     if step.for_each:
         options["item"] = ",".join(f"{key}={spelling.reference(ItemRef(key))}" for key in step.for_each)
     mounts: list[dict[str, Any]] = []
@@ -139,7 +148,8 @@ def supervised(
         options["grace"] = str(grace)
     if step.checkpoint is not None:
         options |= _checkpoint(step.checkpoint, site, spelling)
-        options["own-folder"] = (bool(step.for_each) or bool(engine.within)) and _shared(step.checkpoint.path, step)
+        has_copies = bool(step.for_each or engine.within or engine.task)
+        options["own-folder"] = has_copies and _shared(step.checkpoint.path, step)
         if saves_to_scratch(step):
             mounts.append(volumes.scratch(step.checkpoint.path, size=step.checkpoint.scratch))
     options |= _budgets(step, site, engine.restarts)
@@ -161,6 +171,12 @@ def supervised(
     runtime = site.runtime
     mount, python = spelled(runtime.mount, spelling), spelled(runtime.python, spelling)
     return wrap(command, options, delivery=runtime.delivery, mount=mount, python=python), mounts
+
+
+def supervisor_environment(engine: Engine) -> list[dict[str, Any]]:
+    """The options that the supervisor reads from the pod rather than from its command."""
+    fields = {RUN_ID: engine.run_id, TASK: engine.task}
+    return [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items() if path]
 
 
 def _checkpoint(policy: Checkpoint, site: Site, spelling: Spelling) -> dict[str, Any]:

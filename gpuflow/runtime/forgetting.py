@@ -27,7 +27,7 @@ def forget(options: Options) -> int:
     where = [place for place in (options.store, options.state) if place]
     if not (where or options.checkpoint_dir) or not options.run_id:
         raise BadOption("forget needs --run-id and --store, --state or --checkpoint-dir: where the run is kept")
-    base = identity.path(options.pipeline, options.run_id, options.step, options.item)
+    base = identity.path(options.pipeline, options.run_id, options.step, options.item, options.task)
     if not where:
         from gpuflow.runtime.attempt_folder import identity_of
         from gpuflow.runtime.owner import book_in

@@ -24,10 +24,21 @@ def part(text: str) -> str:
     return f"{encoded[: _LONGEST - 18]}%~{digest}"
 
 
-def path(pipeline: str, run: str, step: str, item: str | None) -> str:
+def path(pipeline: str, run: str, step: str, item: str | None, task: str | None = None) -> str:
     """Where a run's state lives under the store. Items lie in a folder of their own, so none meets the step itself."""
-    whole = f"{part(pipeline)}/{part(run)}/{part(step)}"
+    own = step if task is None else f"{without_attempts(task)}/{step}"
+    whole = f"{part(pipeline)}/{part(run)}/{part(own)}"
     return whole if item is None else f"{whole}/items/{part(item)}"
+
+
+def without_attempts(task: str) -> str:
+    """The name of a task without the numbers of attempts: Argo calls them `train(0)` and `train(1)`.
+
+    The turns of its loops are called `train(0:item)`, and stay apart.
+    """
+    import re
+
+    return re.sub(r"\(\d+\)", "", task)
 
 
 def engine_attempt(text: str | None, say: Callable[[str], None]) -> int | None:

@@ -6,6 +6,7 @@ that may be repeated are separated by newlines in their variable.
 | option | value | default | meaning |
 |---|---|---|---|
 | `--pipeline` `--step` `--run-id` `--item` | text | default, default, –, – | attempts that share it resume each other |
+| `--task` | text | – | the engine's own name of the task, part of the identity; its numbers of attempts are left out |
 | `--checkpoint-dir` | directory | – | where the program saves and resumes; `$GPUFLOW_CHECKPOINT_DIR` |
 | `--own-folder` | – | no | work in a folder of that directory that is this identity's own |
 | `--store` | directory, `s3://` `gs://` `az://` | – | where checkpoints are kept; else in the directory |

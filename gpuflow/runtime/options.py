@@ -41,6 +41,7 @@ TABLE = (
     Option("pipeline", "text", "NAME", "default", "the pipeline, first part of the run's identity"),
     Option("step", "text", "NAME", "default", "the step, part of the identity"),
     Option("run-id", "text", "ID", None, "the run; attempts with the same identity resume each other"),
+    Option("task", "text", "NAME", None, "the engine's name of the task, part of the identity without its (ATTEMPT)s"),
     Option("item", "text", "KEY", None, "the fan-out item, when the step is one of several copies"),
     Option("checkpoint-dir", "text", "DIR", None, "where the program saves and resumes"),
     Option("own-folder", "flag", "", False, "work in a folder of DIR that is this run's, step's and item's own"),

@@ -273,7 +273,7 @@ class Attempt:
         """The book: in the state, the store, or hidden in the checkpoint directory; else for this attempt only."""
         options = self.options
         keys = read_keys(options.key_file, say)
-        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item)
+        base = identity.path(options.pipeline, options.run_id or "unnamed", options.step, options.item, options.task)
         if options.checkpoint_dir:
             own = identity_of(base) if options.own_folder else ""
             self.directory = Directory(os.path.join(options.checkpoint_dir, own), options.marker)

@@ -264,6 +264,9 @@ class Engine(Model):
     retry: Literal["always"] | None = None
     """Kubeflow only: `always` says that the installation retries failed and deleted pods alike, from the step's own
     number; `gpuflow site kubeflow` prints the setting. Null: as the installation ships it."""
+    fs_group: Natural | None = None
+    """Kubeflow only: the group that the installation gives the volumes of every pod to; `gpuflow site kubeflow` prints
+    the setting. Null: to none, and a new volume belongs to root."""
 
 
 def _known_engine(name: str) -> str:
@@ -281,7 +284,7 @@ EngineName = Annotated[Str, AfterValidator(_known_engine)]
 ONLY = {
     "airflow": ("links",),
     "argo": ("pod_gc", "ttl", "starting_deadline", "executor"),
-    "kubeflow": ("retry",),
+    "kubeflow": ("fs_group", "retry"),
 }
 """What a site says about one engine and about no other."""
 

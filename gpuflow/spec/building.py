@@ -18,6 +18,7 @@ from gpuflow.spec.problems import problems
 from gpuflow.spec.rules import broken_rules
 from gpuflow.spec.salvage import rest_of
 from gpuflow.spec.source import Path, Source
+from gpuflow.spec.step import ON_ITS_OWN
 from gpuflow.spec.text import OutputRef, ParamRef
 from gpuflow.spec.xcom_outputs import xcom_faults
 
@@ -140,7 +141,8 @@ def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> S
     """`Step(...)` in user code: a step on its own. What its references mean is decided where it is used."""
     where = caller()
     try:
-        step = cls.model_validate({key: value for key, value in fields.items() if value is not None})
+        given = {key: value for key, value in fields.items() if value is not None}
+        step = cls.model_validate(given, context=ON_ITS_OWN)
     except ValidationError as error:
         raise GpuflowError(
             Finding(code, ".".join(map(str, path)) + f": {message}" if path else message, where, hint)
@@ -148,7 +150,7 @@ def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> S
         ) from None
     found = [Finding(code, message, where, hint) for code, message, _, hint in judge_hardware(step)]
     found += [Finding("GF364", message, where, hint) for message, _, hint in xcom_faults(step)]
-    if step.runs_container and step.image is None:
+    if step.runs_container and not step.runs_nothing and step.image is None:
         found.append(Finding("GF176", f'step "{name or "?"}" has no image', where, "give it one"))
     if found:
         raise GpuflowError(found)

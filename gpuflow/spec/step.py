@@ -9,6 +9,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PlainValidator,
     PrivateAttr,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -110,6 +111,11 @@ class Approval(Model):
     @classmethod
     def shorthand(cls, value: Any) -> Any:
         return {"message": value} if isinstance(value, str) else value
+
+
+ON_ITS_OWN = "a step on its own"
+"""The context in which a step may run nothing: whoever uses it decides whether it must."""
+NO_COMMAND = "engines cannot read a command from the image, so it must be written"
 
 
 class Alone(type(Settings)):  # type: ignore[misc]  # pydantic's metaclass has no public name
@@ -217,18 +223,19 @@ class Step(Settings, metaclass=Alone):
     __hash__ = None  # type: ignore[assignment]  # as for every model
 
     @model_validator(mode="after")
-    def _one_thing(self) -> Step:
+    def _one_thing(self, info: ValidationInfo) -> Step:
         ways = {"command": self.command, "script": self.script, "pipeline": self.pipeline, "approval": self.approval}
         given = [name for name, value in ways.items() if value]
-        if len(given) != 1:
+        if len(given) > 1 or (not given and info.context != ON_ITS_OWN):
             have = " and ".join(given) if given else "none of them"
             raise problem(
                 "GF164",
                 f"a step runs exactly one of command, script, pipeline, approval; this has {have}",
-                "engines cannot read a command from the image, so it must be written" if not given else None,
+                NO_COMMAND if not given else None,
             )
         if self.args and not self.command:
-            raise problem("GF164", f"args belong to a command, not to {a(given[0])}", None, at=("args",))
+            whose = f"not to {a(given[0])}" if given else "and there is none"
+            raise problem("GF164", f"args belong to a command, {whose}", None, at=("args",))
         devices = [name for name in ("gpu", "mig", "shared_gpu", "device_claim") if getattr(self, name)]
         if len(devices) > 1:
             raise problem(
@@ -280,6 +287,11 @@ class Step(Settings, metaclass=Alone):
                 f"{', '.join(extra)} cannot be used in a step that is {a(way)}: it runs no container of its own",
                 at=(extra[0],),
             )
+
+    @property
+    def runs_nothing(self) -> bool:
+        """Whether it only says what another task needs: a step on its own, for code that has the task already."""
+        return not (self.command or self.script or self.pipeline or self.approval)
 
     @property
     def runs_container(self) -> bool:

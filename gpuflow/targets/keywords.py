@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from gpuflow.errors import fail
-from gpuflow.spec.step import Step
+from gpuflow.spec.building import caller
+from gpuflow.spec.step import NO_COMMAND, Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
 
 
@@ -18,6 +19,14 @@ def keywords_of(step: Step) -> Iterator[tuple[ParamRef | OutputRef, str]]:
     for ref in refs:
         is_shared = counts[ref.name] > 1 or keyword.iskeyword(ref.name)
         yield ref, f"{ref.step.replace('-', '_')}_{ref.name}" if isinstance(ref, OutputRef) and is_shared else ref.name
+
+
+def refuse_nothing(step: Step) -> None:
+    """Raise for a step that only says what another task needs: here it is the task."""
+    if isinstance(step, Step) and step.runs_nothing:
+        raise fail(
+            "GF164", "the step runs nothing: it has neither a command nor a script", where=caller(), hint=NO_COMMAND
+        )
 
 
 def refuse_flow(step: Step, flow: Mapping[str, str], claims: str) -> None:

@@ -96,6 +96,16 @@ def test_two_identities_share_a_path_only_when_they_are_equal(
     assert (identity.path(*one) == identity.path(*other)) == (one == other)
 
 
+def test_attempts_of_a_task_share_a_path_and_turns_of_a_loop_do_not() -> None:
+    def path(task: str) -> str:
+        return identity.path("p", "run", "train", None, task)
+
+    first, second = "p-x7.root.train(0).executor(0)", "p-x7.root.train(0).executor(1)"
+    assert path(first) == path(second) == path("p-x7.root.train.executor")
+    assert path("p-x7.root.loop(0:1).train(0)") != path("p-x7.root.loop(1:2).train(0)")
+    assert path(first) != identity.path("p", "run", "train", None)
+
+
 @given(NAMES)
 def test_a_part_is_a_safe_file_name(text: str) -> None:
     part = identity.part(text)

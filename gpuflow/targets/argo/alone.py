@@ -21,7 +21,7 @@ from gpuflow.targets.argo.places import PLACE, PLACE_TAG
 from gpuflow.targets.argo.refusals import step_findings
 from gpuflow.targets.argo.spelling import ITEM, Inputs, safe, text_value, without_tags
 from gpuflow.targets.argo.templates import step_template
-from gpuflow.targets.keywords import keywords_of, refuse_flow
+from gpuflow.targets.keywords import keywords_of, refuse_flow, refuse_nothing
 from gpuflow.targets.losses import construct_losses
 
 FLOW = {
@@ -57,6 +57,7 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
         raise fail(
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
         )
+    refuse_nothing(step)
     refuse_flow(step, FLOW, "claim and volume_claim_templates of the workflow")
     if any(isinstance(ref, RunRef) and ref.field == "interval_start" for _, ref in step.references()):
         raise fail(

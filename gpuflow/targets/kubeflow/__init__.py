@@ -16,8 +16,10 @@ from gpuflow.targets.alerts import endless_waits
 from gpuflow.targets.capabilities import Capabilities
 from gpuflow.targets.frame import Artifact, Request, Target
 from gpuflow.targets.kubeflow.alerts import alert_refusals, with_alerts
+from gpuflow.targets.kubeflow.caching import never_cached
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.installation import unowned_volumes
 from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from gpuflow.targets.kubeflow.outcomes import unsure_ends
@@ -68,6 +70,8 @@ class Kubeflow(Target):
         yield from notes(request.plan)
         yield from key_notes(request.plan)
         yield from hidden_paths(request.plan)
+        yield from never_cached(request.plan)
+        yield from unowned_volumes(request.plan)
         yield from endless_waits(request.plan)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:

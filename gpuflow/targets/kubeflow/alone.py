@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +17,13 @@ from gpuflow.spec.building import caller
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
-from gpuflow.targets.keywords import keywords_of, refuse_flow
+from gpuflow.targets.keywords import keywords_of, refuse_flow, refuse_nothing
 from gpuflow.targets.kubeflow.build import ENGINE
+from gpuflow.targets.kubeflow.caching import cached_settings
 from gpuflow.targets.kubeflow.capabilities import capabilities_at
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.facts import FACTS
-from gpuflow.targets.kubeflow.names import RUN_FACTS, Channel, placeholder
+from gpuflow.targets.kubeflow.names import NODE_NAME, RUN_FACTS, Channel
 from gpuflow.targets.kubeflow.pods import executor_config
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
@@ -30,8 +31,8 @@ from gpuflow.targets.kubeflow.retry_notes import retry_notes
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.losses import construct_losses, weaknesses
 
-COPY_INPUTS = {"pipeline_task_id": "{{$.pipeline_task_uuid}}", "pipeline_task_name": "{{$.pipeline_task_name}}"}
-"""What keeps the state of a component's tasks apart: each turn of a loop has an id, each call in it a name."""
+SETTINGS = "pipeline_cache_settings"
+"""The input whose value changes with what KFP's cache does not look at."""
 FLOW = {
     "for_each": "dsl.ParallelFor",
     "when": "dsl.If",
@@ -60,36 +61,53 @@ class Alone:
     """What is carried only in part."""
 
 
-def alone(step: Step, site: Site, name: str, *, own_command: bool = True) -> Alone:
+def alone(
+    step: Step,
+    site: Site,
+    name: str,
+    *,
+    own_command: bool = True,
+    judged: bool = False,
+    labels: Mapping[str, str] | None = None,
+) -> Alone:
     """The step as KFP's messages. Raises for what KFP cannot carry, and for flow, which is kfp's to write.
 
     `own_command`: whether the task runs the step's command. Else no supervisor can be put in front of it.
+    `judged`: what KFP cannot carry was said already. `labels`: those of the pipeline that it comes from.
     """
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?", name):
         raise fail(
             "GF131", f'"{name}" is not a step name that every engine accepts', hint="lower-case letters, digits and '-'"
         )
+    refuse_nothing(step)
     refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
-    pipeline = Pipeline.model_construct(name=name, steps={name: step})
+    pipeline = Pipeline.model_construct(name=name, steps={name: step}, labels=dict(labels or {}))
     missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(pipeline, site)]
-    if missing:
+    if missing and not judged:
         where = caller()
         raise GpuflowError(loss.refusal_by_hand(where) for loss in missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))
     facts: dict[Channel, str] = {RunRef(field): f"pipeline_run_{field}" for field in RUN_FACTS}
-    taken = sorted({*facts.values(), *COPY_INPUTS} & {*inputs.values()})
+    taken = sorted({*facts.values(), SETTINGS} & {*inputs.values()})
     if taken:
         raise fail("GF301", f'"{taken[0]}" is an input that KFP itself gives a value', hint="choose another name")
     names: dict[Channel, str] = {**inputs, **facts}
+    if step.init_containers or step.sidecars:  # a table that carries them has not refused them
+        raise fail(
+            "GF301",
+            "the installed kfp has no init containers and sidecars for hand-written pipelines",
+            hint="write the pipeline in gpuflow and compile it, which does",
+        )
     spelling = KubeflowSpelling(lambda channel: names[_plain(channel)])
     restarts: Restarts = restarts_at(site) if own_command else "left alone"
-    copies = COPY_INPUTS if keeps_state(step, site, restarts) else {}
-    engine = replace(ENGINE, within="-".join(map(placeholder, copies)), restarts=restarts)
-    pod = pod_for(pipeline, name, site, spelling, engine)
+    # A component knows neither its calls nor the loops around them: Argo's name of the task keeps their state apart.
+    task = NODE_NAME if keeps_state(step, site, restarts) else None
+    pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, task=task, restarts=restarts))
     container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
     used = {_plain(channel) for channel in spelling.used}
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
-    known |= copies if RunRef("id") in spelling.used else {}
+    settings = cached_settings(step, pod)
+    known |= {} if settings is None else {SETTINGS: settings}
     policy = retry_policy(step, site, restarts, active_deadline(step, site, restarts))
     weaker = tuple(_weaker(pipeline, site, restarts))
     return Alone(name, step, container, executor_config(pod, {}), tuple(inputs.values()), known, policy, weaker)

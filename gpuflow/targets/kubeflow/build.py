@@ -18,21 +18,34 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.types import output_types
+from gpuflow.targets.kubeflow.caching import cached_settings
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
+from gpuflow.targets.kubeflow.helpers import helper_config
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
+from gpuflow.targets.kubeflow.names import (
+    CACHE_SETTINGS,
+    RUN_LABEL,
+    Channel,
+    ClaimRef,
+    Names,
+    StatusRef,
+    channel_name,
+    input_name,
+)
 from gpuflow.targets.kubeflow.outcomes import asks_outcome, condition_on, outcome_channel
 from gpuflow.targets.kubeflow.own_words import set_caching, task_words
 from gpuflow.targets.kubeflow.pods import claim_channels, executor_config
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
 from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
+from gpuflow.targets.kubeflow.versions import adds_containers
 
-ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE, restarts="unknown")
-"""Kubeflow as it is shipped."""
+ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE, restarts="unknown", run_id=RUN_LABEL)
+"""Kubeflow as it is shipped. Its cache compares commands and inputs: the id of the run is in neither, or no step would
+ever find a result."""
 
 
 class Builder:
@@ -54,6 +67,8 @@ class Builder:
         self.components: dict[str, Any] = parent.components if parent else {}
         self.executors: dict[str, Any] = parent.executors if parent else {}
         self.configs: dict[str, Any] = parent.configs if parent else {}
+        self.later: dict[str, dict[str, Any]] = parent.later if parent else {}
+        """What configs say that the installed SDK has no message for."""
         self.step_names = {*pipeline.steps, *pipeline.exit}
         self.steps = {name: pipeline.effective(name) for name in (*pipeline.steps, *pipeline.exit)}
         self.reads = {
@@ -112,10 +127,12 @@ class Builder:
     def container(self, name: str, step: Step, dag: Dag, items: Items) -> Task:
         """The step's own container as a task."""
         label = self.names.unique(f"{self.prefix}{name}")
-        used, claims = self._executor(label, name, step)
+        used, claims, settings = self._executor(label, name, step)
         wants: dict[str, Want] = {
             input_name(channel): (self._source(name, channel), self.type_of(channel, dag, items)) for channel in used
         }
+        if settings is not None:
+            wants[CACHE_SETTINGS] = (Fixed(settings), STRING)
         refs = {out: OutputRef(name, out) for out in step.outputs}
         types = {out: output_type(step.outputs[out].type, self.wanted.get(refs[out])) for out in refs}
         inputs = {key: type_ for key, (_, type_) in wants.items()}
@@ -137,8 +154,11 @@ class Builder:
             return Fixed(text_of(self.steps[channel.step].outputs[channel.name].default))
         return channel
 
-    def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef]]:
-        """Adds the step's container and its Kubernetes settings; gives what its text refers to, and its claims."""
+    def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef], str | None]:
+        """Adds the step's container and its Kubernetes settings.
+
+        Gives what its text refers to, its claims, and a hash of what KFP's cache does not look at.
+        """
         spelling = KubeflowSpelling()
         pod = pod_for(self.pipeline, name, self.site, spelling, self._engine())
         claims = claim_channels(pod, self.claim_volumes)
@@ -146,8 +166,10 @@ class Builder:
         self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
         self.configs[f"exec-{label}"] = executor_config(pod, named)
+        if adds_containers(self.site):
+            self.later[f"exec-{label}"] = helper_config(pod)
         outcome = [outcome_channel(self.pipeline)] if asks_outcome(step) else []
-        return [*spelling.used, *outcome], list(claims.values())
+        return [*spelling.used, *outcome], list(claims.values()), cached_settings(step, pod)
 
     def _engine(self) -> Engine:
         return replace(ENGINE, within=self.prefix.rstrip("-"), restarts=restarts_at(self.site))
@@ -192,10 +214,15 @@ def component(label: str, inputs: Mapping[str, Type], outputs: Mapping[str, Type
 
 def parameters(builder: Builder) -> Any:
     """A pipeline's parameters as the inputs of its DAG."""
+    return parameters_of(builder.pipeline, builder.param_types)
+
+
+def parameters_of(pipeline: Pipeline, types: Mapping[str, Type]) -> Any:
+    """A pipeline's parameters as input definitions."""
     spec = ir.ComponentInputsSpec()
-    for name, param in builder.pipeline.params.items():
+    for name, param in pipeline.params.items():
         entry = spec.parameters[name]
-        entry.parameter_type = builder.param_types[name]
+        entry.parameter_type = types[name]
         if not param.required:
             entry.is_optional = True
             if param.default is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuflow.site import Site
 from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker, capabilities
 from gpuflow.targets.constructs import ENGINE_WORDS
+from gpuflow.targets.kubeflow.versions import adds_containers
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
 _CREATE = "gpuflow-run create; docs/guides/kubeflow.md, Create a Job, TrainJob or Experiment"
@@ -24,6 +25,8 @@ _MADE = (
 )
 _AS_PARAMETER = "start the runs from a program of yours that passes the time as a parameter (client.run_pipeline)"
 _WEBHOOK = "a mutating webhook that adds it to pods with the step's labels"
+
+_LATER = "a later KFP does: engines.kubeflow.version in the site"
 
 _CANNOT = {
     "approval": Cannot("upstream", "it has no step that waits for a person", "split the pipeline in two at this point"),
@@ -53,7 +56,9 @@ _CANNOT = {
         "repeat the step under both conditions",
     ),
     "init_containers": Cannot(
-        "upstream", "2.17 adds no containers to a pod", "make it a separate step that shares a volume"
+        "upstream",
+        "2.17 adds no containers to a pod",
+        f"make it a separate step that shares a volume; {_LATER}",
     ),
     "outputs_from": Cannot(
         "not yet",
@@ -122,7 +127,9 @@ _CANNOT = {
         "never", "its backend refuses privileged containers", "run the step on another engine"
     ),
     "security.read_only_root": Cannot("upstream", "it has no readOnlyRootFilesystem", _WEBHOOK),
-    "sidecars": Cannot("upstream", "2.17 adds no containers to a pod", "start it inside the step's own container"),
+    "sidecars": Cannot(
+        "upstream", "2.17 adds no containers to a pod", f"start it inside the step's own container; {_LATER}"
+    ),
     "spot.fallback_after": Cannot(
         "upstream", "every attempt gets the same pod", "add a second step with spot: never for the rest"
     ),
@@ -187,6 +194,10 @@ _WEAKER = {
 _RETRIES_ALWAYS: Capabilities = {"retry.any": True}
 """What the site's key `engines.kubeflow.retry: always` makes true."""
 
+_OWN_USER = "KFP gives added containers no user: each runs as the user of its image, also where the step has another"
+_ADDED: Capabilities = {"init_containers": Weaker(_OWN_USER), "sidecars": Weaker(_OWN_USER)}
+"""What a KFP that adds containers to pods carries."""
+
 _CARRIED = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
@@ -206,4 +217,6 @@ CAPABILITIES = capabilities(carried=(*ENGINE_WORDS, *_CARRIED), weaker=_WEAKER, 
 
 def capabilities_at(site: Site) -> Capabilities:
     """The table for what is installed at a site."""
-    return {**CAPABILITIES, **(_RETRIES_ALWAYS if site.engine("kubeflow").retry == "always" else {})}
+    retries = _RETRIES_ALWAYS if site.engine("kubeflow").retry == "always" else {}
+    added = _ADDED if adds_containers(site) else {}
+    return {**CAPABILITIES, **retries, **added}

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from gpuflow.emit import emit_all
-from gpuflow.errors import fail
+from gpuflow.errors import GpuflowError, fail
 from gpuflow.printable import comment
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import Artifact, Request, header
@@ -15,16 +15,16 @@ from gpuflow.targets.kubeflow.alerts import with_alerts
 from gpuflow.targets.kubeflow.approvals import without_approvals
 from gpuflow.targets.kubeflow.build import Builder, parameters
 from gpuflow.targets.kubeflow.calls import client_line, run_calls
+from gpuflow.targets.kubeflow.component import HEADER, component_documents, component_refusals
 from gpuflow.targets.kubeflow.dag import outputs_of
 from gpuflow.targets.kubeflow.endings import root
-from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.messages import SCHEMA_VERSION, ir
+from gpuflow.targets.kubeflow.options import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.own_words import pipeline_words
 from gpuflow.targets.kubeflow.plain import plain
 from gpuflow.version import __version__
 
-SCHEMA_VERSION = "2.1.0"
-FORMS = ("ir", "crd")
+FORMS = ("ir", "crd", COMPONENT)
 COMFORTABLE_TASKS = 250
 """Argo keeps a run in one object of at most 1 MiB; KFP needs some 2.5 KB of it per task, more with pod settings."""
 
@@ -35,6 +35,8 @@ def compile_request(request: Request) -> Artifact:
     if form not in FORMS:
         raise fail("GF302", f'kubeflow has no form "{form}"', hint=f"known here: {', '.join(FORMS)}")
     name = f"{request.pipeline.name}.yaml"
+    if form == COMPONENT:
+        return _component(request, name)
     spec, platform, tasks = documents(request)
     plain_parts = [spec, platform] if platform else [spec]
     version = f"{request.pipeline.name}-{_digest(spec, platform)}" if form == "crd" else None
@@ -42,6 +44,15 @@ def compile_request(request: Request) -> Artifact:
     calls = _start(request, None if version else request.file or name, version)
     lines = [*header(request), *_notes(tasks), *calls]
     return Artifact(name, comment(lines) + emit_all(parts))
+
+
+def _component(request: Request, name: str) -> Artifact:
+    """The pipeline as one component."""
+    found = list(component_refusals(request.pipeline))
+    if found:
+        raise GpuflowError(found)
+    parts = [part for part in component_documents(request) if part]
+    return Artifact(name, comment([*header(request), *HEADER]) + emit_all(parts))
 
 
 def documents(request: Request) -> tuple[dict[str, Any], dict[str, Any], int]:
@@ -80,9 +91,8 @@ def _run_config(pipeline: Pipeline) -> dict[str, Any]:
 
 def _platform(builder: Builder, config: dict[str, Any]) -> dict[str, Any]:
     kubernetes: dict[str, Any] = {}
-    said = {
-        label: plain(builder.configs[label]) for label in sorted(builder.configs) if builder.configs[label].ListFields()
-    }
+    whole = {label: {**plain(config), **builder.later.get(label, {})} for label, config in builder.configs.items()}
+    said = {label: dict(sorted(whole[label].items())) for label in sorted(whole) if whole[label]}
     if said:
         kubernetes["deploymentSpec"] = {"executors": said}
     if config:

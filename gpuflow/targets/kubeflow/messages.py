@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+SCHEMA_VERSION = "2.1.0"
 _PACKAGES = ("kfp", "kfp.pipeline_spec", "kfp.kubernetes")
 
 

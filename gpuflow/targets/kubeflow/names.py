@@ -11,9 +11,14 @@ from dataclasses import dataclass
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
 
-RUN_ID = "{{$.pipeline_job_uuid}}"
+RUN_LABEL = "metadata.labels['pipeline/runid']"
+"""The run's id on every pod of a run, one-off or recurring: its API server puts it into the workflow's podMetadata."""
+NODE_NAME = "metadata.annotations['workflows.argoproj.io/node-name']"
+"""Argo's name of a task: the way to it through groups and turns of loops, with the numbers of attempts."""
+CACHE_SETTINGS = "pipeline_cache-settings"
+"""The input whose value changes with what KFP's cache does not look at. No channel has such a name."""
 RUN_FACTS = {
-    "id": RUN_ID,
+    "id": "{{$.pipeline_job_uuid}}",
     "name": "{{$.pipeline_job_resource_name}}",
     "logical_date": "{{$.pipeline_job_create_time_utc}}",
     "interval_end": "{{$.pipeline_job_create_time_utc}}",

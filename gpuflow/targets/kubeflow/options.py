@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from gpuflow.targets.options import option
 
+COMPONENT = "component"
+
 
 @dataclass(frozen=True, slots=True)
 class KubeflowOptions:
     """What may be asked of a KFP artifact."""
 
-    form: str | None = option("--as", "crd", metavar="KIND")
+    form: str | None = option("--as", "crd, or component (a pipeline of one step)", metavar="KIND")

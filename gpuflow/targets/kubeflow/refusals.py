@@ -14,6 +14,7 @@ from gpuflow.errors import Finding, GpuflowError
 from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.notes import without_merge
+from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
 from gpuflow.spec.expression import asks_item, compared_texts
 from gpuflow.spec.fan_out import Range
@@ -25,10 +26,13 @@ from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.helpers import helper_problems
+from gpuflow.targets.kubeflow.installation import fs_group_losses
 from gpuflow.targets.kubeflow.names import claim_task, release_task
 from gpuflow.targets.kubeflow.patches import lost_changes
 from gpuflow.targets.kubeflow.retries import restarts_at
 from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced, swallowed_settings
+from gpuflow.targets.kubeflow.versions import adds_containers, version_finding
 from gpuflow.targets.kubeflow.volume_names import volume_problems
 from gpuflow.targets.losses import Loss, refused
 from gpuflow.targets.run_facts import dates_of
@@ -44,11 +48,16 @@ LONGEST_CLAIM = 26
 def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
     plan = plan_of(pipeline, site)
+    old = version_finding(site)
+    if old is not None:
+        yield refused(old)
     yield from _everywhere(plan, _pipeline, _step, optional=False)
     yield from map(refused, _scheduled_dates(plan))
     yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
+    yield from fs_group_losses(plan)
+    yield from _helpers(plan)
     yield from _patches(plan)
 
 
@@ -69,6 +78,22 @@ def _patches(plan: Plan) -> Iterator[Loss]:
                 each.where("kubernetes", "merge"),
                 "let a mutating webhook add it to pods with the step's labels",
             )
+
+
+def _helpers(plan: Plan) -> Iterator[Loss]:
+    """What init containers and sidecars say that a KFP which adds containers has no word for."""
+    if not adds_containers(plan.site):
+        return  # refused as a whole
+    for each in plan.containers:
+        if not (each.step.init_containers or each.step.sidecars):
+            continue
+        name, claims = each.own_name, {run_claim_volume(claim) for claim in each.pipeline.claims}
+        try:
+            pod = pod_for(each.pipeline, name, plan.site, KubeflowSpelling(), Engine(FACTS.supervisor))
+        except GpuflowError:
+            continue  # said by whoever makes the pod
+        for message, hint, optional in helper_problems(pod, claims):
+            yield Loss(f'kubeflow: step "{name}": {message}', each.where(), hint, optional=optional)
 
 
 def _scheduled_dates(plan: Plan) -> Iterator[Finding]:
@@ -270,12 +295,6 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
     for kind in ("podAffinity", "podAntiAffinity"):
         if affinity.get(kind):
             yield f"{kind} is never read by KFP's backend", ("kubernetes", "affinity"), "use nodeAffinity"
-    if step.security is not None and step.security.fs_group is not None:
-        yield (
-            "KFP sets user and group of the container, but no fs_group",
-            ("security", "fs_group"),
-            "let the volume's owner make it writable for the step's group",
-        )
 
 
 def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:

@@ -14,13 +14,14 @@ from typing import Any
 from gpuflow.emit import emit
 from gpuflow.printable import comment
 from gpuflow.site import Site
+from gpuflow.targets.kubeflow.installation import fs_group_patch
 
 VARIABLE = "COMPILED_PIPELINE_SPEC_PATCH"
 DEPLOYMENT = "ml-pipeline"
 CONTAINER = "ml-pipeline-api-server"
 NAMESPACE = "kubeflow"
 
-UNSAID = "Then tell gpuflow, in the file of site {name}: engines: {{kubeflow: {{retry: always}}}}"
+UNSAID = "Then tell gpuflow, in the file of site {name}: engines: {{kubeflow: {{retry: always, fs_group: {group}}}}}"
 
 Part = Callable[[Site], Mapping[str, Any]]
 
@@ -34,7 +35,7 @@ def retry_part(site: Site) -> Mapping[str, Any]:
     return {"templateDefaults": {"retryStrategy": {"limit": "0", "retryPolicy": "Always"}}}
 
 
-PARTS: tuple[Part, ...] = (retry_part,)
+PARTS: tuple[Part, ...] = (retry_part, fs_group_patch)
 """What gpuflow may need of an installation, one function each."""
 
 
@@ -84,8 +85,10 @@ def instructions(site: Site, namespace: str) -> str:
     """What to set, where, and how to tell gpuflow that it is set: commands, and comments around them."""
     patch = spec_patch(site)
     now = f"{{.spec.template.spec.containers[*].env[?(@.name=='{VARIABLE}')].value}}"
-    said = site.engine("kubeflow").retry == "always"
-    told = "Site {name} says so: engines.kubeflow.retry is always." if said else UNSAID
+    engine = site.engine("kubeflow")
+    said = engine.retry == "always" and engine.fs_group is not None
+    told = "Site {name} says so: engines.kubeflow.retry is always, and fs_group {group}." if said else UNSAID
+    group = patch["templateDefaults"]["securityContext"]["fsGroup"]
     parts = [
         comment([f"A variable of KFP's API server (Deployment {DEPLOYMENT}, container {CONTAINER}):"]),
         f"# {VARIABLE}={patch_text(patch)}\n",
@@ -100,6 +103,6 @@ def instructions(site: Site, namespace: str) -> str:
         comment(["Set it; the API server is started anew, and runs that are made from then on have it:"]),
         kubectl_line(patch, namespace) + "\n",
         comment(["The same as a patch for kustomize:", *emit(_deployment(patch)).splitlines()]),
-        comment(["", told.format(name=site.name)]),
+        comment(["", told.format(name=site.name, group=group)]),
     ]
     return "".join(parts)

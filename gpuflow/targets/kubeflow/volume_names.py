@@ -13,12 +13,13 @@ def shared_volume_names(pod: dict[str, Any]) -> Iterator[str]:
     """Names that two volumes would share: the driver names a volume after its Secret, ConfigMap or claim."""
     seen: dict[str, str] = {}
     for volume in pod["spec"].get("volumes", []):
-        kind, name = _driver_name(volume)
+        kind, name = driver_name(volume)
         if seen.setdefault(name, kind) != kind:
             yield name
 
 
-def _driver_name(volume: dict[str, Any]) -> tuple[str, str]:
+def driver_name(volume: dict[str, Any]) -> tuple[str, str]:
+    """The kind of a volume, and what the driver calls it."""
     if "persistentVolumeClaim" in volume:
         return "claim", volume["persistentVolumeClaim"]["claimName"]
     if "secret" in volume:
@@ -37,7 +38,7 @@ def volume_problems(pod: dict[str, Any]) -> Iterator[tuple[str, str]]:
             "rename one of the objects",
         )
     for volume in pod["spec"].get("volumes", []):
-        kind, name = _driver_name(volume)
+        kind, name = driver_name(volume)
         if not _VOLUME_NAME.fullmatch(name):
             yield (
                 f'kubeflow cannot mount the {kind} "{name}": its driver gives the volume that name, and Kubernetes '

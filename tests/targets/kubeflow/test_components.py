@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from kfp import compiler, dsl, local
+from kfp import compiler, dsl, kubernetes, local
 from kfp.components import load_component_from_file, load_component_from_text
 
 import gpuflow
@@ -19,7 +19,7 @@ from gpuflow.site.model import Runtime
 from gpuflow.spec.loading import load
 from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
-from gpuflow.targets.kubeflow.names import placeholder
+from gpuflow.targets.kubeflow.options import KubeflowOptions
 from gpuflow.targets.losses import construct_losses
 from tests.targets.kubeflow.launching import launch
 
@@ -28,6 +28,8 @@ FOLDER = ROOT / "kfp_components"
 SOURCES = sorted((FOLDER / "sources").glob("*.yaml"))
 COMPILED = sorted((FOLDER / "examples").glob("*.yaml"))
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.yaml"))
+COMPONENTS = ("checkpointed-training", "dataset-staging", "quota-gate")
+"""The sources of one step; the others have loops or several steps, and are pipelines."""
 LEFT_OUT = {"finetune": "approval", "gang": "gang", "daily": "run.date"}
 """Examples that would be something else without what KFP cannot carry."""
 
@@ -40,7 +42,9 @@ def compile_by_kfp(pipeline: Any, folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_the_committed_component_is_what_its_source_compiles_to(source: Path) -> None:
-    request = Request(load(source), Site.load("nvidia"), None, source.relative_to(FOLDER).as_posix())
+    options = KubeflowOptions(form="component" if source.stem in COMPONENTS else None)
+    shown = source.relative_to(FOLDER).as_posix()
+    request = Request(load(source), Site.load("nvidia"), None, shown, (), options)
     compiled = compile_with(target, request, allow_lossy=False)
     assert compiled.losses == ()
     artifact = compiled.artifact
@@ -51,8 +55,10 @@ def test_the_committed_component_is_what_its_source_compiles_to(source: Path) ->
 def test_kfp_loads_the_component_with_its_parameters_and_outputs(source: Path) -> None:
     pipeline = load(source)
     loaded = load_component_from_file(str(FOLDER / source.name))
-    assert set(loaded.component_spec.inputs or {}) == set(pipeline.params)
+    asked = {"pipeline_run_id"} if source.stem == "checkpointed-training" else set()
+    assert set(loaded.component_spec.inputs or {}) == {*pipeline.params, *asked}
     assert set(loaded.component_spec.outputs or {}) == set(pipeline.outputs)
+    assert (loaded.component_spec.implementation.container is not None) == (source.stem in COMPONENTS)
 
 
 def test_every_example_is_compiled_or_left_out_for_a_reason() -> None:
@@ -66,7 +72,7 @@ def test_the_command_in_the_readme_finds_nothing_stale(monkeypatch: pytest.Monke
     monkeypatch.chdir(ROOT)
     lines = (FOLDER / "README.md").read_text().splitlines()
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("gpuflow compile ")]
-    assert len(commands) == 2
+    assert len(commands) == 3
     for words in commands:
         files = [str(path) for word in words for path in (sorted(ROOT.glob(word)) if "*" in word else [word])]
         assert main([*files, "--check"]) == 0
@@ -87,10 +93,10 @@ def test_kfp_loads_the_compiled_example(path: Path) -> None:
 
 
 def test_ready_made_components_work_together_in_a_hand_written_pipeline(tmp_path: Path) -> None:
-    gate, stage, train, infer = (
-        load_component_from_file(str(FOLDER / f"{name}.yaml"))
-        for name in ("quota-gate", "dataset-staging", "checkpointed-training", "mig-batch-inference")
+    gate, stage, train = (
+        kubeflow.load_component(FOLDER / f"{name}.yaml") for name in ("quota-gate", *COMPONENTS[1::-1])
     )
+    infer = load_component_from_file(str(FOLDER / "mig-batch-inference.yaml"))
 
     @dsl.pipeline(name="by-hand")
     def by_hand(source: str = "s3://datasets/latest") -> None:
@@ -102,7 +108,9 @@ def test_ready_made_components_work_together_in_a_hand_written_pipeline(tmp_path
     spec, platform = compile_by_kfp(by_hand, tmp_path)
     executors = spec["deploymentSpec"]["executors"]
     assert executors["exec-infer"]["container"]["resources"]["accelerator"]["resourceType"] == "nvidia.com/mig-1g.10gb"
-    assert platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train"]["emptyDirMounts"]
+    assert platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-checkpointed-training"][
+        "emptyDirMounts"
+    ]
 
 
 def test_dataset_staging_copies_files_and_counts_them_as_the_launcher_runs_it(tmp_path: Path) -> None:
@@ -111,8 +119,8 @@ def test_dataset_staging_copies_files_and_counts_them_as_the_launcher_runs_it(tm
     (source / "a.bin").write_bytes(b"12345")
     (source / "deep" / "b.bin").write_bytes(b"123")
     spec, *_ = yaml.safe_load_all((FOLDER / "dataset-staging.yaml").read_text())
-    container = spec["deploymentSpec"]["executors"]["exec-stage"]["container"]
-    given = {"source": str(source), "target": str(aim), "pipeline_run-id": "run-1"}
+    container = spec["deploymentSpec"]["executors"]["exec-dataset-staging"]["container"]
+    given = {"source": str(source), "target": str(aim)}
     left = launch(container, given, ("files", "bytes"), tmp_path / "first")
     assert left == {"files": "2", "bytes": "8"}
     assert (aim / "deep" / "b.bin").read_bytes() == b"123"
@@ -191,7 +199,7 @@ def test_two_outputs_of_one_name_are_told_apart_by_their_steps() -> None:
 
 def test_the_components_text_is_a_component_that_kfp_loads() -> None:
     loaded = load_component_from_text(kubeflow.component(TRAIN, name="train").text())
-    assert set(loaded.component_spec.inputs) == {"lr", "shards", "pipeline_run_id"}
+    assert set(loaded.component_spec.inputs) == {"lr", "shards"}
     assert set(loaded.component_spec.outputs) == {"loss"}
 
 
@@ -250,13 +258,18 @@ def test_tasks_of_one_component_keep_their_checkpoints_apart(tmp_path: Path) -> 
             train(n=n)
 
     assert train.inputs == ("n",)
-    spec = compile_by_kfp(copies, tmp_path)[0]
+    spec, platform = compile_by_kfp(copies, tmp_path)
     command = spec["deploymentSpec"]["executors"]["exec-train"]["container"]["command"]
-    task_id, task_name = (placeholder(f"pipeline_task_{key}") for key in ("id", "name"))
-    assert f"--step={task_id}-{task_name}/train" in command
-    inputs = spec["root"]["dag"]["tasks"]["train-2"]["inputs"]["parameters"]
-    assert inputs["pipeline_task_id"] == {"runtimeValue": {"constant": "{{$.pipeline_task_uuid}}"}}
-    assert inputs["pipeline_task_name"] == {"runtimeValue": {"constant": "{{$.pipeline_task_name}}"}}
+    assert "--step=train" in command
+    assert set(spec["root"]["dag"]["tasks"]["train-2"]["inputs"]["parameters"]) == {"n"}, (
+        "nothing of the run is an input"
+    )
+    fields = {
+        "GPUFLOW_RUN_RUN_ID": "metadata.labels['pipeline/runid']",
+        "GPUFLOW_RUN_TASK": "metadata.annotations['workflows.argoproj.io/node-name']",
+    }
+    config = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-train-2"]
+    assert {entry["name"]: entry["fieldPath"] for entry in config["fieldPathAsEnv"]} == fields
 
 
 def test_configure_gives_a_task_the_steps_pod_and_leaves_its_command(tmp_path: Path) -> None:
@@ -270,7 +283,70 @@ def test_configure_gives_a_task_the_steps_pod_and_leaves_its_command(tmp_path: P
     assert (container["image"], container["command"][0]) == ("mine:1", "mine")
     assert container["resources"]["accelerator"]["resourceType"] == "nvidia.com/mig-1g.10gb"
     assert config["podMetadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
+    assert task["cachingOptions"] == {"enableCache": True}, "kfp's own default, which the step does not speak of"
+    assert "securityContext" not in config, "the task runs as the user it ran as"
+
+
+def test_configure_takes_a_step_that_runs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    @dsl.component(packages_to_install=["numpy"])
+    def train(lr: float) -> None:
+        pass
+
+    _, container, config = one_task(
+        lambda lr, _: kubeflow.configure(train(lr=lr), gpuflow.Step(gpu="a100-80gb")), tmp_path
+    )
+    assert container["resources"]["accelerator"]["resourceCount"] == "1"
+    assert "numpy" in " ".join(container["command"])
+    assert config["nodeAffinity"]
+    assert "securityContext" not in config
+    assert not caplog.messages
+
+
+def test_configure_sets_the_user_and_the_caching_that_the_step_names(tmp_path: Path) -> None:
+    step = gpuflow.Step(cpu=1, security={"user": 1234}, cache=False)
+
+    @dsl.container_component
+    def train(lr: float) -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(image="mine:1", command=["mine", lr])
+
+    task, _, config = one_task(lambda lr, _: kubeflow.configure(train(lr=lr), step), tmp_path)
+    assert config["securityContext"]["runAsUser"] == "1234"
     assert task["cachingOptions"] == {}
+
+
+def test_configure_says_what_it_leaves_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    step = gpuflow.Step(image="i:1", command=["unused"], env={"MODE": "fast"})
+
+    @dsl.container_component
+    def train(lr: float) -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(image="mine:1", command=["mine", lr])
+
+    one_task(lambda lr, _: kubeflow.configure(train(lr=lr), step, name="train"), tmp_path)
+    said = "\n".join(caplog.messages)
+    assert 'leaves the image and the command of task "train" alone: image, command of the step has no effect' in said
+    assert 'task "train" may get an earlier result' in said
+
+
+def test_a_step_that_runs_nothing_is_refused_where_it_would_have_to_run() -> None:
+    with pytest.raises(GpuflowError, match="GF164 the step runs nothing"):
+        kubeflow.component(gpuflow.Step(image="i:1", gpu="l4"))
+    with pytest.raises(GpuflowError, match="GF164"):
+        gpuflow.Pipeline(name="p", steps={"a": gpuflow.Step(image="i:1", gpu="l4")})
+
+
+def test_nodes_of_a_configured_task_are_those_that_both_allow(tmp_path: Path) -> None:
+    @dsl.container_component
+    def train(lr: float) -> dsl.ContainerSpec:
+        return dsl.ContainerSpec(image="mine:1", command=["mine", lr])
+
+    def task_of(lr: Any, _: Any) -> None:
+        zone = [{"key": "zone", "operator": "In", "values": ["a"]}]
+        task = kubernetes.add_node_affinity(train(lr=lr), match_expressions=zone)
+        kubeflow.configure(task, gpuflow.Step(gpu="a100-80gb"))
+
+    _, _, config = one_task(task_of, tmp_path)
+    (term,) = config["nodeAffinity"]
+    assert [found["key"] for found in term["matchExpressions"]] == ["zone", "nvidia.com/gpu.product"]
 
 
 @pytest.mark.parametrize(

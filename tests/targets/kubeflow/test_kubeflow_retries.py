@@ -19,7 +19,7 @@ from gpuflow.targets.frame import Compiled, Request, remarks_of
 from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.retries import restarts_at
 from gpuflow.targets.kubeflow.retry_notes import retry_notes
-from gpuflow.targets.kubeflow.spec_patch import merged, spec_patch
+from gpuflow.targets.kubeflow.spec_patch import merged, retry_part, spec_patch
 from tests.conftest import ROOT
 from tests.targets.kubeflow.compiling import HEAD, compiled
 
@@ -234,12 +234,14 @@ def test_waits_that_would_grow_beyond_the_longest_are_all_as_long_as_the_first()
 def test_the_patch_of_the_installation_is_ready_to_paste(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["site", "kubeflow", "--namespace", "ml"]) == 0
     text = capsys.readouterr().out
-    patch = '{"templateDefaults":{"retryStrategy":{"limit":"0","retryPolicy":"Always"}}}'
+    retries = '"retryStrategy":{"limit":"0","retryPolicy":"Always"}'
+    patch = f'{{"templateDefaults":{{{retries},"securityContext":{{"fsGroup":1000}}}}}}'
     line = "kubectl -n ml set env deployment/ml-pipeline -c ml-pipeline-api-server COMPILED_PIPELINE_SPEC_PATCH="
     assert f"{line}'{patch}'\n" in text
-    assert "engines: {kubeflow: {retry: always}}" in text
+    assert "engines: {kubeflow: {retry: always, fs_group: 1000}}" in text
     said_already = tmp_path / "site.yaml"
-    said_already.write_text("apiVersion: gpuflow/v1\nkind: Site\nname: s\nengines: {kubeflow: {retry: always}}\n")
+    head = "apiVersion: gpuflow/v1\nkind: Site\nname: s\n"
+    said_already.write_text(head + "engines: {kubeflow: {retry: always, fs_group: 1000}}\n")
     assert main(["site", "kubeflow", str(said_already)]) == 0
     assert "Site s says so" in capsys.readouterr().out
     assert main(["site", "kubeflow", "--format", "env"]) == 0
@@ -253,7 +255,7 @@ def test_parts_of_the_patch_become_one_document() -> None:
     def group(site: Site) -> dict[str, Any]:
         return {"templateDefaults": {"securityContext": {"fsGroup": 1000}}}
 
-    both = spec_patch(PLAIN, (lambda site: spec_patch(site), group))
+    both = spec_patch(PLAIN, (retry_part, group))
     assert both["templateDefaults"] == {
         "retryStrategy": {"limit": "0", "retryPolicy": "Always"},
         "securityContext": {"fsGroup": 1000},

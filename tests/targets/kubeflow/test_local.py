@@ -56,6 +56,12 @@ def test_dataset_staging_copies_a_folder_and_gives_its_counts(client: Client, tm
     assert client.pulled == ["registry.example.com/gpuflow/tools:1"]
 
 
+def test_a_component_loaded_with_its_settings_runs_locally_too(client: Client, tmp_path: Path) -> None:
+    stage = kubeflow.load_component(FOLDER / "dataset-staging.yaml")
+    task = stage(source=str(dataset(tmp_path / "source")), target=str(tmp_path / "target"))
+    assert task.outputs == {"files": 2, "bytes": 8}
+
+
 def test_dataset_staging_of_an_empty_folder_fails(client: Client, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     stage = load_component_from_file(str(FOLDER / "dataset-staging.yaml"))

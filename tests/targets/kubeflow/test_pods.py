@@ -105,6 +105,8 @@ def _variable(entry: dict[str, Any], variables: dict[str, str]) -> Any:
     if "valueFrom" not in entry:
         return kubelet(entry.get("value", ""), variables)  # the IR leaves empty text out
     ((kind, ref),) = entry["valueFrom"].items()
+    if kind == "fieldRef":
+        return kind, ref["fieldPath"]
     return kind, ref["name"], ref["key"], ref.get("optional", False)
 
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
-from tests.targets.kubeflow.twins.hand import IMAGE, RUN_ID, step, supervised
+from tests.targets.kubeflow.twins.hand import IMAGE, step, supervised
 
 HELLO = """
 name: hello
@@ -111,9 +111,9 @@ steps:
 
 def _prepare(name: str) -> Any:
     @dsl.container_component
-    def prepare(run: str, shards: dsl.OutputPath(int), note: dsl.OutputPath(str)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
+    def prepare(shards: dsl.OutputPath(int), note: dsl.OutputPath(str)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
         outputs = {"note": ("string", note), "shards": ("int", shards)}
-        return dsl.ContainerSpec(image=IMAGE, command=supervised(name, "prepare", run, outputs, "prepare"))
+        return dsl.ContainerSpec(image=IMAGE, command=supervised(name, "prepare", outputs, "prepare"))
 
     return prepare
 
@@ -125,7 +125,7 @@ def handover() -> Any:
 
     @dsl.pipeline(name="handover")
     def pipeline() -> None:
-        made = step(_prepare("handover")(run=RUN_ID), "handover", "prepare")
+        made = step(_prepare("handover")(), "handover", "prepare")
         step(train(shards=made.outputs["shards"], note=made.outputs["note"]), "handover", "train")
 
     return pipeline
@@ -158,7 +158,7 @@ def gate() -> Any:
 
     @dsl.pipeline(name="gate")
     def pipeline(region: str = "eu", count: int = 4, deploy: bool = True) -> None:
-        made = step(_prepare("gate")(run=RUN_ID), "gate", "prepare")
+        made = step(_prepare("gate")(), "gate", "prepare")
         with dsl.If(made.outputs["shards"] > 10):
             step(plain("many")(), "gate", "many")
         with dsl.If(region == "eu"):
@@ -237,10 +237,8 @@ steps:
 
 def gather() -> Any:
     @dsl.container_component
-    def evaluate(run: str, suite: str, score: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
-        words = supervised(
-            "gather", "evaluate", run, {"score": ("float", score)}, "evaluate", suite, item=f"suite={suite}"
-        )
+    def evaluate(suite: str, score: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
+        words = supervised("gather", "evaluate", {"score": ("float", score)}, "evaluate", suite, item=f"suite={suite}")
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
     @dsl.container_component
@@ -250,7 +248,7 @@ def gather() -> Any:
     @dsl.pipeline(name="gather")
     def pipeline(suites: list = ["mmlu", "gsm8k"]) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
         with dsl.ParallelFor(suites, parallelism=4) as suite:
-            task = step(evaluate(run=RUN_ID, suite=suite), "gather", "evaluate")
+            task = step(evaluate(suite=suite), "gather", "evaluate")
         step(mean(scores=dsl.Collected(task.outputs["score"])), "gather", "mean")
 
     return pipeline
@@ -267,10 +265,8 @@ steps:
 
 def found() -> Any:
     @dsl.container_component
-    def list_(run: str, files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
-        return dsl.ContainerSpec(
-            image=IMAGE, command=supervised("found", "list", run, {"files": ("json", files)}, "list")
-        )
+    def list_(files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
+        return dsl.ContainerSpec(image=IMAGE, command=supervised("found", "list", {"files": ("json", files)}, "list"))
 
     @dsl.container_component
     def read(file: str) -> dsl.ContainerSpec:
@@ -278,7 +274,7 @@ def found() -> Any:
 
     @dsl.pipeline(name="found")
     def pipeline() -> None:
-        made = step(list_(run=RUN_ID), "found", "list")
+        made = step(list_(), "found", "list")
         with dsl.ParallelFor(made.outputs["files"]) as file:
             step(read(file=file), "found", "read")
 
@@ -333,8 +329,8 @@ steps:
 
 def nested() -> Any:
     @dsl.container_component
-    def make(run: str, size: int, word: str, total: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
-        words = supervised("inside", "make", run, {"total": ("int", total)}, "make", size, word)
+    def make(size: int, word: str, total: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
+        words = supervised("inside", "make", {"total": ("int", total)}, "make", size, word)
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
     @dsl.container_component
@@ -345,7 +341,7 @@ def nested() -> Any:
 
     @dsl.pipeline(name="inner")
     def inner(size: int, word: str = "hello") -> Outputs:
-        made = step(make(run=RUN_ID, size=size, word=word), "inside", "make")
+        made = step(make(size=size, word=word), "inside", "make")
         return Outputs(total=made.outputs["total"])
 
     @dsl.pipeline(name="nested")

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
-from tests.targets.kubeflow.twins.hand import IMAGE, RUN_ID, step, supervised
+from tests.targets.kubeflow.twins.hand import IMAGE, step, supervised
 
 
 def _plain(name: str, *words: str) -> Any:
@@ -53,8 +53,8 @@ steps:
 
 def found_and_fixed() -> Any:
     @dsl.container_component
-    def list_(run: str, files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
-        words = supervised("found-and-fixed", "list", run, {"files": ("json", files)}, "list")
+    def list_(files: dsl.OutputPath(list)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
+        words = supervised("found-and-fixed", "list", {"files": ("json", files)}, "list")
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
     @dsl.container_component
@@ -63,7 +63,7 @@ def found_and_fixed() -> Any:
 
     @dsl.pipeline(name="found-and-fixed")
     def pipeline() -> None:
-        made = step(list_(run=RUN_ID), "found-and-fixed", "list")
+        made = step(list_(), "found-and-fixed", "list")
         with (
             dsl.ParallelFor(made.outputs["files"], parallelism=3) as file,
             dsl.ParallelFor([1, 2], parallelism=1) as part,
@@ -144,8 +144,8 @@ exit:
 
 def guarded() -> Any:
     @dsl.container_component
-    def prepare(run: str, count: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
-        words = supervised("guarded", "prepare", run, {"count": ("int", count)}, "prepare")
+    def prepare(count: dsl.OutputPath(int)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
+        words = supervised("guarded", "prepare", {"count": ("int", count)}, "prepare")
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
     @dsl.container_component
@@ -163,7 +163,7 @@ def guarded() -> Any:
     @dsl.pipeline(name="guarded")
     def pipeline(names: list = ["x"], level: int = 1) -> None:  # type: ignore[type-arg]  # noqa: B006  # kfp's defaults
         with dsl.ExitHandler(step(tell(level=level), "guarded", "tell")):
-            made = step(prepare(run=RUN_ID), "guarded", "prepare")
+            made = step(prepare(), "guarded", "prepare")
             with dsl.ParallelFor(names) as one:
                 step(each(one=one, count=made.outputs["count"]), "guarded", "each")
             with dsl.If(made.outputs["count"] > 3):
@@ -197,8 +197,8 @@ steps:
 
 def copies() -> Any:
     @dsl.container_component
-    def make(run: str, size: str, word: str, total: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
-        words = supervised("inside", "make", run, {"total": ("float", total)}, "make", size, word)
+    def make(size: str, word: str, total: dsl.OutputPath(float)) -> dsl.ContainerSpec:  # type: ignore[valid-type]  # kfp's own annotations
+        words = supervised("inside", "make", {"total": ("float", total)}, "make", size, word)
         return dsl.ContainerSpec(image=IMAGE, command=words)
 
     @dsl.container_component
@@ -209,7 +209,7 @@ def copies() -> Any:
 
     @dsl.pipeline(name="each")
     def each(size: str, word: str = "hello") -> Outputs:
-        made = step(make(run=RUN_ID, size=size, word=word), "inside", "make")
+        made = step(make(size=size, word=word), "inside", "make")
         with dsl.If(word != "quiet"):
             step(_plain("test")(), "inside", "test").after(made)
         return Outputs(total=made.outputs["total"])
@@ -282,7 +282,6 @@ outputs: {loss: {output: make.b}}
 def kinds() -> Any:
     @dsl.container_component
     def make(  # type: ignore[no-untyped-def]  # kfp's own annotations
-        run: str,
         size: str,
         depth: int,
         note: str,
@@ -293,9 +292,7 @@ def kinds() -> Any:
         e: dsl.OutputPath(str),  # type: ignore[valid-type]  # kfp's own annotations
     ):
         outputs = {"a": ("int", a), "b": ("float", b), "c": ("bool", c), "d": ("string", d), "e": ("json", e)}
-        return dsl.ContainerSpec(
-            image=IMAGE, command=supervised("kinds", "make", run, outputs, "make", size, depth, note)
-        )
+        return dsl.ContainerSpec(image=IMAGE, command=supervised("kinds", "make", outputs, "make", size, depth, note))
 
     @dsl.container_component
     def read(a: int, b: float, c: bool, d: str, e: str, rate: float) -> dsl.ContainerSpec:
@@ -310,7 +307,7 @@ def kinds() -> Any:
         Args:
             depth: how deep
         """
-        made = step(make(run=RUN_ID, size=size, depth=depth, note=note), "kinds", "make")
+        made = step(make(size=size, depth=depth, note=note), "kinds", "make")
         got = {key: made.outputs[key] for key in "abcde"}
         reader = step(read(**got, rate=rate), "kinds", "read")
         with dsl.If(made.outputs["c"] == True):  # noqa: E712  # kfp builds the condition from it

@@ -8,7 +8,7 @@ from kfp import dsl
 from kfp import kubernetes as k8s
 
 IMAGE = "registry.example.com/work:1"
-RUN_ID = dsl.PIPELINE_JOB_ID_PLACEHOLDER
+RUN_LABEL = "metadata.labels['pipeline/runid']"
 A100 = ["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe", "NVIDIA-A800-SXM4-80GB"]
 
 
@@ -16,6 +16,8 @@ def step(task: dsl.PipelineTask, pipeline: str, name: str, **labels: str) -> dsl
     """A task as gpuflow leaves every step: labeled, not root, not cached."""
     for key, value in {**labels, "gpuflow.dev/pipeline": pipeline, "gpuflow.dev/step": name}.items():
         k8s.add_pod_label(task, key.replace("queue_name", "kueue.x-k8s.io/queue-name"), value)
+    if task.container_spec.command[0] == "gpuflow-run":
+        k8s.use_field_path_as_env(task, env_name="GPUFLOW_RUN_RUN_ID", field_path=RUN_LABEL)
     k8s.set_security_context(task, run_as_user=1000, run_as_group=1000, run_as_non_root=True)
     return task.set_caching_options(False)
 
@@ -29,10 +31,10 @@ def on_gpu_nodes(task: dsl.PipelineTask, products: list[str] | None = None) -> N
 
 
 def supervised(
-    pipeline: str, name: str, run_id: Any, outputs: dict[str, tuple[str, Any]], *command: Any, item: Any = None
+    pipeline: str, name: str, outputs: dict[str, tuple[str, Any]], *command: Any, item: Any = None
 ) -> list[Any]:
     """The supervisor's words before a step's own command, as its guide gives them."""
-    words: list[Any] = ["gpuflow-run", f"--pipeline={pipeline}", f"--step={name}", f"--run-id={run_id}"]
+    words: list[Any] = ["gpuflow-run", f"--pipeline={pipeline}", f"--step={name}"]
     if item is not None:
         words.append(f"--item={item}")
     words += [f"--output={key}:{kind}" for key, (kind, _) in outputs.items()]
