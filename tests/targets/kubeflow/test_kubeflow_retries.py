@@ -298,7 +298,7 @@ def test_all_losses_come_in_one_go_with_and_without_the_flag(
     assert part in done.err and whole in done.err
     assert f"LOST: kubeflow {whole}" in done.out and part in done.out
     # A part that may not be left out stops it, and what may is said in the same go.
-    source.write_text(HEAD + step(f'{lost}, working_dir: "/a/{{{{b}}}}"'))
+    source.write_text(HEAD + step(f"{lost}, for_each: {{seed: [9007199254740993]}}"))
     assert main([*words, "--allow-lossy"]) == 2
     console = capsys.readouterr().err
-    assert "which Argo would evaluate" in console and part in console and whole in console
+    assert "exact up to 9007199254740992 only" in console and part in console and whole in console
