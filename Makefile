@@ -30,7 +30,7 @@ PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
-        prove-kubeflow
+        prove-kubeflow prove-airflow
 
 help:
 	@echo "make env           gpuflow in .venvs/demo, to compile for three engines"
@@ -52,6 +52,7 @@ help:
 	@echo "make prove-readers           the corpus and COUNT (100) random workflows from SEED (1) on a real Argo controller, against what the reader says; goes on where it was stopped (needs Go and root)"
 	@echo "make prove-kubeflow          examples, constructs, COUNT (0) more interruptions from SEED (1) on a real Kubeflow Pipelines; goes on where it was stopped (needs Go, root, KFP's source)"
 	@echo "make prove-spec              dates, patches of the pod and alerts on a whole Airflow and on Argo (needs Go and root)"
+	@echo "make prove-airflow           three DAGs on a real Airflow and a private cluster, one of them beside its KubernetesPodOperator original; goes on where it was stopped (needs Go and root)"
 	@echo "make prove-checker-dra       COUNT (5000) random device claims from SEED (1) against the scheduler's allocator (needs Go)"
 	@echo "make prove-checker  the checker against every order of COUNT (20000) small runs from SEED (1); needs Go, goes on where it was stopped"
 	@echo "make prove-advice  COUNT (2000) lines of the checker's advice, each applied to its pipeline and judged again"
@@ -204,6 +205,10 @@ prove-spec: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready
 	@.venvs/core/bin/python -m pytest tests/cluster/test_argo_dates.py tests/cluster/test_merge.py tests/cluster/test_pod_fields.py \
 	  tests/targets/argo/test_argo_cluster_alerts.py tests/gitops/test_argo_cluster.py::test_what_init_writes_runs_once_its_account_is_applied \
 	  -m "control_plane or cluster" -rs
+
+# docs/design/airflow-proof.md says what is shown.
+prove-airflow: .venvs/core/.ready .venvs/airflow/.ready
+	@.venvs/core/bin/python -m tests.airflow_proof
 
 # Compiled pipelines on a real Kubeflow Pipelines; docs/design/kubeflow-proof.md says what is shown.
 prove-kubeflow: COUNT ?= 0

@@ -49,7 +49,13 @@ def to_hera(
     namespace: str | None = None,
     kind: str | None = None,
 ) -> Any:
-    """A Hera `WorkflowTemplate`, or a `CronWorkflow` when the pipeline has a schedule; `kind` asks for another."""
+    """A Hera `WorkflowTemplate`, or a `CronWorkflow` when the pipeline has a schedule; `kind` asks for another.
+
+    :param pipeline: a `gpuflow.Pipeline`, or its file.
+    :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file.
+    :param namespace: where it runs; the site's namespace unless given.
+    :param kind: WorkflowTemplate, ClusterWorkflowTemplate, CronWorkflow or Workflow.
+    """
     checked = pipeline if isinstance(pipeline, Pipeline) else load(pipeline)
     where = _site(site)
     request = Request(checked, where, namespace or where.namespace, str(checked.source.file), (), ArgoOptions(kind))
@@ -106,7 +112,12 @@ class StepContainer(Container):  # type: ignore[misc]  # as above
 
 
 def container(step: Step, site: Site | str = "nvidia", *, name: str = "step") -> StepContainer:
-    """One step for a hand-written workflow: everything it says, as a template to call."""
+    """One step for a hand-written workflow: everything it says, as a template to call.
+
+    :param step: what runs, a `gpuflow.Step`.
+    :param site: as for `to_hera`.
+    :param name: the template's name.
+    """
     template = template_alone(step, _site(site), name)
     log_findings(questioned_step(step, caller()), __name__)
     model = m.Template.model_validate(template)

@@ -127,3 +127,8 @@ def __getattr__(name: str) -> Any:
         raise EnvironmentFailure(Finding("GF901", message, hint=install_line("airflow"))) from None
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """What a Python shell completes, before anything is loaded."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

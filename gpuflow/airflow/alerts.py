@@ -45,7 +45,11 @@ class Alert:
 
 
 class slack_alert(Alert):
-    """A message in Slack: by a Slack API connection when there is a channel, else by that of an incoming webhook."""
+    """A message in Slack: by a Slack API connection when there is a channel, else by that of an incoming webhook.
+
+    :param connection: an Airflow connection: of Slack's API where there is a channel, else of an incoming webhook.
+    :param channel: where to post, for example `#ml`.
+    """
 
     def __init__(self, *, connection: str, channel: str | None = None) -> None:
         self.connection, self.channel = connection, channel
@@ -63,7 +67,12 @@ class slack_alert(Alert):
 
 
 class webhook_alert(Alert):
-    """A POST of one JSON document. A connection adds what is secret: headers in its extra, a login or a token."""
+    """A POST of one JSON document. A connection adds what is secret: headers in its extra, a login or a token.
+
+    :param url: where to post; the connection's address unless given.
+    :param headers: more headers, none of them secret.
+    :param connection: an HTTP connection whose extra, login or password is sent along.
+    """
 
     def __init__(
         self, url: str | None = None, *, headers: Mapping[str, str] | None = None, connection: str | None = None
@@ -80,7 +89,11 @@ class webhook_alert(Alert):
 
 
 class pagerduty_alert(Alert):
-    """An event in PagerDuty; the connection's password is the integration key."""
+    """An event in PagerDuty; the connection's password is the integration key.
+
+    :param connection: a PagerDuty events connection; its password is the integration key.
+    :param severity: critical, error, warning or info.
+    """
 
     def __init__(self, *, connection: str, severity: str = "error") -> None:
         self.connection, self.severity = connection, severity
@@ -92,7 +105,11 @@ class pagerduty_alert(Alert):
 
 
 class mail_alert(Alert):
-    """A mail, by an SMTP connection of Airflow's own provider."""
+    """A mail, by an SMTP connection of Airflow's own provider.
+
+    :param to: who gets it.
+    :param connection: an SMTP connection.
+    """
 
     def __init__(self, to: Sequence[str], *, connection: str = "smtp_default") -> None:
         self.to, self.connection = list(to), connection

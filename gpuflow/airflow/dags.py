@@ -50,6 +50,13 @@ def to_dag(
 
     A relative path is looked for beside the DAG file that asks. `pools` puts GPU tasks into the pools that
     `gpuflow airflow pools` prints.
+
+    :param pipeline: a `gpuflow.Pipeline`, or its file.
+    :param site: how the cluster names its GPUs and queues: a Site, a preset, or a file.
+    :param namespace: where the pods run; the site's namespace unless given.
+    :param allow_lossy: leave out what Airflow cannot express, and say so in the log.
+    :param pools: put GPU tasks into the pools that `gpuflow airflow pools` prints.
+    :param dag_arguments: arguments of Airflow's DAG, such as `tags` and `on_failure_callback`.
     """
     folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
     if not isinstance(pipeline, Pipeline):

@@ -16,6 +16,9 @@ KEY = "gpuflow_ledger"
 COUNTS = ("epoch", "failures", "interruptions", "out_of_memory", "pods", "judged", "queued_for", "queued_at")
 NODES = f"{PREFIX}failed-nodes"
 LAST = f"{PREFIX}last-pod"
+OVER = f"{PREFIX}over"
+LONGEST = 2000
+"""Letters of a last word that are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Ledger:
     """Nodes on which it failed, for a step whose next try goes elsewhere."""
     last: Mapping[str, Any] | None = None
     """What was seen of the last pod that was judged, for the supervisor in the next one."""
+    over: Mapping[str, Any] | None = None
+    """How the task has ended, written before its last pod is marked or deleted: a worker may die before it says so."""
 
     @property
     def ends(self) -> int:
@@ -60,6 +65,8 @@ class Ledger:
             counts[NODES] = ",".join(self.failed_nodes)
         if self.last is not None:
             counts[LAST] = json.dumps(self.last, sort_keys=True)
+        if self.over is not None and not self.over.get("outputs"):  # which may be larger than annotations may be
+            counts[OVER] = json.dumps(self.over, sort_keys=True)
         return counts
 
     def plus(self, **more: int) -> Ledger:
@@ -70,6 +77,22 @@ class Ledger:
     def judging(self, last: Mapping[str, Any] | None = None, **more: int) -> Ledger:
         """With the end of the last pod counted, once, and what was seen of it."""
         return self if self.judged == self.pods else replace(self.plus(**more), judged=self.pods, last=last)
+
+    def withdrawing(self) -> Ledger:
+        """With the last pod taken back before its turn: its end costs nothing, and the next goes on with its wait."""
+        return replace(self.plus(queued_for=1), judged=self.pods)
+
+    def failing(self, context: Mapping[str, Any], words: str) -> Ledger:
+        """With the task's end: it failed for good."""
+        return replace(self, over={"run": run_start(context), "failed": words[:LONGEST]})
+
+    def succeeding(self, context: Mapping[str, Any], outputs: Mapping[str, Any]) -> Ledger:
+        """With the task's end: its last pod succeeded, and this is what it left."""
+        return replace(self, judged=self.pods, over={"run": run_start(context), "outputs": dict(outputs)})
+
+    def last_word(self, context: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """How the task ended in an earlier try that could not say so; not in an earlier run of the same id."""
+        return self.over if self.over is not None and self.over.get("run") == run_start(context) else None
 
     def queueing(self, now: float) -> Ledger:
         """With the wait for the next pod begun, if it has not."""
@@ -90,7 +113,8 @@ def load(
     for kept in (carried, None if store is None else store.get(KEY)):
         if isinstance(kept, Mapping):
             counted = {key: int(kept.get(key, 0)) for key in COUNTS}
-            known.append(Ledger(**counted, failed_nodes=tuple(kept.get("failed_nodes", ())), last=kept.get("last")))
+            nodes = tuple(kept.get("failed_nodes", ()))
+            known.append(Ledger(**counted, failed_nodes=nodes, last=kept.get("last"), over=kept.get("over")))
     same = [ledger for ledger in known if ledger is not None and ledger.epoch == epoch]
     if not same:
         # The task was cleared. Its pods go on being numbered: by that number a supervisor knows which one is meant.
@@ -99,7 +123,19 @@ def load(
     counts = {key: max(getattr(ledger, key) for ledger in same) for key in COUNTS}
     nodes = tuple(sorted({node for ledger in same for node in ledger.failed_nodes}))
     newest = max(same, key=lambda ledger: (ledger.judged, ledger.last is not None))
-    return Ledger(**counts, failed_nodes=nodes, last=newest.last)
+    over = next((ledger.over for ledger in same if ledger.over is not None), None)
+    return Ledger(**counts, failed_nodes=nodes, last=newest.last, over=over)
+
+
+def run_start(context: Mapping[str, Any]) -> str:
+    """Tells a run from an earlier one of the same id, which somebody deleted."""
+    return str(getattr(context.get("dag_run"), "start_date", None) or "")
+
+
+def number(pod: Mapping[str, Any]) -> int:
+    """The how manieth pod of its task it is; 0 where nobody says."""
+    text = str(((pod.get("metadata") or {}).get("annotations") or {}).get(f"{PREFIX}pods", ""))
+    return int(text) if text.isdecimal() else 0
 
 
 def save(context: Mapping[str, Any], ledger: Ledger) -> None:
@@ -116,7 +152,7 @@ def _from_annotations(pod: Mapping[str, Any]) -> Ledger | None:
         return None
     nodes = tuple(filter(None, found.get(NODES, "").split(",")))
     counts = {key: int(value) if value.isdecimal() else 0 for key, value in values.items()}
-    return Ledger(**counts, failed_nodes=nodes, last=_read(found.get(LAST)))
+    return Ledger(**counts, failed_nodes=nodes, last=_read(found.get(LAST)), over=_read(found.get(OVER)))
 
 
 def _read(text: str | None) -> Mapping[str, Any] | None:

@@ -19,6 +19,11 @@ class at_most:
     """At most so many pods of a run, or of one `group` of it.
 
     `per`: for each combination of these items. `items`: not pods but items, each with however many pods it has.
+
+    :param most: how many.
+    :param group: the sub-pipeline or step it counts in; the whole run unless given.
+    :param per: a limit for each combination of these items.
+    :param items: count items, each with however many pods it has, instead of pods.
     """
 
     def __init__(self, most: int, group: str = "", *, per: Sequence[str] = (), items: Sequence[str] = ()) -> None:

@@ -28,15 +28,16 @@ from gpuflow.airflow import ledger as books
 from gpuflow.airflow.budgets import Budgets
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.limits import at_most
-from gpuflow.airflow.links import SourceLink
+from gpuflow.airflow.links import links_of
 from gpuflow.airflow.operator_arguments import left_out, refuse_arguments
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal, way_out
-from gpuflow.airflow.step_pods import CHECKED, WHOLE, StepPods
+from gpuflow.airflow.rendered import RenderedPod
+from gpuflow.airflow.step_pods import CHECKED, WHOLE
 
 
-class GpuPodOperator(StepPods):
+class GpuPodOperator(RenderedPod):
     """Runs one step as a pod.
 
     :param template: the pod, as data; references in it are filled in when the task runs. Nothing in it is a template.
@@ -60,11 +61,20 @@ class GpuPodOperator(StepPods):
     :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
     :param sidecar_resources: resources of the container that passes the outputs on.
     :param source: where the step is written, for the link in the UI.
+    :param links: more links in the UI, by name: `{"Pod": "https://k8s.example.com/{namespace}/{pod}"}`.
+    :param on_demand: fields of the pod's spec that replace its own after `fallback_after` interruptions.
+    :param poll_interval: seconds between two looks at the pod.
+    :param logging_interval: seconds between two copies of its log.
+    :param startup_timeout_seconds: how long a pod that has a node may fail to start.
+    :param deferrable: wait in the triggerer; with False in the worker.
+    :param on_finish_action: what becomes of a pod that ended: `delete_succeeded_pod`, `delete_pod` or `keep_pod`.
+    :param kwargs: arguments of Airflow's KubernetesPodOperator and BaseOperator, such as `namespace` and
+        `trigger_rule`.
     """
 
     template_fields: Sequence[str] = ("template",)
     template_fields_renderers = {"template": "json"}  # noqa: RUF012 (Airflow's own shape)
-    operator_extra_links = (SourceLink(),)
+    operator_extra_links = property(links_of)
     ui_color = "#d5f0c1"
 
     def __init__(
@@ -90,6 +100,7 @@ class GpuPodOperator(StepPods):
         on_demand: Mapping[str, Any] | None = None,
         sidecar_resources: Mapping[str, Any] | None = None,
         source: str | None = None,
+        links: Mapping[str, str] | None = None,
         retries: int | None = None,
         poll_interval: float = 5,
         logging_interval: int | None = 30,
@@ -132,7 +143,10 @@ class GpuPodOperator(StepPods):
         self.on_demand = on_demand or {}
         self.sidecar_resources = sidecar_resources
         self.source = source
+        self.links = links or {}
         self._deciding = False
+        self._seen: str | None = None
+        self._asking = False
         self.cause = causes.FAILURE
 
     @property
@@ -144,24 +158,40 @@ class GpuPodOperator(StepPods):
 
     def execute(self, context: Context) -> Any:
         """Start, or go on with what an earlier try of this task left behind."""
+        self.hide()
         with causes.told(self, context):
             skip_unless_due(self, context)
             pods = self._pods_of_task(context)
             return self._go_on(context, books.load(context, pods), pods)
 
     def _go_on(self, context: Context, ledger: books.Ledger, pods: list[dict[str, Any]]) -> Any:
-        """Take up the pod that is there, or make the next one."""
+        """Take up the pod that is there, or make the next one, unless the task was over before a worker died."""
         left = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get(CHECKED) != "True"]
+        if (word := ledger.last_word(context)) is not None:
+            return self._repeat(context, word, left, ledger)
         if not left:
             return self._start(context, ledger)
-        pod = max(left, key=lambda pod: pod["metadata"].get("creationTimestamp") or "")
+        pod = self._the_only(left)
+        self._seen = pod["metadata"]["name"]
         self.log.info("continuing with pod %s: %s", pod["metadata"]["name"], watching.describe(pod))
         if watching.has_ended(pod):
             return self._settle(context, ledger, pod)
         return self._wait(context, ledger, pod["metadata"]["name"], "end")
 
+    def _repeat(
+        self, context: Context, word: Mapping[str, Any], left: list[dict[str, Any]], ledger: books.Ledger
+    ) -> Any:
+        """Say once more how the task ended: an earlier worker died, or was not heard, when it said so."""
+        for pod in left:
+            self._clean_up(pod, ledger, succeeded="failed" not in word)
+        if "failed" in word:
+            raise AirflowFailException(f"{word['failed']} (so an earlier try ended, and Airflow did not hear of it)")
+        self.log.info("the pod of an earlier try succeeded, and Airflow did not hear of it: no other pod is made")
+        return self._handed_over(context, dict(word.get("outputs") or {}))
+
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """The trigger has something to decide."""
+        self.hide()
         with causes.told(self, context):
             return self._decide(context, event)
 
@@ -171,10 +201,12 @@ class GpuPodOperator(StepPods):
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
             return self._go_on(context, ledger, pods)
+        if event.get("pod") or any(pod["metadata"]["name"] == name for pod in pods):
+            self._seen = name
         seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
         if what in ("never", "late", "stuck", "timeout"):
             return self._give_up(context, ledger, event, seen)
-        if seen is not None and not watching.has_ended(seen) and (what == "ended" or not watching.is_leaving(seen)):
+        if seen is not None and not watching.has_ended(seen) and (what != "lost" or not watching.is_leaving(seen)):
             return self._wait(context, ledger, name, "end", event.get("last_log", ""), event.get("other_logs"))
         return self._settle(context, ledger, seen, event.get("pod"))
 
@@ -188,6 +220,7 @@ class GpuPodOperator(StepPods):
         if self._is_crowded(context):
             return self._wait(context, ledger, name, "room", manifest=manifest)
         self._own(name)
+        self._asking = True
         try:
             self.client.create_namespaced_pod(self._namespace(manifest), manifest)
         except ApiException as answer:
@@ -202,10 +235,13 @@ class GpuPodOperator(StepPods):
         except (OSError, HTTPError) as trouble:
             self.log.info("pod %s: the API server does not answer: %s", name, trouble)
             return self._wait(context, ledger, name, "room", manifest=manifest)
+        finally:
+            self._asking = False
         ledger = ledger.plus(pods=1)
         books.save(context, ledger)
         if self._withdrawn(context, name):
-            ledger = ledger.plus(queued_for=1)  # the next pod goes on with this one's wait
+            ledger = ledger.withdrawing()
+            books.save(context, ledger)
             return self._wait(context, ledger, name, "room", manifest=self._manifest(context, ledger))
         self._push(context, name, self._namespace(manifest))
         self.log.info("created pod %s%s", name, self.budgets.spent(ledger))
@@ -242,6 +278,8 @@ class GpuPodOperator(StepPods):
         if self._killed:
             raise AirflowException(f"the task was told to stop; pod {name} was {outcome}")
         if outcome == evidence.SUCCEEDED:
+            ledger = ledger.succeeding(context, values or {})
+            books.save(context, ledger)
             self._clean_up(pod, ledger, succeeded=True)
             return self._handed_over(context, values or {})
         was_counted = ledger.judged == ledger.pods  # by a try that died, or could not mark the pod
@@ -254,16 +292,18 @@ class GpuPodOperator(StepPods):
             ledger = ledger.judging(told, failures=1, out_of_memory=1 if outcome == evidence.OUT_OF_MEMORY else 0)
             if self.other_node:
                 ledger = ledger.without(((pod or last or {}).get("spec") or {}).get("nodeName"))
+        sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
+        no_more = "it is not retried" if outcome == evidence.FINAL else None
+        if interrupted and no_more is None:
+            sentence = f"interrupted: {because}"
+        no_more = no_more or self.budgets.used_up(ledger, interrupted=interrupted)
+        if no_more:
+            ledger = ledger.failing(context, f"{sentence}; {no_more}")
         books.save(context, ledger)
         self._log_events(pod or last)
         self._clean_up(pod, ledger)
-        sentence = f"pod {name} failed: {because}{watching.last_words(pod or last or {})}"
-        if outcome == evidence.FINAL:
-            raise AirflowFailException(f"{sentence}; it is not retried")
-        if interrupted:
-            sentence = f"interrupted: {because}"
-        if used_up := self.budgets.used_up(ledger, interrupted=interrupted):
-            raise AirflowFailException(f"{sentence}; {used_up}")
+        if no_more:
+            raise AirflowFailException(f"{sentence}; {no_more}")
         counted = self.budgets.counted(ledger, interrupted=interrupted)
         if was_counted:
             return self._start(context, ledger)
@@ -311,7 +351,10 @@ class GpuPodOperator(StepPods):
             told = last_pod.account(ledger.pods, seen, None if what == "timeout" else pod)
             is_waiting = ledger.judged == ledger.pods  # for room: there is no pod that could be judged again
             ledger = ledger.plus(failures=1) if is_waiting else ledger.judging(told, failures=1)
-            books.save(context, ledger)
+        sentence, no_more = self._why_not(what, event.get("words", "")), None
+        if what == "late" or (counts and (no_more := self.budgets.used_up(ledger, interrupted=False))):
+            ledger = ledger.failing(context, f"{sentence}; {no_more}" if no_more else sentence)
+        books.save(context, ledger)
         self._log_events(pod or event.get("pod"))
         self._clean_up(pod, ledger, delete=True)
         if what == "timeout":
@@ -321,14 +364,17 @@ class GpuPodOperator(StepPods):
         self.cause = causes.TIMED_OUT if what == "timeout" else causes.FAILURE
         if what == "late":
             self.cause = causes.QUOTA
-            words = f": {event['words']}" if event.get("words") else ""
-            raise AirflowFailException(f"waited longer than {self.queue_timeout}{words}")
-        sentence = f"the container could not be started: {event.get('words', '')}"
-        if what == "timeout":
-            sentence = f"the task took longer than its execution_timeout of {self.execution_timeout}"
-        if used_up := self.budgets.used_up(ledger, interrupted=False):
-            raise AirflowFailException(f"{sentence}; {used_up}")
+        if (word := ledger.last_word(context)) is not None:
+            raise AirflowFailException(word["failed"])
         raise AirflowException(sentence)
+
+    def _why_not(self, what: str, words: str) -> str:
+        """Why a pod is given up."""
+        if what == "late":
+            return f"waited longer than {self.queue_timeout}{f': {words}' if words else ''}"
+        if what == "timeout":
+            return f"the task took longer than its execution_timeout of {self.execution_timeout}"
+        return f"the container could not be started: {words}"
 
     def _refuse(self, because: str, words: str, code: str) -> NoReturn:
         from gpuflow.errors import Finding, Where
@@ -357,6 +403,7 @@ class GpuPodOperator(StepPods):
 
         if wait_for == "end":
             self._own(name)
+            self._seen = name
         extras = self._connection_extras()
         if self.config_file or not extras:
             # KUBECONFIG of the worker beside a connection that names a cluster would be two answers to one question.
@@ -376,6 +423,7 @@ class GpuPodOperator(StepPods):
             ledger=ledger.document(),
             last_log=last_log,
             other_logs=other_logs or dict.fromkeys(self._other_containers(), ""),
+            task_names={name: getattr(context["ti"], name) for name in ("dag_id", "task_id", "run_id", "map_index")},
             kubernetes_conn_id=self.kubernetes_conn_id,
             connection_extras=extras,
             cluster_context=self.cluster_context,
@@ -392,6 +440,22 @@ class GpuPodOperator(StepPods):
             # Airflow's own alarm, a moment before the trigger's: the pod was not taken away, the task was too slow.
             event = {"what": "timeout", "name": name, "ledger": ledger.document()}
         return self.resume(context, event)
+
+    def link_values(self, ti: Any) -> dict[str, Any]:
+        """What the patterns of links may name. The pod is known from when it is made."""
+        template = self.template.metadata if isinstance(self.template, Pod) else self.template["metadata"]
+        began = getattr(ti, "start_date", None)
+        return {
+            "namespace": self._namespace() if self._seen else self.namespace,
+            "pod": self._seen,
+            "queue": (template.get("labels") or {}).get(watching.QUEUE_LABEL),
+            "dag_id": ti.dag_id,
+            "task_id": ti.task_id,
+            "run_id": ti.run_id,
+            "map_index": ti.map_index,
+            "try_number": ti.try_number,
+            "start": began and int(began.timestamp() * 1000),
+        }
 
     def _own(self, name: str) -> None:
         """What `on_kill` of the stock operator deletes, from before the pod is made until its end is decided."""
@@ -437,6 +501,8 @@ class GpuPodOperator(StepPods):
             self._killed = True
             return
         super().on_kill()
+        if self._asking and self.pod is not None and self.on_kill_action.value != "keep_pod":
+            self._delete_when_made(self.pod.metadata.name)
 
 
 def _spent_by_interruption(seen: Any) -> bool:

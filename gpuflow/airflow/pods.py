@@ -13,7 +13,11 @@ from gpuflow.airflow.run_facts import asks_attempt
 
 
 class Pod:
-    """The pod of one step. Airflow renders no templates in it; `resolve` fills the references in when the task runs."""
+    """The pod of one step. Airflow renders no templates in it; `resolve` fills the references in when the task runs.
+
+    :param metadata: labels and annotations.
+    :param spec: the pod's spec as in a manifest; its first container is called `main`.
+    """
 
     __slots__ = ("metadata", "spec")
 

@@ -118,7 +118,11 @@ def _inner(term: Any) -> str:
 
 
 class param(Value):
-    """The value of a DAG parameter."""
+    """The value of a DAG parameter.
+
+    :param name: the parameter.
+    :param kind: its type: string, int, float, bool or json; as it is, unless given.
+    """
 
     def __init__(self, name: str, kind: str | None = None) -> None:
         self.name, self.kind = name, kind
@@ -135,6 +139,15 @@ class output(Value):
 
     In a flattened sub-pipeline only those count whose items are the `same` as the reader's; `items` is the task that
     listed them.
+
+    :param task_id: the task that wrote it.
+    :param name: the output.
+    :param kind: its type, as for `param`.
+    :param default: the value where the task wrote none, for example because it was skipped; without it the reader
+        fails.
+    :param each: the list of the outputs of a mapped task's copies.
+    :param items: the task that listed the items, in a flattened sub-pipeline.
+    :param same: the items that writer and reader must share there.
     """
 
     def __init__(
@@ -181,7 +194,10 @@ class output(Value):
 
 
 class item(Value):
-    """The current item of a mapped task."""
+    """The current item of a mapped task.
+
+    :param name: which part of the item: the key of `for_each`.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -204,7 +220,10 @@ class run_id(Value):
 
 
 class began(Value):
-    """Whether a sub-pipeline runs at all: whether the task that begins it, or lists its items, was not skipped."""
+    """Whether a sub-pipeline runs at all: whether the task that begins it, or lists its items, was not skipped.
+
+    :param task_id: the task that begins the sub-pipeline, or lists its items.
+    """
 
     def __init__(self, task_id: str) -> None:
         self.task_id = task_id
@@ -266,7 +285,10 @@ class copy(Value):
 
 
 class claim(Value):
-    """The name of a volume claim that is made anew for each run."""
+    """The name of a volume claim that is made anew for each run.
+
+    :param name: the claim's name in the pipeline.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -279,7 +301,10 @@ class claim(Value):
 
 
 class join(Value):
-    """Texts and values, concatenated."""
+    """Texts and values, concatenated.
+
+    :param parts: texts and values, in order.
+    """
 
     def __init__(self, *parts: Any) -> None:
         self.parts = parts
@@ -357,7 +382,10 @@ def references(tree: Any) -> Iterator[Any]:
 
 
 def combinations(sources: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the items of several lists, the last one changing fastest."""
+    """Every combination of the items of several lists, the last one changing fastest.
+
+    :param sources: a list of items by name.
+    """
     rows: list[dict[str, Any]] = [{}]
     for name, source in sources.items():
         rows = [{**row, name: one} for row in rows for one in source]

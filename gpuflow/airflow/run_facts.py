@@ -42,7 +42,11 @@ class attempt(Value):
 
 
 class logical_date(Value):
-    """The scheduled time of the run, as text in a time zone."""
+    """The scheduled time of the run, as text in a time zone.
+
+    :param format: as in `strftime`; ISO 8601 with the offset unless given.
+    :param timezone: the time zone it is shown in.
+    """
 
     def __init__(self, format: str = MOMENT, *, timezone: str = "UTC") -> None:
         self.format, self.timezone = format, timezone
@@ -56,7 +60,13 @@ class logical_date(Value):
 
 
 class interval_start(Value):
-    """The scheduled time before the run's own, by a cron expression in its time zone; shown in `timezone`, if given."""
+    """The scheduled time before the run's own, by a cron expression in its time zone; shown in `timezone`, if given.
+
+    :param cron: the schedule, as a cron expression.
+    :param zone: the time zone of the schedule.
+    :param format: as in `strftime`; ISO 8601 with the offset unless given.
+    :param timezone: the time zone it is shown in; the schedule's unless given.
+    """
 
     def __init__(self, cron: str, zone: str = "UTC", *, format: str = MOMENT, timezone: str | None = None) -> None:
         self.cron, self.zone, self.format, self.timezone = cron, zone, format, timezone or zone

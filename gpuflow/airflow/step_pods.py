@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
-from gpuflow.airflow import last_pod
+from gpuflow.airflow import last_pod, watching
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
 from gpuflow.airflow.pods import Pod
@@ -133,8 +133,26 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
         if not any(is_beyond(question, name, self._there(question)) for question in questions):
             return False
         self.log.info("pod %s was over the limit; it waits for its turn", name)
-        self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace(), grace_period_seconds=0))
+        # Not by force: it may have begun by now, and the next one waits until it is gone.
+        self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace()))
         return True
+
+    def _the_only(self, pods: list[dict[str, Any]]) -> dict[str, Any]:
+        """The pod to go on with: of several, which nothing here makes, the newest. The command runs in one of them."""
+        *older, newest = sorted(pods, key=lambda pod: (books.number(pod), pod["metadata"].get("creationTimestamp", "")))
+        for pod in older:
+            if not watching.has_ended(pod):
+                name = pod["metadata"]["name"]
+                self.log.warning("pod %s is an older one of this task and still there: it is deleted", name)
+                self._asked(lambda name=name: self.client.delete_namespaced_pod(name, self._namespace()))
+        return newest
+
+    def _delete_when_made(self, name: str) -> None:
+        """Delete a pod whose creation was under way when the task was told to stop, and may arrive later."""
+        for wait in (1, 2, 4):
+            time.sleep(wait)
+            if self._asked(lambda: self.client.delete_namespaced_pod(name, self._namespace())) is not None:
+                return
 
     def _read_outputs(self, pod: dict[str, Any] | None) -> tuple[dict[str, Any] | None, str | None]:
         """What the step left for others, typed, or what is wrong with it; neither when it can no longer be read."""

@@ -32,6 +32,14 @@ class ListItems(BaseOperator):  # type: ignore[misc]  # Airflow is not installed
     """Lists the items of a fan-out that are only known in the run; those whose condition is false are left out.
 
     `distinct`: equal items are refused, because what belongs to an item is found by its value.
+
+    :param for_each: the lists by name, each a list or a value that is one in the run.
+    :param when: a condition for each item.
+    :param within: the tasks that listed the items around this fan-out.
+    :param keys: the parts of those items that count here.
+    :param distinct: refuse equal items, because what belongs to an item is found by its value.
+    :param retries: tries for workers that die.
+    :param kwargs: arguments of Airflow's BaseOperator, such as `task_id`.
     """
 
     template_fields: Sequence[str] = ()
@@ -103,7 +111,13 @@ def _refuse_twins(items: Sequence[Mapping[str, Any]]) -> None:
 
 
 class Mark(BaseOperator):  # type: ignore[misc]  # as above
-    """The beginning or the end of a sub-pipeline. It returns when that was, in seconds since 1970."""
+    """The beginning or the end of a sub-pipeline. It returns when that was, in seconds since 1970.
+
+    :param when: a condition; the task, and what waits for it, is skipped when it is false.
+    :param item: the fan-out item of a mapped mark.
+    :param retries: tries for workers that die.
+    :param kwargs: arguments of Airflow's BaseOperator, such as `task_id`.
+    """
 
     template_fields: Sequence[str] = ()
     ui_color = "#f0f0f0"
@@ -125,7 +139,14 @@ class Mark(BaseOperator):  # type: ignore[misc]  # as above
 
 
 class Approve(ApprovalOperator):  # type: ignore[misc]  # as above
-    """Waits for a person to approve. A rejection or a timeout is a failure, and Airflow does not ask again."""
+    """Waits for a person to approve. A rejection or a timeout is a failure, and Airflow does not ask again.
+
+    :param message: what the person is asked.
+    :param when: a condition; nobody is asked when it is false.
+    :param item: the fan-out item of a mapped approval.
+    :param deadlines: until when the sub-pipelines around it must be done.
+    :param kwargs: arguments of Airflow's ApprovalOperator, such as `response_timeout`.
+    """
 
     template_fields: Sequence[str] = ()
     response_timeout: timedelta | None
@@ -167,6 +188,18 @@ class Approve(ApprovalOperator):  # type: ignore[misc]  # as above
 
 
 class _Claim(BaseOperator):  # type: ignore[misc]  # as above
+    """What `_Claim` is made of.
+
+    :param name: the claim, for example `claim("data")`.
+    :param namespace: where it is made; the connection's namespace unless given.
+    :param kubernetes_conn_id: the connection to the cluster.
+    :param in_cluster: use the account of the pod that Airflow runs in.
+    :param cluster_context: the context of the kubeconfig.
+    :param config_file: a kubeconfig.
+    :param retries: tries for workers that die.
+    :param kwargs: arguments of Airflow's BaseOperator, such as `task_id`.
+    """
+
     template_fields: Sequence[str] = ()
 
     def __init__(
@@ -196,7 +229,13 @@ class _Claim(BaseOperator):  # type: ignore[misc]  # as above
 
 
 class MakeClaim(_Claim):
-    """Creates a volume claim for one run."""
+    """Creates a volume claim for one run.
+
+    :param size: how large, for example `100Gi`.
+    :param access: the access mode.
+    :param storage_class: the storage class; the cluster's default unless given.
+    :param kwargs: what `DeleteClaim` takes: `name`, `namespace`, `kubernetes_conn_id`, …
+    """
 
     def __init__(
         self, *, size: str, access: str = "ReadWriteOnce", storage_class: str | None = None, **kwargs: Any

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from gpuflow.cli.inputs import add_common, available_amounts, read_pipelines, read_site, show_remarks
-from gpuflow.cli.terminal import show_json
-from gpuflow.targets.airflow.pools import pools
+from gpuflow.cli.inputs import add_common, available_amounts, namespace_of, read_pipelines, read_site, show_remarks
+from gpuflow.cli.progress import progress
+from gpuflow.cli.snapshot import add_live
+from gpuflow.cli.terminal import show_findings, show_json
+from gpuflow.cluster import Cluster, read_cluster
+from gpuflow.cluster.live import read_live
+from gpuflow.site.silence import heard_at
+from gpuflow.targets.airflow.pool_sizes import pools
 
-EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --available nvidia.com/gpu=10 > pools.json
+EXAMPLE = """gpuflow airflow pools pipelines/*.yaml --cluster cluster/ --namespace nlp > pools.json
+gpuflow airflow pools pipelines/*.yaml --available nvidia.com/gpu=10 > pools.json
 airflow pools import pools.json"""
 
 
@@ -21,14 +27,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RESOURCE=N",
-        help="how many of a resource the namespace may use; may be repeated",
+        help="how many of a resource the namespace may use; may be repeated, and overrules --cluster",
     )
+    each.add_argument(
+        "--cluster",
+        metavar="DIR|FILE|live",
+        help="take the numbers from there: the smallest of quota, Kueue's nominal quota and nodes; default: as many as "
+        "the largest pipeline takes at its worst moment",
+    )
+    add_live(each)
 
 
 def run(args: argparse.Namespace) -> int:
     available = available_amounts(args.available, "gpuflow airflow pools")
     site = read_site(args)
     pipelines = read_pipelines(args, site, "airflow")
+    cluster, namespace = None, args.namespace or site.namespace or "default"
+    if args.cluster is not None:
+        namespace = namespace_of(args, site)
+        cluster = _cluster(args, namespace).with_default_namespace(namespace)
     show_remarks(pipelines, site)
-    show_json(pools(pipelines, site, available or None))
+    found, findings = pools(pipelines, site, available, cluster, namespace)
+    show_findings(heard_at(site, findings))
+    show_json(found)
     return 0
+
+
+def _cluster(args: argparse.Namespace, namespace: str) -> Cluster:
+    if args.cluster != "live":
+        with progress(f"reading {args.cluster}"):
+            return read_cluster(args.cluster)
+    return read_live(namespace, args.context, kubeconfig=args.kubeconfig, timeout=args.timeout)

@@ -12,6 +12,7 @@ from gpuflow.targets.airflow.capabilities import CAPABILITIES
 from gpuflow.targets.airflow.dag import dag_of
 from gpuflow.targets.airflow.facts import FACTS
 from gpuflow.targets.airflow.notes import file_of, notes_of
+from gpuflow.targets.airflow.older import homes, in_words_of
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.refusals import partial_losses
 from gpuflow.targets.airflow.standalone import standalone
@@ -38,8 +39,10 @@ class Airflow(Target):
         return notes_of(request)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:
-        dag = dag_of(request)
-        text = dag_file(standalone(dag) if request.options_as(AirflowOptions).standalone else dag, request)
+        dag, options = dag_of(request), request.options_as(AirflowOptions)
+        if options.standalone:
+            dag = in_words_of(standalone(dag), options.airflow)
+        text = dag_file(dag, request, homes(options.airflow))
         return (Artifact(file_of(request.pipeline.name), text),)
 
 

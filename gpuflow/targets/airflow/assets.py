@@ -28,6 +28,11 @@ def refused_assets(pipeline: Pipeline) -> Iterator[Finding]:
             yield Finding("GF355", f'{what}: "{shown}" is no asset of Airflow: {fault[0]}', where, fault[1])
 
 
+def has_assets(pipeline: Pipeline) -> bool:
+    """Whether any location of the pipeline becomes an asset."""
+    return next(_assets(pipeline), None) is not None
+
+
 def _fault(uri: str) -> tuple[str, str] | None:
     """Why Airflow takes no asset of this name, and what to do."""
     if not uri.strip():

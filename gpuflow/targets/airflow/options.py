@@ -13,3 +13,6 @@ class AirflowOptions:
 
     pools: bool = option("--pools", "put GPU tasks in pools (gpuflow airflow pools)")
     standalone: bool = option("--standalone", "a DAG file that does not import gpuflow")
+    airflow: str | None = option(
+        "--airflow", "with --standalone: for an older Airflow, 2.10, 2.11, 3.0 or 3.1", metavar="VERSION"
+    )

@@ -19,6 +19,7 @@ from gpuflow.targets.airflow.assets import refused_assets
 from gpuflow.targets.airflow.capabilities import CAPABILITIES, STANDALONE_CANNOT
 from gpuflow.targets.airflow.clock import clock_change
 from gpuflow.targets.airflow.flow import tasks_of, watched
+from gpuflow.targets.airflow.older import older_refusals
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.own_words import dag_words, refused_words, stock_refusals
 from gpuflow.targets.airflow.references import Scope
@@ -29,6 +30,7 @@ from gpuflow.targets.losses import Loss, construct_losses, left_out, refused
 
 def partial_losses(request: Request) -> Iterator[Loss]:
     """All that is in the way of compiling this pipeline for Airflow."""
+    yield from map(refused, older_refusals(request))
     yield from map(refused, _unattended(request.pipeline))
     yield from _catch_up(request.pipeline)
     yield from map(refused, _intervals(request.pipeline))

@@ -5,37 +5,67 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from gpuflow.printable import comment
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.dag import RESERVED, Dag, Made
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.in_images import image_lines
-from gpuflow.targets.airflow.python import Call, Name, imports_in, names_in, source, with_names
-from gpuflow.targets.airflow.sharing import Shared
+from gpuflow.targets.airflow.python import Call, Name, commented, imports_in, names_in, source, with_names
+from gpuflow.targets.airflow.reasons import of_constant, of_settings, with_reasons
+from gpuflow.targets.airflow.sharing import Defaults, Shared
 from gpuflow.targets.frame import Request, header
 
 FILE_NAMES = ("dag", "ends", "run_name", "literal")
 """Names that the file itself gives."""
 
 
-def dag_file(dag: Dag, request: Request) -> str:
-    """The text of the file."""
+def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> str:
+    """The text of the file. `homes`: where its names are imported from."""
     own = _own_imports(dag)
     dag = _with_imports(dag, own)
     used = {"DAG"} | {name for name in names_in([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
-    lines = [*comment([*header(request), *image_lines(request)]).splitlines(), "", *_imports(used, own), ""]
+    lines = [*comment([*header(request), *image_lines(request)]).splitlines(), "", *_imports(used, own, homes), ""]
     for function in dag.functions:
         lines += ["", function, ""]
     lines += [""] if dag.functions else []
-    shared = Shared([made.call for made in dag.tasks])
-    lines += [f"{name} = {source(value, '', len(name) + 3)}" for name, value in shared.constants.items()]
-    lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), dag.settings), '', 12)} as dag:"]
-    lines += _tasks([Made(made.variable, made.group, shared.named(made.call)) for made in dag.tasks])
+    calls = [made.call for made in dag.tasks]
+    shared = Shared(calls, _defaults(request.pipeline))
+    lines += _constants(shared.constants)
+    settings = of_settings(dag.settings, calls)
+    lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), settings), '', 12)} as dag:"]
+    lines += _tasks(
+        [Made(made.variable, made.group, with_reasons(shared.named(made.call), made.call)) for made in dag.tasks]
+    )
     lines += _edges(dag.edges)
     lines += [*([""] if dag.roles else []), *(f"    {source(role, '    ')}" for role in dag.roles)]
     return "\n".join(lines) + "\n"
+
+
+def _constants(constants: Mapping[str, Any]) -> list[str]:
+    """Constants, each kind with its reason before the first of them."""
+    lines: list[str] = []
+    said: set[str] = set()
+    for name, value in constants.items():
+        if (because := of_constant(name, value)) and because not in said:
+            said.add(because)
+            lines += commented(because)
+        lines.append(f"{name} = {source(value, '', len(name) + 3)}")
+    return lines
+
+
+def _defaults(pipeline: Pipeline) -> Defaults:
+    """The variables that the defaults of each pipeline in the file give to its steps."""
+    env: dict[str, frozenset[str]] = {}
+    left = [pipeline]
+    while left:
+        each = left.pop()
+        env[each.name] = env.get(each.name, frozenset()) | frozenset(each.defaults.env)
+        left += [step.pipeline for step in each.steps.values() if step.pipeline is not None]
+    return Defaults(pipeline.name, env)
 
 
 def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:
@@ -63,11 +93,11 @@ def _with_imports(dag: Dag, own: Mapping[tuple[str, str], str]) -> Dag:
     return replace(dag, settings=with_names(dag.settings, own), tasks=tasks)
 
 
-def _imports(used: set[str], own: Mapping[tuple[str, str], str]) -> list[str]:
+def _imports(used: set[str], own: Mapping[tuple[str, str], str], homes: Mapping[str, str]) -> list[str]:
     """Import lines as isort groups them: standard library, Airflow, gpuflow, and the user's own."""
     modules: dict[str, list[str]] = {}
     for name in sorted(used):
-        modules.setdefault(HOMES[name], []).append(name)
+        modules.setdefault(homes[name], []).append(name)
     for (module, attribute), name in sorted(own.items()):
         modules.setdefault(module, []).append(attribute if name == attribute else f"{attribute} as {name}")
     modules = {module: sorted({*names}, key=_in_order) for module, names in modules.items()}

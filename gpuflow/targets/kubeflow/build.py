@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuflow.graph.order import order
 from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.restarts import without_state
 from gpuflow.pod.supervision import DEFAULT_GRACE, active_deadline
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
@@ -157,7 +158,9 @@ class Builder:
         outside = {
             ref.name: type_ for ref, type_ in self.wanted.items() if isinstance(ref, OutputRef) and ref.step == name
         }
-        inner = Builder(step.pipeline, self.site, self, prefix=f"{self.prefix}{name}-", outside=outside)
+        # Its copies do not know their item: what they count must not lie in one place.
+        site = without_state(self.site) if step.for_each else self.site
+        inner = Builder(step.pipeline, site, self, prefix=f"{self.prefix}{name}-", outside=outside)
         body = Dag(direct=True)
         inner.fill(body)
         label = self.names.unique(f"{self.prefix}{name}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.pod.expansion import escaped
+from gpuflow.targets.kubeflow.text import without_double_braces
 
 PLACEHOLDER = "{{$."
 """How a value begins that KFP's launcher fills in."""
@@ -28,8 +29,8 @@ def command_words(main: dict[str, Any], outputs: tuple[str, ...]) -> list[str]:
             command = ["sh", "-c", RUN_AS_IT_IS, *command]
         command = ["env", *late, *command]
     if "workingDir" in main:
-        # The kubelet leaves a container's own directory as it is, and reads a word of its command.
-        command = ["sh", "-c", ENTER, escaped(main["workingDir"]), *command]
+        # Kubernetes takes a container's own directory as it is; a word of a command is read on the way.
+        command = ["sh", "-c", ENTER, without_double_braces(escaped(main["workingDir"])), *command]
     return command
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -80,6 +81,8 @@ class StandIn:
         self.lingering: list[Story] = []
         """How the next pods that are deleted go on: a pod with a grace period is still there for a while."""
         self.logs: str | bytes = "2026-11-14T10:00:00.000000001Z hello from the pod\n"
+        self.late: dict[str, float] = {}
+        """Patterns of requests that arrive so many seconds after they were sent."""
         self._left: dict[str, Story] = {}
         self._ordered: list[tuple[re.Pattern[str], Callable[[], tuple[int, dict[str, Any]] | None], bool]] = []
         self._lock = threading.RLock()
@@ -118,7 +121,10 @@ class StandIn:
     def refuse(
         self, request: str, status: int, message: str = "", reason: str = "", *, times: int = 1, done: bool = False
     ) -> None:
-        """Answer the next requests that match (`POST .*/pods`) with an error; `done`: after doing what they ask."""
+        """Answer the next requests that match (`POST .*/pods`) with an error; `done`: after doing what they ask.
+
+        Status 0 is no answer: the connection ends.
+        """
         left = [times]
 
         def answer() -> tuple[int, dict[str, Any]] | None:
@@ -232,7 +238,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _do(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         raw = self.rfile.read(length)
+        line = f"{self.command} {urlsplit(self.path).path}"
+        time.sleep(next((late for pattern, late in self.server_.late.items() if re.fullmatch(pattern, line)), 0))
         status, answer = self.server_.answer(self.command, self.path, json.loads(raw) if raw else None)
+        if not status:
+            self.close_connection = True
+            return
         is_log = isinstance(answer, str | bytes)
         text = answer if is_log else json.dumps(answer)
         sent = text if isinstance(text, bytes) else text.encode()

@@ -33,7 +33,7 @@ from gpuflow.airflow.provider import get_provider_info
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal, way_out
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
-from gpuflow.targets.airflow.pools import pools
+from gpuflow.targets.airflow.pool_sizes import pools
 
 from .playing import Stage
 from .stand_in import quota_words
@@ -222,7 +222,7 @@ def test_a_volume_of_a_run_is_made_once_and_deleted_however_often_a_try_is_repea
 def test_pools_have_a_slot_for_each_gpu_and_count_waiting_tasks() -> None:
     text = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
     steps = "steps: {a: {command: [x], gpu: a100-80gb x 4}, b: {command: [x], mig: 1g.10gb of a100-80gb}}"
-    found = pools([loads(text + steps)], Site.load("nvidia"), {"nvidia.com/gpu": 16})
+    found, _ = pools([loads(text + steps)], Site.load("nvidia"), {"nvidia.com/gpu": 16})
     assert {name: pool["slots"] for name, pool in found.items()} == {"gpu": 16, "gpu-mig-1g.10gb": 1}
     assert all(pool["include_deferred"] for pool in found.values())
 
