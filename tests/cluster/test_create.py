@@ -151,7 +151,7 @@ def test_a_second_attempt_of_a_run_waits_for_the_same_job_and_makes_a_failed_one
 ) -> None:
     slow = job("slow", cluster.image("busybox"), "sleep 12")
     first = launch("first", slow, "--run-id", "run-1")
-    until("the job", lambda: namespace.list("jobs"))
+    until("the job", lambda: namespace.list("jobs"), timeout=600)
     second = launch("second", slow, "--run-id", "run-1")
     other = launch("other", slow, "--run-id", "run-2")
     assert [ended(namespace, name) for name in (first, second, other)] == [0, 0, 0]
