@@ -390,6 +390,8 @@ OWN = {
     "alert.py": "opens web addresses, and no files",
     "cli/origin.py": "what pip wrote down beside gpuflow itself",
     "targets/kubeflow/alerts.py": "the program that comes with gpuflow and is written into the pipeline",
+    "targets/kubeflow/ask_argo.py": "runs in a container of the run: the pod's own token, and the file for its answer",
+    "targets/kubeflow/outcomes.py": "the program that comes with gpuflow and is written into the pipeline",
     "readers/python/inside_airflow.py": "runs in a process of its own, beside the DAG file, without credentials",
     "readers/python/inside_hera.py": "runs in a process of its own, beside the Hera file, without credentials",
     "readers/python/running.py": "the log and the answer of that process, in a folder made for it",

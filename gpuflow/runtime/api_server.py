@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import ssl
@@ -76,7 +77,7 @@ class ApiServer:
         with self._open(method, path, body, query, TIMEOUT) as answer:
             try:
                 found: dict[str, Any] = json.load(answer)
-            except (OSError, ValueError) as failure:
+            except (OSError, ValueError, http.client.HTTPException) as failure:
                 raise Unreachable(str(failure)) from None
         return found
 
@@ -93,7 +94,7 @@ class ApiServer:
             if refusal.code == 429 or refusal.code >= 500:
                 raise Unreachable(f"the API server answers {refusal.code}") from None
             raise Refused(refusal.code, _message(refusal)) from None
-        except OSError as failure:
+        except (OSError, http.client.HTTPException) as failure:
             raise Unreachable(str(failure)) from None
         return answer
 

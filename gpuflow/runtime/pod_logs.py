@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
+import http.client
 import threading
 
 from gpuflow.runtime.api_server import ApiServer, Refused, Unreachable
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
 MOST_PODS = 8
 """How many pods are followed at once: a gang of hundreds writes the same lines hundreds of times."""
@@ -75,13 +71,12 @@ class PodLogs:
             except Refused as refusal:
                 self._say("gpuflow-run", f"log of {pod}: {refusal}")
                 return
-            except (Unreachable, OSError):
+            except (Unreachable, OSError, http.client.HTTPException):
                 threading.Event().wait(2.0)
 
-    def _say(self, who: str, text: Any) -> None:
+    def _say(self, who: str, text: str) -> None:
         with self._print:
             print(f"[{who}] {text}", flush=True)
-            sys.stdout.flush()
 
 
 def _moment(stamp: str) -> tuple[str, str]:

@@ -81,7 +81,7 @@ def launch(cluster: AnyCluster, namespace: Kube) -> Launch:
 
 def ended(kube: Kube, name: str) -> int:
     """The exit code of a pod that has ended."""
-    done = kube.await_object("pod", name, "ended", lambda it: it["status"].get("phase") in ("Succeeded", "Failed"), 180)
+    done = kube.await_object("pod", name, "ended", lambda it: it["status"].get("phase") in ("Succeeded", "Failed"), 600)
     code = outcome(done).exit_code
     assert code is not None
     return code
@@ -95,7 +95,7 @@ def pod_of(kube: Kube, name: str, phase: str, but: str = "") -> str:
         fit = (it["metadata"]["name"] for it in listed if it["status"].get("phase") == phase)
         return next((found for found in fit if found != but), None)
 
-    found = until(f"a pod of job {name} to be {phase}", look, timeout=120)
+    found = until(f"a pod of job {name} to be {phase}", look, timeout=600)
     assert found is not None
     return found
 
@@ -134,7 +134,7 @@ def test_told_to_stop_it_deletes_what_it_created(
     launch("stops", job("stops", cluster.image("busybox"), "sleep 600"))
     pod_of(namespace, "stops", "Running")
     faults.delete("stops")
-    namespace.await_gone("job", "stops", timeout=60)
+    namespace.await_gone("job", "stops", timeout=300)
 
 
 def test_killed_at_once_kubernetes_deletes_it_with_the_pod(
@@ -143,7 +143,7 @@ def test_killed_at_once_kubernetes_deletes_it_with_the_pod(
     launch("dies", job("dies", cluster.image("busybox"), "sleep 600"), owned=True)
     pod_of(namespace, "dies", "Running")
     faults.force_delete("dies")
-    namespace.await_gone("job", "dies", timeout=90)
+    namespace.await_gone("job", "dies", timeout=300)
 
 
 def test_a_second_attempt_of_a_run_waits_for_the_same_job_and_makes_a_failed_one_anew(
@@ -151,7 +151,7 @@ def test_a_second_attempt_of_a_run_waits_for_the_same_job_and_makes_a_failed_one
 ) -> None:
     slow = job("slow", cluster.image("busybox"), "sleep 12")
     first = launch("first", slow, "--run-id", "run-1")
-    until("the job", lambda: namespace.list("jobs"))
+    until("the job", lambda: namespace.list("jobs"), timeout=600)
     second = launch("second", slow, "--run-id", "run-1")
     other = launch("other", slow, "--run-id", "run-2")
     assert [ended(namespace, name) for name in (first, second, other)] == [0, 0, 0]
@@ -251,7 +251,7 @@ def test_the_examples_objects_are_created_and_waited_for(example: str, namespace
         )
 
     names = {
-        run: until(f"the object of {run}", lambda run=run: created(run), timeout=120)
+        run: until(f"the object of {run}", lambda run=run: created(run), timeout=600)
         for run in ("run-1", "run-2", "run-3")
     }
     write_end(namespace, plural, str(names["run-1"]), good, **more)
@@ -259,5 +259,5 @@ def test_the_examples_objects_are_created_and_waited_for(example: str, namespace
     namespace("delete", "pod", "stopped", "--wait=false")
     assert (ended(namespace, "good"), ended(namespace, "bad")) == (0, 1)
     assert "Failed (ByTest: it is Failed)" in namespace("logs", "bad")
-    namespace.await_gone(plural, str(names["run-3"]), timeout=60)
+    namespace.await_gone(plural, str(names["run-3"]), timeout=300)
     assert namespace.get(plural, str(names["run-1"])) is not None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import http.client
 import json
 import os
 import ssl
@@ -63,7 +64,7 @@ def phase_of(name: str, group: str) -> tuple[str | None, str | None]:
             if refusal.code in (401, 403, 404):
                 break
             continue
-        except (OSError, KeyError, ValueError) as failure:
+        except (OSError, KeyError, ValueError, http.client.HTTPException) as failure:
             trouble = str(failure)
             continue
         phases = [node.get("phase") for node in nodes.values() if is_group(node, group)]
