@@ -19,17 +19,13 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import TooLate
 from tests.engines import build
 
-from . import acting, constructs, examples, forced, scenes
+from . import acting, scenes
+from .all_cases import every_case
 from .case import Case
 from .playing import Player, Result, ground
 from .reporting import by_construct, figures
 
 Act = Callable[[Player], Iterator[Result]]
-
-
-def every_case() -> list[Case]:
-    """All that runs under the settings that gpuflow asks for, the most telling first."""
-    return [*scenes.all_scenes(), *examples.cases(), *constructs.cases(), *forced.cases()]
 
 
 def acts(settings: str, seed: int, count: int) -> dict[str, Act]:

@@ -27,6 +27,8 @@ NODE_LIFE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Kubernetes itself lets every pod tolerate these for some minutes."""
 RUN_CLAIM = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-")
 """What KFP puts before the name of a claim that it makes for a run."""
+ATTEMPT = re.compile(r"/\d{6}-[0-9a-f]{8}/files/[^/]+$")
+"""Where the attempt that succeeded has put an artifact, below the place that the spec names."""
 DEFAULTED = ("defaultMode", "optional", "volumeMode", "creationTimestamp")
 Normal = dict[str, Any]
 
@@ -71,7 +73,8 @@ def _normal(found: Normal, metadata: Mapping[str, Any]) -> Normal:
 
 
 def canonical(word: str) -> str:
-    """A number, a list or a map in one form: KFP writes the same value in other words."""
+    """A number, a list or a map in one form: KFP writes the same value in other words. An artifact without its attempt."""
+    word = ATTEMPT.sub("", word)
     try:
         value = json.loads(word)
     except ValueError:

@@ -33,6 +33,7 @@ from tests.targets.argo.cluster.standins import register
 from tests.targets.every_construct import SITE
 
 from . import programs
+from .all_cases import every_case
 from .case import Case, Seen
 from .comparing import differences, live, specified
 from .knowing import VALUES_HERE, KnownRun, facts_of, specified_pods
@@ -125,11 +126,12 @@ class Player:
         for each in (sources, made):
             each.mkdir(exist_ok=True)
         pipelines: dict[str, Pipeline] = {}
-        for case in cases:
-            file = sources / f"{case.name}.yaml"
-            file.write_text(yaml.safe_dump(dict(case.document), sort_keys=False))
-        for case in cases:  # one may include another
-            pipelines[case.name] = load(sources / f"{case.name}.yaml")
+        # All of them, whichever are run: the image has a stand-in for every program, and one may include another.
+        documents_of = {case.name: case.document for case in (*every_case(), *cases)}
+        for name, document in documents_of.items():
+            (sources / f"{name}.yaml").write_text(yaml.safe_dump(dict(document), sort_keys=False))
+        for name in documents_of:
+            pipelines[name] = load(sources / f"{name}.yaml")
         site_file = sources / "site.yaml"
         site_file.write_text(site_text(list(pipelines.values())))
         self.cluster.image(register(list(pipelines.values()), VALUES_HERE, IMAGE))
@@ -153,6 +155,8 @@ class Player:
         known = KnownRun(pipeline, "x", _Anything(), {}, {}, VALUES_HERE, _Anything())
         pods = list(specified_pods(known, site, lambda step, item: False))
         furnish(self.stage, pipeline, pods)
+        for account in {pod["spec"].get("serviceAccountName") for pod in pods} - {None, "pipeline-runner"}:
+            self.kfp.kube.apply(_runner(str(account), self.kfp.kube.namespace))
 
     def _volumes(self) -> None:
         volumes, own = [], uuid.uuid4().hex[:6]  # a volume that was used once is used no more
@@ -258,6 +262,18 @@ def compare(pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0) -> tu
             else:
                 equal += 1
     return compared, equal, found
+
+
+def _runner(account: str, namespace: str) -> dict[str, Any]:
+    """An account that may do what KFP's driver and launcher do in a pod; both run as the account of the run."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"runs-as-{account}"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "pipeline-runner"},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
 
 
 class _Anything(dict[str, str]):
