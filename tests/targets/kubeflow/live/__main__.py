@@ -117,8 +117,8 @@ def main(given: Sequence[str] | None = None) -> int:
             todo[settings] = (cases, doing)
     if options.judge and (cluster := Cluster.find(options.name)):
         before = [case for case in wanted["always"] if case.name in kept.all and case.name in keys]
-        with ground(cluster) as player:
-            player.judge_again(before, dict(kept.all), lambda case, result: kept.keep(case.name, result))
+        player = Player(cluster, cluster.layout.run / "kfp-live")
+        player.judge_again(before, dict(kept.all), lambda case, result: kept.keep(case.name, result))
         todo = {}
     print(f"seed {options.seed}: {len(keys)} to show, {kept.path}", flush=True)
     if todo and not options.sum:

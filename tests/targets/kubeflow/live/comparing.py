@@ -52,8 +52,9 @@ def live(pod: Mapping[str, Any]) -> Normal:
 
 
 def specified(pod: Mapping[str, Any]) -> Normal:
-    """The pod of the spec; Kubernetes copies a limit where there is no request."""
+    """The pod of the spec; Kubernetes copies a limit where there is no request, and KFP has none for local disk."""
     own = wanted(dict(pod))
+    own["requests"] = {key: value for key, value in own["requests"].items() if key != "ephemeral-storage"}
     limits = {key: value for key, value in own["limits"].items() if "/" not in key}
     return _normal({**own, "requests": {**limits, **own["requests"]}}, pod["metadata"])
 
@@ -73,7 +74,7 @@ def _normal(found: Normal, metadata: Mapping[str, Any]) -> Normal:
 
 
 def canonical(word: str) -> str:
-    """A number, a list or a map in one form: KFP writes the same value in other words. An artifact without its attempt."""
+    """A value in one form: KFP writes numbers, lists and maps in other words, and an artifact has its attempt."""
     word = ATTEMPT.sub("", word)
     try:
         value = json.loads(word)

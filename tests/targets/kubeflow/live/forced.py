@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .case import Case, Seen
-from .scenes import pods, says, scene, silent
+from .scenes import pods, scene, silent
 
 Documents = list[dict[str, Any]]
 CONFIG_FIELDS = {
@@ -143,16 +143,15 @@ def cases() -> Iterator[Case]:
     )
     yield scene(
         "forced-default",
-        silent("reader", "1"),
+        pods(a=0, reader=0),
         lossy=True,
         constructs=("outputs.default", "if_skipped.run"),
-        note="a reader of a skipped step, without the default",
+        note="compiled without it, the reader of a skipped step is skipped too",
     )
     yield scene(
         "forced-if-skipped",
-        says("after", "after"),
-        pods(a=0),
+        pods(a=0, after=0),
         edit=_regardless,
         constructs=("if_skipped.run",),
-        note="with ALL_UPSTREAM_TASKS_COMPLETED, which runs it after a failure too",
+        note="with ALL_UPSTREAM_TASKS_COMPLETED it is skipped all the same",
     )
