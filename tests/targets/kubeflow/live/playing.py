@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -39,7 +40,9 @@ from .case import Case, Seen
 from .comparing import differences, live, specified
 from .knowing import VALUES_HERE, KnownRun, facts_of, specified_pods
 
-IMAGE = "kfp-examples"
+IMAGE = f"kfp-examples-{hashlib.sha256(repr([case.document for case in every_case()]).encode()).hexdigest()[:8]}"
+"""Named after what it must hold: another checkout on the same cluster does not put its own in the place of it."""
+IMAGE_NAME = f"gpuflow.test/{IMAGE}:1"
 HERE = {"k": "v", "node.example.com/spot": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 """Labels that the table's pipelines ask for, on top of those of the examples."""
 CLASSES = ("fast", "slow")
@@ -63,9 +66,6 @@ def site_text(pipelines: Sequence[Pipeline]) -> str:
             "gpu": {"models": models},
         }
     )
-
-
-IMAGE_NAME = f"gpuflow.test/{IMAGE}:1"
 
 
 class Player:
