@@ -142,13 +142,6 @@ def cases() -> Iterator[Case]:
         note="an exit task does read the output of a step that ran; gpuflow refuses it",
     )
     yield scene(
-        "forced-default",
-        pods(a=0, reader=0),
-        lossy=True,
-        constructs=("outputs.default", "if_skipped.run"),
-        note="compiled without it, the reader of a skipped step is skipped too",
-    )
-    yield scene(
         "forced-if-skipped",
         pods(a=0, after=0),
         edit=_regardless,
