@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import subprocess
 import sys
@@ -122,7 +123,8 @@ class Kfp:
         seen: dict[str, str] = {}
 
         def look() -> bool:
-            states.update(self.ask("states", runs=[run for run in wanted if run not in seen]))
+            with contextlib.suppress(KfpError):  # somebody restarts the API server
+                states.update(self.ask("states", runs=[run for run in wanted if run not in seen]))
             for run, state in states.items():
                 if state in ENDED and run not in seen:
                     seen[run] = state

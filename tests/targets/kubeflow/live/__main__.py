@@ -19,17 +19,13 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import TooLate
 from tests.engines import build
 
-from . import acting, constructs, examples, forced, scenes
+from . import acting, scenes
+from .all_cases import every_case
 from .case import Case
 from .playing import Player, Result, ground
 from .reporting import by_construct, figures
 
 Act = Callable[[Player], Iterator[Result]]
-
-
-def every_case() -> list[Case]:
-    """All that runs under the settings that gpuflow asks for, the most telling first."""
-    return [*scenes.all_scenes(), *examples.cases(), *constructs.cases(), *forced.cases()]
 
 
 def acts(settings: str, seed: int, count: int) -> dict[str, Act]:
@@ -121,8 +117,8 @@ def main(given: Sequence[str] | None = None) -> int:
             todo[settings] = (cases, doing)
     if options.judge and (cluster := Cluster.find(options.name)):
         before = [case for case in wanted["always"] if case.name in kept.all and case.name in keys]
-        with ground(cluster) as player:
-            player.judge_again(before, dict(kept.all), lambda case, result: kept.keep(case.name, result))
+        player = Player(cluster, cluster.layout.run / "kfp-live")
+        player.judge_again(before, dict(kept.all), lambda case, result: kept.keep(case.name, result))
         todo = {}
     print(f"seed {options.seed}: {len(keys)} to show, {kept.path}", flush=True)
     if todo and not options.sum:

@@ -27,6 +27,8 @@ NODE_LIFE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """Kubernetes itself lets every pod tolerate these for some minutes."""
 RUN_CLAIM = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-")
 """What KFP puts before the name of a claim that it makes for a run."""
+ATTEMPT = re.compile(r"/\d{6}-[0-9a-f]{8}/files/[^/]+$")
+"""Where the attempt that succeeded has put an artifact, below the place that the spec names."""
 DEFAULTED = ("defaultMode", "optional", "volumeMode", "creationTimestamp")
 Normal = dict[str, Any]
 
@@ -50,8 +52,9 @@ def live(pod: Mapping[str, Any]) -> Normal:
 
 
 def specified(pod: Mapping[str, Any]) -> Normal:
-    """The pod of the spec; Kubernetes copies a limit where there is no request."""
+    """The pod of the spec; Kubernetes copies a limit where there is no request, and KFP has none for local disk."""
     own = wanted(dict(pod))
+    own["requests"] = {key: value for key, value in own["requests"].items() if key != "ephemeral-storage"}
     limits = {key: value for key, value in own["limits"].items() if "/" not in key}
     return _normal({**own, "requests": {**limits, **own["requests"]}}, pod["metadata"])
 
@@ -71,7 +74,8 @@ def _normal(found: Normal, metadata: Mapping[str, Any]) -> Normal:
 
 
 def canonical(word: str) -> str:
-    """A number, a list or a map in one form: KFP writes the same value in other words."""
+    """A value in one form: KFP writes numbers, lists and maps in other words, and an artifact has its attempt."""
+    word = ATTEMPT.sub("", word)
     try:
         value = json.loads(word)
     except ValueError:

@@ -22,6 +22,10 @@ ELSEWHERE = {
     "schedule.catch_up": "scenes.py, as recurring runs",
     "schedule.start": "scenes.py, as recurring runs",
     "schedule.suspended": "scenes.py, as recurring runs",
+    "retry.any": "scenes.py, under three settings",
+    "retry.backoff": "scenes.py, under three settings",
+    "retry.failures": "scenes.py, under three settings",
+    "retry.interruptions": "acting.py, where pods are taken away",
     "notify.webhook": "scenes.py, with a server that takes it",
     "notify.slack": "the program of notify.webhook, to an address outside",
     "notify.pagerduty": "the program of notify.webhook, to an address outside",
@@ -55,11 +59,7 @@ def _named(document: dict[str, Any], slug: str) -> dict[str, Any]:
 
 def shown() -> list[str]:
     """What the table calls carried or weaker, and what a pipeline of its own shows."""
-    return [
-        name
-        for name in PIPELINES
-        if not isinstance(CAPABILITIES[name], Cannot) and name not in ELSEWHERE and not name.startswith("retry.")
-    ]
+    return [name for name in PIPELINES if not isinstance(CAPABILITIES[name], Cannot) and name not in ELSEWHERE]
 
 
 def cases() -> Iterator[Case]:

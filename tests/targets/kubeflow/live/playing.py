@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import subprocess
@@ -17,13 +18,14 @@ import yaml
 from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import load
+from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from tests.cluster import nodes
 from tests.cluster.cluster import Cluster
-from tests.cluster.kfp import PYTHON, Kfp, KfpError, is_step
+from tests.cluster.kfp import PYTHON, RUN_LABEL, Kfp, KfpError, is_step
 from tests.cluster.kube import KubeError
 from tests.cluster.layout import REAL_NODE
 from tests.targets.argo.cluster.examples import DEVICES, LABELS, _images
@@ -33,11 +35,14 @@ from tests.targets.argo.cluster.standins import register
 from tests.targets.every_construct import SITE
 
 from . import programs
+from .all_cases import every_case
 from .case import Case, Seen
 from .comparing import differences, live, specified
 from .knowing import VALUES_HERE, KnownRun, facts_of, specified_pods
 
-IMAGE = "kfp-examples"
+IMAGE = f"kfp-examples-{hashlib.sha256(repr([case.document for case in every_case()]).encode()).hexdigest()[:8]}"
+"""Named after what it must hold: another checkout on the same cluster does not put its own in the place of it."""
+IMAGE_NAME = f"gpuflow.test/{IMAGE}:1"
 HERE = {"k": "v", "node.example.com/spot": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
 """Labels that the table's pipelines ask for, on top of those of the examples."""
 CLASSES = ("fast", "slow")
@@ -61,9 +66,6 @@ def site_text(pipelines: Sequence[Pipeline]) -> str:
             "gpu": {"models": models},
         }
     )
-
-
-IMAGE_NAME = f"gpuflow.test/{IMAGE}:1"
 
 
 class Player:
@@ -110,30 +112,25 @@ class Player:
     def judge_again(
         self, cases: Sequence[Case], kept: Mapping[str, Result], keep: Callable[[Case, Result], None]
     ) -> None:
-        """Look once more at runs that were made before and are still there."""
-        _, site, pipelines = self._compile(cases, keep)
+        """Look once more at the pods of runs that were made before and are still there; no program is asked again."""
+        pipelines, site = self._load(cases)
+        pods, workflows = _by_run(self.kfp.kube.list("pods")), _by_run(self.kfp.kube.list("workflows"))
         for case in cases:
             before = kept[case.name]
-            if before.get("run") and self.kfp.workflow(before["run"]):
-                state = str(self.kfp.get(before["run"])["state"])
-                keep(case, self._judge(case, before["run"], state, pipelines[case.name], site, before["seconds"]))
+            run = before.get("run", "")
+            if case.check is None and run in workflows:
+                found = {"run_id": run}
+                seen = _seen(before["state"], found, pods.get(run, []), workflows[run][0], {})
+                keep(case, self._judged(case, seen, pipelines[case.name], site, before["seconds"]))
 
     def _compile(
         self, cases: Sequence[Case], keep: Callable[[Case, Result], None]
     ) -> tuple[dict[str, Path], Site, dict[str, Pipeline]]:
-        sources, made = self.folder / "sources", self.folder / "compiled"
-        for each in (sources, made):
-            each.mkdir(exist_ok=True)
-        pipelines: dict[str, Pipeline] = {}
-        for case in cases:
-            file = sources / f"{case.name}.yaml"
-            file.write_text(yaml.safe_dump(dict(case.document), sort_keys=False))
-        for case in cases:  # one may include another
-            pipelines[case.name] = load(sources / f"{case.name}.yaml")
-        site_file = sources / "site.yaml"
-        site_file.write_text(site_text(list(pipelines.values())))
+        made = self.folder / "compiled"
+        made.mkdir(exist_ok=True)
+        pipelines, site = self._load(cases)
         self.cluster.image(register(list(pipelines.values()), VALUES_HERE, IMAGE))
-        site, files = Site.load(str(site_file)), {}
+        files = {}
         for case in cases:
             request = Request(pipelines[case.name], site, None, f"{case.name}.yaml", (), KubeflowOptions())
             try:
@@ -148,11 +145,28 @@ class Player:
             files[case.name].write_text(yaml.safe_dump_all(documents) if case.edit else text)
         return files, site, pipelines
 
+    def _load(self, cases: Sequence[Case]) -> tuple[dict[str, Pipeline], Site]:
+        """The pipelines, by name, and the site that spells them for this node."""
+        sources = self.folder / "sources"
+        sources.mkdir(exist_ok=True)
+        pipelines: dict[str, Pipeline] = {}
+        # All of them, whichever are run: the image has a stand-in for every program, and one may include another.
+        documents_of = {case.name: case.document for case in (*every_case(), *cases)}
+        for name, document in documents_of.items():
+            (sources / f"{name}.yaml").write_text(yaml.safe_dump(dict(document), sort_keys=False))
+        for name in documents_of:
+            pipelines[name] = load(sources / f"{name}.yaml")
+        site_file = sources / "site.yaml"
+        site_file.write_text(site_text(list(pipelines.values())))
+        return pipelines, Site.load(str(site_file))
+
     def _furnish(self, pipeline: Pipeline, site: Site) -> None:
         """Secrets, settings, claims and accounts that the pipeline names."""
         known = KnownRun(pipeline, "x", _Anything(), {}, {}, VALUES_HERE, _Anything())
         pods = list(specified_pods(known, site, lambda step, item: False))
         furnish(self.stage, pipeline, pods)
+        for account in {pod["spec"].get("serviceAccountName") for pod in pods} - {None, "pipeline-runner"}:
+            self.kfp.kube.apply(_runner(str(account), self.kfp.kube.namespace))
 
     def _volumes(self) -> None:
         volumes, own = [], uuid.uuid4().hex[:6]  # a volume that was used once is used no more
@@ -172,29 +186,23 @@ class Player:
                 volumes.append({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": meta, "spec": spec})
         self.kfp.kube.apply(*volumes)
 
-    def seen(self, run: str, state: str) -> Seen:
+    def seen(self, run: str, state: str, *, logs: bool) -> Seen:
         """All there is to know of a run."""
-        pods: dict[str, list[dict[str, Any]]] = {}
-        logs: dict[str, list[str]] = {}
-        drivers = 0
-        for pod in self.kfp.pods(run):
-            if not is_step(pod):
-                drivers += 1
-                continue
-            step = pod["metadata"]["labels"].get("gpuflow.dev/step", "?")
-            pods.setdefault(step, []).append(pod)
+        pods, printed = self.kfp.pods(run), {}
+        for pod in filter(is_step, pods) if logs else ():
             with contextlib.suppress(KubeError):
-                logs.setdefault(step, []).append(self.kfp.log(pod["metadata"]["name"]))
-        found, workflow = self.kfp.get(run), self.kfp.workflow(run) or {}
-        facts = facts_of(found, workflow) if workflow else {}
-        return Seen(state, found, pods, drivers, logs, workflow, facts)
+                printed[pod["metadata"]["name"]] = self.kfp.log(pod["metadata"]["name"])
+        return _seen(state, self.kfp.get(run), pods, self.kfp.workflow(run) or {}, printed)
 
     def _judge(self, case: Case, run: str, state: str, pipeline: Pipeline, site: Site, seconds: float) -> Result:
-        seen = self.seen(run, state)
+        return self._judged(case, self.seen(run, state, logs=case.check is not None), pipeline, site, seconds)
+
+    def _judged(self, case: Case, seen: Seen, pipeline: Pipeline, site: Site, seconds: float) -> Result:
+        run, state = str(seen.run["run_id"]), seen.state
         complaints = [] if state == case.state else [f"it ended {state}, not {case.state}: {self._why(seen)}"]
         compared, equal, differ = 0, 0, []
         if case.compares and seen.facts:
-            known = KnownRun(pipeline, run, _texts(case.arguments), case.made, {}, VALUES_HERE, seen.facts)
+            known = KnownRun(meaning_of(pipeline), run, _texts(case.arguments), case.made, {}, VALUES_HERE, seen.facts)
             left = pipeline.deadline.seconds if pipeline.deadline else 0
             compared, equal, differ = compare(specified_pods(known, site, case.leaves_out), seen, left)
         if case.check is not None:
@@ -232,6 +240,31 @@ class Player:
         return "; ".join([*words[:4], str(seen.run.get("error") or "")])[:1500]
 
 
+def _seen(
+    state: str,
+    run: Mapping[str, Any],
+    found: Sequence[dict[str, Any]],
+    workflow: Mapping[str, Any],
+    printed: Mapping[str, str],
+) -> Seen:
+    pods: dict[str, list[dict[str, Any]]] = {}
+    logs: dict[str, list[str]] = {}
+    for pod in filter(is_step, found):
+        step = pod["metadata"]["labels"].get("gpuflow.dev/step", "?")
+        pods.setdefault(step, []).append(pod)
+        if pod["metadata"]["name"] in printed:
+            logs.setdefault(step, []).append(printed[pod["metadata"]["name"]])
+    drivers = len(found) - sum(map(len, pods.values()))
+    return Seen(state, run, pods, drivers, logs, workflow, facts_of(run, workflow) if workflow else {})
+
+
+def _by_run(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for each in found:
+        runs.setdefault(each["metadata"].get("labels", {}).get(RUN_LABEL, ""), []).append(each)
+    return runs
+
+
 def compare(pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0) -> tuple[int, int, list[str]]:
     """Each pod of the spec beside one of the cluster's, step by step; how many, how many equal, and what differs.
 
@@ -258,6 +291,18 @@ def compare(pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0) -> tu
             else:
                 equal += 1
     return compared, equal, found
+
+
+def _runner(account: str, namespace: str) -> dict[str, Any]:
+    """An account that may do what KFP's driver and launcher do in a pod; both run as the account of the run."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"runs-as-{account}"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "pipeline-runner"},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }
 
 
 class _Anything(dict[str, str]):

@@ -14,7 +14,7 @@ from tests.cluster.conftest import argo, cluster, control_plane, kubeflow, priva
 from tests.cluster.fixtures import AnyCluster
 
 from . import acting, constructs, forced, scenes
-from .__main__ import every_case
+from .all_cases import every_case
 from .playing import Player, Result, ground
 
 __all__ = ["argo", "cluster", "control_plane", "kubeflow", "private_cluster", "proof_ground"]
