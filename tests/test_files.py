@@ -385,6 +385,8 @@ OWN = {
     "catalog/catalog.py": "data that comes with gpuflow",
     "catalog/instance_types.py": "data that comes with gpuflow",
     "cluster/proxies.py": "the kubeconfig of whoever calls, which the client has opened before",
+    "airflow/function_runner.py": "runs in the container of a function, and writes its output there",
+    "airflow/functions.py": "the program that comes with gpuflow and is written into the pod",
     "targets/airflow/standalone.py": "functions that come with gpuflow and are written into the DAG",
     "spec/loading.py": "runs a Python pipeline after reading it by the door",
     "alert.py": "opens web addresses, and no files",

@@ -20,7 +20,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
-from typing import Any, ClassVar
+from typing import Any
 
 import attr
 from airflow.sdk.bases.decorator import DecoratedOperator, _TaskDecorator, get_unique_task_id
@@ -69,12 +69,12 @@ OWN = ("namespace", "pipeline", "serializer", "python", "airflow", "site")
 """Arguments of the decorator that are neither a step's nor Airflow's."""
 
 
-class GpuFunctionOperator(DecoratedOperator, GpuPodOperator):
+class GpuFunctionOperator(DecoratedOperator, GpuPodOperator):  # type: ignore[misc]  # as everywhere: no Airflow here
     """Runs a function as a pod. Its arguments are templates, as those of any function of Airflow's own `@task`."""
 
     custom_operator_name = "@gpu_task"
     template_fields: Sequence[str] = ("op_args", "op_kwargs", *GpuPodOperator.template_fields)
-    template_fields_renderers: ClassVar[dict[str, str]] = {
+    template_fields_renderers = {  # noqa: RUF012 (Airflow's own shape)
         **GpuPodOperator.template_fields_renderers,
         "op_args": "py",
         "op_kwargs": "py",
@@ -108,7 +108,7 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
             kwargs["site"] = site_beside(kwargs["site"], sys._getframe(1).f_globals)
         if "multiple_outputs" in kwargs:
             result = returned(self.function, kwargs.pop("multiple_outputs"))
-            return attr.evolve(self, returned=result).override(**kwargs)
+            return EVOLVE(self, returned=result).override(**kwargs)
         return super().override(**kwargs)
 
     def _ready(self, *, mapped: bool = False) -> Any:
@@ -134,20 +134,25 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
             count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
             named.setdefault(*count)
         multiple = result.multiple
-        return attr.evolve(self, kwargs=named, multiple_outputs=multiple)
+        return EVOLVE(self, kwargs=named, multiple_outputs=multiple)
 
-    def _step(self, fields: Mapping[str, Any], own: Mapping[str, Any], result: Returned) -> Step:
+    def _step(self, fields: Mapping[str, Any], own: Mapping[str, Any], result: Returned) -> Any:
         """The function as a step. It writes Airflow's file itself where nothing else asks for the supervisor."""
         site, name = own["site"], self.function.__name__
         words = [own.get("python") or site.runtime.python, "-c", RUNNER(), name, self.source, {"param": ARGUMENTS}]
         words.append(json.dumps(result.hint, sort_keys=True))
-        step = Step(name, **fields, command=words)
+        step = STEP(name, **fields, command=words)
         if result.hint is not None:
             outputs = {**fields.get("outputs", {}), WHOLE: "json"}
             alone = {} if is_supervised(step, site) else {"outputs_from": "xcom"}
-            step = Step(name, **{**fields, "outputs": outputs}, **alone, command=words)
+            step = STEP(name, **{**fields, "outputs": outputs}, **alone, command=words)
         return step
 
+
+# What these take, types do not say: they are Airflow's, or made by a metaclass.
+EVOLVE: Any = attr.evolve
+GPU_TASK: Any = GpuTask
+STEP: Any = Step
 
 FIELDS = frozenset(Step.model_fields) - set(OWN)
 """Fields of a step. Its `pipeline` is a name here."""
@@ -225,7 +230,7 @@ def _decorated(
     source = source_of(function, lambda found: found is gpu_task or isinstance(found, GpuTask), where)
     _refuse_context(function, where)
     result = returned(function, multiple_outputs)
-    task = GpuTask(
+    task: GpuTask = GPU_TASK(
         function=function,
         operator_class=GpuFunctionOperator,
         multiple_outputs=result.multiple,

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuflow.errors import Finding, did_you_mean
-from gpuflow.spec.engine_words.airflow import ROLES, Teardown
+from gpuflow.spec.engine_words.airflow import ROLES, AirflowTask, Teardown
 from gpuflow.spec.flow import upstream
 
 if TYPE_CHECKING:
     from gpuflow.spec.pipeline import Pipeline
+    from gpuflow.spec.step import Step
 
 
 def teardowns(pipeline: Pipeline) -> dict[str, Teardown]:
     """The steps that clean up, and what for."""
-    words = {name: step.engines and step.engines.airflow for name, step in pipeline.steps.items()}
+    words = {name: _words(step) for name, step in pipeline.steps.items()}
     return {name: each.teardown for name, each in words.items() if each is not None and each.teardown is not None}
 
 
 def setups(pipeline: Pipeline) -> list[str]:
     """The steps that make what others clean up, by their own word or by a teardown's."""
-    words = {name: step.engines and step.engines.airflow for name, step in pipeline.steps.items()}
+    words = {name: _words(step) for name, step in pipeline.steps.items()}
     named = {name for each in teardowns(pipeline).values() for name in each.setups}
     return [name for name, each in words.items() if name in named or (each is not None and each.setup)]
 
@@ -29,7 +30,7 @@ def setups(pipeline: Pipeline) -> list[str]:
 def role_faults(pipeline: Pipeline) -> Iterator[Finding]:
     """Where the pipeline contradicts what its steps are said to be."""
     for name, step in pipeline.exit.items():
-        words = step.engines and step.engines.airflow
+        words = _words(step)
         for word in ROLES if words is not None else ():
             if getattr(words, word) is not None:
                 hint = f"remove {word}: exit steps run at the end of every run, on every engine"
@@ -58,7 +59,9 @@ def role_faults(pipeline: Pipeline) -> Iterator[Finding]:
                 yield Finding("GF365", text, pipeline.where_step(reader, "if_skipped"), hint)
 
 
-def _teardown(pipeline: Pipeline, name: str, teardown: Teardown, needs: dict[str, list[str]]) -> Iterator[Finding]:
+def _teardown(
+    pipeline: Pipeline, name: str, teardown: Teardown, needs: Mapping[str, Sequence[str]]
+) -> Iterator[Finding]:
     where = pipeline.where_step(name, "engines", "airflow", "teardown")
     step, before = pipeline.steps[name], _all_before(name, needs)
     for setup in teardown.setups:
@@ -68,7 +71,7 @@ def _teardown(pipeline: Pipeline, name: str, teardown: Teardown, needs: dict[str
         elif setup not in before:
             text = f'teardown "{name}" does not come after its setup "{setup}"'
             yield Finding("GF365", text, where, f'let "{name}" need the steps that use what "{setup}" makes')
-    own = step.engines and step.engines.airflow
+    own = _words(step)
     if (own is not None and own.setup) or any(name in each.setups for each in teardowns(pipeline).values()):
         yield Finding("GF365", f'step "{name}" is a setup and a teardown', where, "keep one of them")
     for field in ("for_each", "if_skipped"):
@@ -78,7 +81,11 @@ def _teardown(pipeline: Pipeline, name: str, teardown: Teardown, needs: dict[str
             yield Finding("GF365", text, pipeline.where_step(name, field), hint)
 
 
-def _all_before(name: str, needs: dict[str, list[str]]) -> set[str]:
+def _words(step: Step) -> AirflowTask | None:
+    return step.engines.airflow if step.engines is not None else None
+
+
+def _all_before(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
     found: set[str] = set()
     left = [name]
     while left:
