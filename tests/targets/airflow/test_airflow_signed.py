@@ -13,7 +13,7 @@ from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.airflow import target
 from gpuflow.targets.airflow.options import AirflowOptions
-from gpuflow.targets.frame import Compiled, Request, compile_with
+from gpuflow.targets.frame import Request, compile_with
 
 from .test_airflow_compile import compiled
 
@@ -165,23 +165,23 @@ engines:
 """
 
 
-def on_site(folder: Path, **options: bool) -> Compiled:
+def on_site(folder: Path, **options: bool) -> Request:
     (folder / "site.yaml").write_text(LINKS)
     pipeline = loads(HEAD + DEFAULTS + "steps:\n" + SEVEN)
-    request = Request(pipeline, Site.load(str(folder / "site.yaml")), "ml", "p.yaml", (), AirflowOptions(**options))
-    return compile_with(target, request, allow_lossy=False)
+    return Request(pipeline, Site.load(str(folder / "site.yaml")), "ml", "p.yaml", (), AirflowOptions(**options))
 
 
 def test_links_of_the_site_stand_in_the_file_once(tmp_path: Path) -> None:
-    text = on_site(tmp_path).text
+    text = compile_with(target, on_site(tmp_path), allow_lossy=False).text
     assert text.count("grafana.example.com") == 1
     assert text.count("links=LINKS,") == 7
     assert text.index('"Grafana": ') < text.index('"Queue": ')
 
 
 def test_stock_operators_have_no_links_and_that_is_said(tmp_path: Path) -> None:
-    done = on_site(tmp_path, standalone=True)
-    assert "grafana" not in done.text
-    (note,) = (finding for finding in done.findings if finding.code == "GF348")
+    request = on_site(tmp_path, standalone=True)
+    assert "grafana" not in compile_with(target, request, allow_lossy=False).text
+    (note,) = (finding for finding in target.notes(request) if finding.code == "GF348")
+    assert [finding for finding in target.notes(on_site(tmp_path)) if finding.code == "GF348"] == []
     assert "none of the site's links: " in note.message
     assert {"Grafana", "Queue"} <= set(re.findall(r"\w+", note.message))
