@@ -1,7 +1,7 @@
 # Made by gpuflow 0.1.0 from docs/examples/daily.yaml sha256:3ef31acf902f737f for site nvidia.
 # Do not edit: change the source and compile again.
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -28,6 +28,7 @@ SECURITY = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RESOURCES_4CPU_16GI = {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"cpu": "4", "memory": "16Gi"}}
 
 with DAG(
     dag_id="daily",
@@ -36,6 +37,7 @@ with DAG(
     catchup=False,
     max_active_runs=1,
     params={"rows": Param(1000000, type="integer", description="how many rows to train on")},
+    doc_md="Made by gpuflow from `docs/examples/daily.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
 ) as dag:
     features = GpuPodOperator(
@@ -74,10 +76,7 @@ with DAG(
                             },
                             {"name": "RUN_NAME", "value": dag_run_id()},
                         ],
-                        "resources": {
-                            "requests": {"cpu": "4", "memory": "16Gi"},
-                            "limits": {"cpu": "4", "memory": "16Gi"},
-                        },
+                        "resources": RESOURCES_4CPU_16GI,
                         "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
                         "securityContext": CONTAINER_SECURITY,
                     },
@@ -123,8 +122,7 @@ with DAG(
                 ],
             },
         ),
-        retries=2,
-        retry_delay=timedelta(0),
+        retries=2,  # Airflow's own retry_delay lies between them: 5 minutes, or [core] default_task_retry_delay
         source="docs/examples/daily.yaml",
     )
     report = GpuPodOperator(
@@ -140,10 +138,7 @@ with DAG(
                         "name": "main",
                         "image": "registry.example.com/nlp/train:1.4",
                         "command": ["python", "report.py", "--day", logical_date("%d %b %Y", timezone="Europe/Berlin")],
-                        "resources": {
-                            "requests": {"cpu": "4", "memory": "16Gi"},
-                            "limits": {"cpu": "4", "memory": "16Gi"},
-                        },
+                        "resources": RESOURCES_4CPU_16GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -153,7 +148,11 @@ with DAG(
         trigger_rule="all_done",
         only_after_failure=True,
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
 
     features >> train
     train >> report

@@ -23,10 +23,18 @@ from gpuflow.airflow import (
     join,
     output,
     param,
-    run_began,
     run_id,
 )
 
+# Pods that may exist at once: max_active_tasks does not count tasks that wait in the triggerer.
+LIMITS = [at_most(24)]
+LIMITS_EVALUATE = [
+    at_most(24),
+    at_most(2, "evaluate", items=["evaluate.suite"]),
+    at_most(4, "evaluate", per=["evaluate.suite"]),
+]
+# When it is over, steps fail and exit steps still run; with Airflow's dagrun_timeout they would not.
+DEADLINES = [deadline(run=timedelta(days=2))]
 LABELS = {
     "cost-centre": "4711",
     "team": "nlp",
@@ -34,6 +42,13 @@ LABELS = {
     "gpuflow.dev/team": "nlp",
     "kueue.x-k8s.io/queue-name": "research",
 }
+LABELS_FINETUNE_EVAL = {
+    "cost-centre": "4711",
+    "team": "nlp",
+    "gpuflow.dev/pipeline": "finetune-eval",
+    "gpuflow.dev/team": "nlp",
+}
+ENV = [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}]
 SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -41,9 +56,7 @@ SECURITY = {
     "fsGroup": 1000,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
-AFFINITY = {
+AFFINITY_A100_80GB = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [
@@ -60,7 +73,9 @@ AFFINITY = {
         },
     },
 }
-LABELS_2 = {"cost-centre": "4711", "team": "nlp", "gpuflow.dev/pipeline": "finetune-eval", "gpuflow.dev/team": "nlp"}
+TOLERATIONS_GPU = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RESOURCES_2CPU_8GI = {"requests": {"cpu": "2", "memory": "6Gi"}, "limits": {"cpu": "2", "memory": "8Gi"}}
 
 with DAG(
     dag_id="finetune",
@@ -68,7 +83,7 @@ with DAG(
     schedule=CronTriggerTimetable("30 2 * * 6", timezone="Europe/Berlin"),
     catchup=False,
     max_active_runs=1,
-    max_active_tasks=24,
+    max_active_tasks=24,  # running tasks only; pods are counted by limits=
     params={
         "base": Param(
             "llama-3-8b",
@@ -88,6 +103,11 @@ with DAG(
             description="Accuracy a model needs to be published",
         ),
     },
+    doc_md=(
+        "Fine-tune a language model every week, and publish it when people and numbers agree\n"
+        "\n"
+        "Made by gpuflow from `docs/examples/finetune.yaml`. Change that file, not this DAG."
+    ),
     default_args={"owner": "nlp"},
     tags=["gpuflow", "team=nlp", "cost-centre=4711"],
 ) as dag:
@@ -141,11 +161,8 @@ with DAG(
                             "-u",
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "6Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "env": ENV,
+                        "resources": RESOURCES_2CPU_8GI,
                         "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
                         "securityContext": CONTAINER_SECURITY,
                     },
@@ -158,8 +175,8 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
     )
     download = GpuPodOperator.partial(
@@ -171,7 +188,7 @@ with DAG(
             spec={
                 "restartPolicy": "Never",
                 "serviceAccountName": "finetune",
-                "activeDeadlineSeconds": 10800,
+                "activeDeadlineSeconds": 10800,  # the step's timeout
                 "imagePullSecrets": [{"name": "registry"}],
                 "securityContext": SECURITY,
                 "initContainers": [
@@ -191,8 +208,7 @@ with DAG(
                         "command": ["python", "download.py", "--source", item("source"), "--to", "/corpus"],
                         "workingDir": "/workspace",
                         "env": [
-                            {"name": "HF_HOME", "value": "/cache"},
-                            {"name": "RUN", "value": run_id()},
+                            *ENV,
                             {
                                 "name": "AWS_ACCESS_KEY_ID",
                                 "valueFrom": {"secretKeyRef": {"name": "object-store", "key": "access"}},
@@ -232,8 +248,8 @@ with DAG(
         retry_exponential_backoff=3,
         max_retry_delay=timedelta(minutes=5),
         retryable_exit_codes=(1, 28, 56),
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
         max_active_tis_per_dagrun=2,
         map_index_template="{{ task.label }}",
@@ -272,7 +288,7 @@ with DAG(
                             "/etc/vocabulary",
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
+                        "env": ENV,
                         "resources": {
                             "requests": {"cpu": "8", "memory": "32Gi"},
                             "limits": {"cpu": "8", "memory": "32Gi"},
@@ -297,8 +313,8 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
         max_active_tis_per_dagrun=8,
         map_index_template="{{ task.label }}",
@@ -315,7 +331,7 @@ with DAG(
                 "imagePullSecrets": [{"name": "registry"}],
                 "securityContext": SECURITY,
                 "nodeSelector": {"nvidia.com/gpu.product": "NVIDIA-L4", "nvidia.com/gpu.sharing-strategy": "mps"},
-                "tolerations": TOLERATIONS,
+                "tolerations": TOLERATIONS_GPU,
                 "topologySpreadConstraints": [
                     {
                         "maxSkew": 1,
@@ -351,7 +367,7 @@ with DAG(
                             output("plan", "rows", "int", default=0),
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
+                        "env": ENV,
                         "resources": {
                             "requests": {"cpu": "2", "memory": "6Gi", "nvidia.com/gpu.shared": "1"},
                             "limits": {"cpu": "2", "memory": "8Gi", "nvidia.com/gpu.shared": "1"},
@@ -371,16 +387,18 @@ with DAG(
         ),
         outputs={"loss": "float"},
         supervised=True,
-        failures=1,
-        interruptions=5,
-        retry_delay=timedelta(0),
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        failures=1,  # Airflow's own retry_delay lies between them: 5 minutes, or [core] default_task_retry_delay
+        interruptions=5,  # another pod at once, in the same try
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
         max_active_tis_per_dagrun=6,
+        # the failures, and tries for workers that die; of a mapped task Airflow reads them here
         retries=1 + LOST_WORKERS,
         map_index_template="{{ task.label }}",
-    ).expand(item=combinations({"lr": [1e-05, 2e-05, 5e-05], "seed": range(1, 4)}))
+    ).expand(
+        item=combinations({"lr": [1e-05, 2e-05, 5e-05], "seed": range(1, 4)}),  # 9 tasks
+    )
     select = GpuPodOperator(
         task_id="select",
         doc_md="The fan-out's losses arrive as one list",
@@ -413,11 +431,8 @@ with DAG(
                             output("sweep", "loss", "float", each=True),
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "6Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "env": ENV,
+                        "resources": RESOURCES_2CPU_8GI,
                         "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
                         "securityContext": CONTAINER_SECURITY,
                     },
@@ -430,8 +445,8 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
     )
     train = GpuPodOperator(
@@ -455,12 +470,14 @@ with DAG(
                 "restartPolicy": "Never",
                 "serviceAccountName": "finetune",
                 "priorityClassName": "training",
-                "terminationGracePeriodSeconds": 120,
+                "terminationGracePeriodSeconds": 120,  # longer than --grace below, for the last checkpoint
+                # the step's timeout, which gpuflow-run keeps itself, and an hour for the image, init containers and the
+                # end
                 "activeDeadlineSeconds": 90120,
                 "imagePullSecrets": [{"name": "registry"}],
                 "securityContext": SECURITY,
                 "nodeSelector": {"example.com/fabric": "infiniband"},
-                "affinity": AFFINITY,
+                "affinity": AFFINITY_A100_80GB,
                 "tolerations": [
                     {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"},
                     {"key": "example.com/reserved", "operator": "Equal", "value": "training", "effect": "NoSchedule"},
@@ -505,7 +522,7 @@ with DAG(
                             "$$$$ per $$(HOUR)",
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
+                        "env": ENV,
                         "resources": {
                             "requests": {"cpu": "64", "memory": "800Gi", "nvidia.com/gpu": "8", "rdma/hca": "4"},
                             "limits": {"cpu": "64", "memory": "800Gi", "nvidia.com/gpu": "8", "rdma/hca": "4"},
@@ -546,8 +563,8 @@ with DAG(
         max_retry_delay=timedelta(minutes=15),
         final_exit_codes=(2, 64),
         more_memory={"factor": 1.5, "max": "1200Gi"},
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
         when=output("select", "worthwhile", "bool") & ~param("dry_run"),
     )
@@ -586,7 +603,7 @@ with DAG(
                         },
                     },
                 },
-                "tolerations": TOLERATIONS,
+                "tolerations": TOLERATIONS_GPU,
                 "containers": [
                     {
                         "name": "main",
@@ -608,7 +625,7 @@ with DAG(
                             output("train", "model"),
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
+                        "env": ENV,
                         "resources": {
                             "requests": {"cpu": "2", "memory": "64Gi", "nvidia.com/gpu": "1"},
                             "limits": {"cpu": "2", "memory": "64Gi", "nvidia.com/gpu": "1"},
@@ -625,8 +642,8 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
     )
     evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")}, distinct=True)
@@ -641,12 +658,12 @@ with DAG(
             task_id="generate",
             namespace="nlp",
             template=Pod(
-                {"labels": {**LABELS_2, "gpuflow.dev/step": "generate"}},
+                {"labels": {**LABELS_FINETUNE_EVAL, "gpuflow.dev/step": "generate"}},
                 spec={
                     "restartPolicy": "Never",
                     "securityContext": SECURITY,
-                    "affinity": AFFINITY,
-                    "tolerations": TOLERATIONS,
+                    "affinity": AFFINITY_A100_80GB,
+                    "tolerations": TOLERATIONS_GPU,
                     "containers": [
                         {
                             "name": "main",
@@ -683,21 +700,17 @@ with DAG(
             ),
             outputs={"answers": "string"},
             supervised=True,
-            limits=[
-                at_most(24),
-                at_most(2, "evaluate", items=["evaluate.suite"]),
-                at_most(4, "evaluate", per=["evaluate.suite"]),
-            ],
-            deadlines=[deadline("", timedelta(days=2), since=run_began())],
+            limits=LIMITS_EVALUATE,
+            deadlines=DEADLINES,
             failures=0,
-            retries=LOST_WORKERS,
+            retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_generate_items.output)
         evaluate_score = GpuPodOperator.partial(
             task_id="score",
             namespace="nlp",
             template=Pod(
-                {"labels": {**LABELS_2, "gpuflow.dev/step": "score"}},
+                {"labels": {**LABELS_FINETUNE_EVAL, "gpuflow.dev/step": "score"}},
                 spec={
                     "restartPolicy": "Never",
                     "securityContext": SECURITY,
@@ -741,14 +754,10 @@ with DAG(
             ),
             outputs={"accuracy": "float"},
             supervised=True,
-            limits=[
-                at_most(24),
-                at_most(2, "evaluate", items=["evaluate.suite"]),
-                at_most(4, "evaluate", per=["evaluate.suite"]),
-            ],
-            deadlines=[deadline("", timedelta(days=2), since=run_began())],
+            limits=LIMITS_EVALUATE,
+            deadlines=DEADLINES,
             failures=0,
-            retries=LOST_WORKERS,
+            retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_items.output)
     report = GpuPodOperator(
@@ -783,11 +792,8 @@ with DAG(
                             output("evaluate.score", "accuracy", "float", each=True),
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "6Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "env": ENV,
+                        "resources": RESOURCES_2CPU_8GI,
                         "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
                         "securityContext": CONTAINER_SECURITY,
                     },
@@ -800,8 +806,8 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
     )
     smoke_test = GpuPodOperator(
@@ -869,7 +875,7 @@ with DAG(
                         },
                     },
                 },
-                "tolerations": TOLERATIONS,
+                "tolerations": TOLERATIONS_GPU,
                 "initContainers": [
                     {
                         "name": "server",
@@ -897,7 +903,7 @@ with DAG(
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["python", "client.py", "--server", "http://localhost:8000"],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
+                        "env": ENV,
                         "resources": {
                             "requests": {"cpu": "2", "memory": "6Gi", "nvidia.com/gpu": "1"},
                             "limits": {"cpu": "2", "memory": "8Gi", "nvidia.com/gpu": "1"},
@@ -911,8 +917,8 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
     )
     approve = Approve(
@@ -920,7 +926,7 @@ with DAG(
         doc_md="A person looks at the report",
         message="Publish the new model?",
         response_timeout=timedelta(hours=12),
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        deadlines=DEADLINES,
         when=output("report", "accuracy", "float", default=0.0) >= param("threshold", "float"),
     )
     publish = GpuPodOperator(
@@ -947,11 +953,8 @@ with DAG(
                             output("quantize", "model"),
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "6Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "env": ENV,
+                        "resources": RESOURCES_2CPU_8GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -960,8 +963,8 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        limits=LIMITS,
+        deadlines=DEADLINES,
         source="docs/examples/finetune.yaml",
         when=param("base").is_in(["llama-3-8b", "llama-3-70b"]) & (output("train", "loss", "float") < 2.5),
     )
@@ -989,11 +992,8 @@ with DAG(
                             output("report", "accuracy", "float", default=0.0),
                         ],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "6Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "env": ENV,
+                        "resources": RESOURCES_2CPU_8GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -1002,7 +1002,7 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
+        limits=LIMITS,
         source="docs/examples/finetune.yaml",
         trigger_rule="all_done",
     )
@@ -1023,11 +1023,8 @@ with DAG(
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["python", "page.py", "--team", "nlp"],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "6Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "env": ENV,
+                        "resources": RESOURCES_2CPU_8GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -1036,7 +1033,7 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
+        limits=LIMITS,
         source="docs/examples/finetune.yaml",
         trigger_rule="all_done",
         only_after_failure=True,
@@ -1058,11 +1055,8 @@ with DAG(
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["python", "tidy.py", "--keep", "3"],
                         "workingDir": "/workspace",
-                        "env": [{"name": "HF_HOME", "value": "/cache"}, {"name": "RUN", "value": run_id()}],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "6Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "env": ENV,
+                        "resources": RESOURCES_2CPU_8GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -1071,11 +1065,15 @@ with DAG(
         retries=2,
         retry_delay=timedelta(seconds=30),
         retry_exponential_backoff=2,
-        limits=[at_most(24)],
+        limits=LIMITS,
         source="docs/examples/finetune.yaml",
         trigger_rule="none_failed",
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
     delete_claim_corpus = DeleteClaim(
         task_id="delete-claim-corpus",
         name=claim("finetune-corpus"),

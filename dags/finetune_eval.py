@@ -16,6 +16,8 @@ from gpuflow.airflow import (
     run_id,
 )
 
+# Pods that may exist at once: max_active_tasks does not count tasks that wait in the triggerer.
+LIMITS = [at_most(4)]
 LABELS = {"team": "nlp", "gpuflow.dev/pipeline": "finetune-eval", "gpuflow.dev/team": "nlp"}
 SECURITY = {
     "runAsNonRoot": True,
@@ -30,12 +32,13 @@ with DAG(
     dag_id="finetune-eval",
     schedule=None,
     catchup=False,
-    max_active_tasks=4,
+    max_active_tasks=4,  # running tasks only; pods are counted by limits=
     params={
         "model": Param(type="string"),
         "seeds": Param(3, type="integer", minimum=1),
         "suite": Param("mmlu", type="string"),
     },
+    doc_md="Made by gpuflow from `docs/examples/finetune-eval.yaml`. Change that file, not this DAG.",
     default_args={"owner": "nlp"},
     tags=["gpuflow", "team=nlp"],
 ) as dag:
@@ -105,12 +108,14 @@ with DAG(
         ),
         outputs={"answers": "string"},
         supervised=True,
-        limits=[at_most(4)],
+        limits=LIMITS,
         source="docs/examples/finetune-eval.yaml",
         failures=0,
-        retries=LOST_WORKERS,
+        retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
-    ).expand(item=combinations({"shard": range(4)}))
+    ).expand(
+        item=combinations({"shard": range(4)}),  # 4 tasks
+    )
     score = GpuPodOperator(
         task_id="score",
         namespace="nlp",
@@ -152,7 +157,7 @@ with DAG(
         ),
         outputs={"accuracy": "float"},
         supervised=True,
-        limits=[at_most(4)],
+        limits=LIMITS,
         source="docs/examples/finetune-eval.yaml",
     )
 

@@ -16,8 +16,7 @@ SECURITY = {
     "fsGroup": 1000,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-AFFINITY = {
+AFFINITY_A100_80GB = {
     "nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [
@@ -34,7 +33,9 @@ AFFINITY = {
         },
     },
 }
-TOLERATIONS = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+TOLERATIONS_GPU = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+RESOURCES_2CPU_8GI = {"requests": {"cpu": "2", "memory": "8Gi"}, "limits": {"cpu": "2", "memory": "8Gi"}}
 
 with DAG(
     dag_id="nightly",
@@ -46,6 +47,11 @@ with DAG(
         "lr": Param(2e-05, type="number", minimum=0),
         "suites": Param(["mmlu", "gsm8k", "humaneval"], type="array"),
     },
+    doc_md=(
+        "Fetch, tokenize, train on two GPUs, evaluate on MIG slices, deploy when it is good enough\n"
+        "\n"
+        "Made by gpuflow from `docs/examples/nightly.yaml`. Change that file, not this DAG."
+    ),
     default_args={"owner": "nlp"},
     tags=["gpuflow", "team=nlp"],
 ) as dag:
@@ -72,10 +78,7 @@ with DAG(
                                 "valueFrom": {"secretKeyRef": {"name": "object-store", "key": "secret"}},
                             },
                         ],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "8Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "resources": RESOURCES_2CPU_8GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -136,10 +139,10 @@ with DAG(
             {"labels": {**LABELS, "gpuflow.dev/step": "train"}},
             spec={
                 "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 100,
+                "terminationGracePeriodSeconds": 100,  # longer than --grace below, for the last checkpoint
                 "securityContext": SECURITY,
-                "affinity": AFFINITY,
-                "tolerations": TOLERATIONS,
+                "affinity": AFFINITY_A100_80GB,
+                "tolerations": TOLERATIONS_GPU,
                 "containers": [
                     {
                         "name": "main",
@@ -200,8 +203,8 @@ with DAG(
             spec={
                 "restartPolicy": "Never",
                 "securityContext": SECURITY,
-                "affinity": AFFINITY,
-                "tolerations": TOLERATIONS,
+                "affinity": AFFINITY_A100_80GB,
+                "tolerations": TOLERATIONS_GPU,
                 "containers": [
                     {
                         "name": "main",
@@ -239,7 +242,7 @@ with DAG(
         source="docs/examples/nightly.yaml",
         max_active_tis_per_dagrun=2,
         failures=0,
-        retries=LOST_WORKERS,
+        retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
     ).expand(item=evaluate_items.output)
     report = GpuPodOperator(
@@ -268,10 +271,7 @@ with DAG(
                             "--scores",
                             output("evaluate", "accuracy", "float", each=True),
                         ],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "8Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "resources": RESOURCES_2CPU_8GI,
                         "volumeMounts": [{"name": "scratch-gpuflow-outputs", "mountPath": "/gpuflow/outputs"}],
                         "securityContext": CONTAINER_SECURITY,
                     },
@@ -296,10 +296,7 @@ with DAG(
                         "name": "main",
                         "image": "registry.example.com/nlp/train:1.4",
                         "command": ["python", "deploy.py", "--model", "s3://models/nightly"],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "8Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "resources": RESOURCES_2CPU_8GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -321,10 +318,7 @@ with DAG(
                         "name": "main",
                         "image": "registry.example.com/nlp/train:1.4",
                         "command": ["python", "notify.py", "--run", run_id()],
-                        "resources": {
-                            "requests": {"cpu": "2", "memory": "8Gi"},
-                            "limits": {"cpu": "2", "memory": "8Gi"},
-                        },
+                        "resources": RESOURCES_2CPU_8GI,
                         "securityContext": CONTAINER_SECURITY,
                     },
                 ],
@@ -334,7 +328,11 @@ with DAG(
         trigger_rule="all_done",
         only_after_failure=True,
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
 
     fetch >> tokenize
     tokenize >> train

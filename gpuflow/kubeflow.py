@@ -12,6 +12,7 @@ already have. Both raise `GpuflowError` when the step says something KFP cannot 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from google.protobuf import json_format
@@ -22,7 +23,7 @@ from kfp.dsl.types.type_utils import get_parameter_type
 from kfp.kubernetes.common import get_existing_kubernetes_config_as_message
 
 from gpuflow.emit import emit
-from gpuflow.errors import fail
+from gpuflow.errors import Where, fail
 from gpuflow.quantity import Quantity
 from gpuflow.site import Site
 from gpuflow.spec.building import caller
@@ -35,6 +36,7 @@ from gpuflow.targets.kubeflow.build import component as executor_component
 from gpuflow.targets.kubeflow.document import SCHEMA_VERSION
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.own_words import task_words
+from gpuflow.targets.kubeflow.text import for_driver, replaced
 from gpuflow.targets.kubeflow.values import STRING, Type, output_type
 
 __all__ = ["StepComponent", "component", "configure"]
@@ -116,6 +118,8 @@ class StepComponent:
         asked = {name: value for name, value in arguments.items() if "{{$." not in str(value)}
         log_findings((each for name in asked for each in questioned_value(name, asked[name], where, INSTEAD)), __name__)
         arguments = {name: str(value) if isinstance(value, Literally) else value for name, value in arguments.items()}
+        for name, value in arguments.items():
+            _refuse_lost(f'component "{self._made.name}"', name, value, self._made.step.env, where)
         known = self._made.known
         types = {name: _type(value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
         return _applied(load_component_from_text(self.text(types))(**arguments, **known), self._made)
@@ -139,6 +143,16 @@ class StepComponent:
         return emit(written)
 
 
+def _refuse_lost(what: str, name: str, value: Any, variables: Collection[str], where: Where) -> None:
+    """A constant that KFP would hand over as something else, as in a pipeline's own document."""
+    if not isinstance(value, str) or "{{" in value:  # KFP's own placeholders are for KFP, and others are questioned
+        return
+    lost = replaced(value, lambda: variables)
+    if lost is not None:
+        hint = "write it in the step's command, or keep it in a file or a ConfigMap"
+        raise fail("GF301", f"{what}: {name}={value[:60]!r} holds {lost}", where=where, hint=hint)
+
+
 def _type(value: Any) -> Type:
     if isinstance(value, PipelineChannel):
         return get_parameter_type(value.channel_type) or STRING
@@ -159,7 +173,7 @@ def _applied(task: dsl.PipelineTask, made: Alone) -> dsl.PipelineTask:
             backoff_max_duration=f"{policy.backoff_max_duration.seconds}s",
         )
     words = task_words(step)
-    task.set_caching_options(bool(step.cache), words.cache_key if step.cache else None)
+    task.set_caching_options(bool(step.cache), for_driver(words.cache_key) if step.cache and words.cache_key else None)
     if words.display_name:
         task.set_display_name(words.display_name)
     config = get_existing_kubernetes_config_as_message(task)

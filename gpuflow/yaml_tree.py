@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -110,7 +110,7 @@ def parse_all(
     builder = _Builder(file, read)
     text = _without_surrogates(text)
     try:
-        for event in yaml.parse(text, Loader=Loader):
+        for event in _events(text):
             builder.feed(event)
             if most is not None and len(builder.documents) > most:
                 builder.refuse(
@@ -126,6 +126,16 @@ def parse_all(
             Finding("GF103", f"the character {shown} is not allowed in YAML", where, "remove it")
         ) from None
     return builder.documents
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    """The parser's events, by one call for each where `yaml.parse` makes two."""
+    loader = Loader(text)
+    try:
+        while (event := loader.get_event()) is not None:
+            yield event
+    finally:
+        loader.dispose()
 
 
 _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a-fA-F]{2})")

@@ -1,4 +1,7 @@
-"""The twelve steps of finetune.yaml in Python; both load to the same pipeline."""
+"""The twelve steps of finetune.yaml in Python; both load to the same pipeline.
+
+Not on Kubeflow as it is: approval, sidecars and more. compile lists them, each with a way out.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""The nightly pipeline in Python; it says exactly what nightly.yaml says."""
+"""The nightly pipeline in Python; it says exactly what nightly.yaml says.
+
+Not on Kubeflow as it is: schedule.timezone, termination_grace. Its clock has one time zone, its pods 30 s to stop.
+"""
 
 from gpuflow import Pipeline, gpu, mig
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from airflow.sdk.bases.operator import get_merged_defaults
 from airflow.sdk.definitions._internal.contextmanager import DagContext, TaskGroupContext
 
 from gpuflow.airflow.dags import made, next_to
@@ -20,6 +21,7 @@ from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.building import caller
 from gpuflow.spec.pipeline import Pipeline
+from gpuflow.spec.policies import Retry
 from gpuflow.spec.questioned_texts import questioned_step, questioned_value
 from gpuflow.spec.remarks import log_findings
 from gpuflow.spec.step import Step
@@ -134,8 +136,9 @@ class StepTask:
         call = operator_of(self, bound, _items_of(items) if mapped else None, tuple(mapped))
         if step.retry is not None:
             # The step has spoken, whatever default_args say.
-            count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
-            more.setdefault(*count)
+            more.setdefault(*_budget(step.retry))
+        elif isinstance(call, Method) and "retries" not in more and (count := default_retries(more)) is not None:
+            more |= {"retries": count, "failures": None}  # a mapped task would have the budget of a step without any
         done = made(_with_arguments(call, more), {})
         for value in bound.values():
             for before, _ in value.iter_references() if isinstance(value, given) else ():
@@ -149,7 +152,7 @@ def operator_of(this: StepTask, bound: Mapping[str, Any], items: Any = None, map
     alone = Pipeline.model_construct(name=this.pipeline, steps={name: step})
     lost = [loss for loss in construct_losses(alone, CAPABILITIES, FACTS.name) if loss.construct != "params"]
     if lost:
-        raise GpuflowError(loss.refusal() for loss in lost)
+        raise GpuflowError(loss.refusal_by_hand(caller()) for loss in lost)
     _refuse_interval(step)
     around = more.get("task_group") or _current_group(more.get("dag"))
     scope = _Alone(alone, bound=bound, around=around, mapped=mapped)
@@ -195,6 +198,21 @@ class _Alone(Scope):
 
 def _current_group(dag: Any) -> Any:
     return TaskGroupContext.get_current(dag) if dag is not None else TaskGroupContext.get_current()
+
+
+def _budget(retry: Retry) -> tuple[str, int]:
+    return ("failures", retry.failures) if retry.any is None else ("retries", retry.any)
+
+
+def default_retries(more: Mapping[str, Any]) -> int | None:
+    """How many retries the DAG, or the group around, has for tasks that say nothing."""
+    dag = more.get("dag") or DagContext.get_current()
+    group = more.get("task_group") or (TaskGroupContext.get_current(dag) if dag is not None else None)
+    defaults, _ = get_merged_defaults(
+        dag=dag, task_group=group, task_params=None, task_default_args=more.get("default_args")
+    )
+    found: int | None = defaults.get("retries")
+    return found
 
 
 def _refuse(step: Step) -> None:

@@ -8,19 +8,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from gpuflow.airflow.references import Context, Value
+from gpuflow.airflow.references import Context, Value, run_began, written
 
 
 class deadline:
-    """The time limit of a sub-pipeline, or without a name of the run. `since`: when it began, in seconds since 1970.
+    """The time limit of the run, or of a group in it.
+
+        deadline(run=timedelta(hours=8))
+        deadline(group="release", limit=timedelta(hours=1), since=output("release.begin", "return_value", "float"))
 
     :param group: the sub-pipeline; empty for the run.
-    :param limit: how long it may take.
-    :param since: when it began, for example `run_began()`.
+    :param limit: how long the group may take.
+    :param since: when the group began, in seconds since 1970.
+    :param run: how long the run may take.
     """
 
-    def __init__(self, group: str, limit: timedelta, *, since: Value) -> None:
-        self.group, self.limit, self.since = group, limit, since
+    def __init__(
+        self,
+        group: str = "",
+        limit: timedelta | None = None,
+        *,
+        since: Value | None = None,
+        run: timedelta | None = None,
+    ) -> None:
+        whole = run if limit is None else limit
+        if whole is None or (run is not None and (group or limit is not None)) or (group and since is None):
+            raise TypeError("write deadline(run=timedelta(…)), or deadline(group=…, limit=timedelta(…), since=…)")
+        self.group, self.limit, self.since = group, whole, run_began() if since is None else since
 
     def moment(self, context: Context) -> float:
         """When it is over."""
@@ -36,7 +50,9 @@ class deadline:
         )
 
     def __repr__(self) -> str:
-        return f"deadline({self.group!r}, {self.limit!r}, since={self.since!r})"
+        if not self.group:
+            return written("deadline", run=self.limit)
+        return written("deadline", group=self.group, limit=self.limit, since=self.since)
 
 
 def first(deadlines: Sequence[deadline], context: Context) -> tuple[float, deadline] | None:

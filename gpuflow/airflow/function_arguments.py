@@ -36,10 +36,11 @@ class arguments(Value):
         kwargs = {name: _settled(one, context) for name, one in task.op_kwargs.items()}
         kwargs |= _from_context(task.python_callable, args, kwargs, context)
         word = _word((args, kwargs), self.serializer)
-        if len(word) > MOST:
+        size = len(word.encode())
+        if size > MOST:
             from gpuflow.errors import fail
 
-            text = f"the arguments of {task.python_callable.__name__} are {len(word):,} bytes; {MOST:,} is the most"
+            text = f"the arguments of {task.python_callable.__name__} are {size:,} bytes; {MOST:,} is the most"
             raise fail("GF363", text, hint="pass the place of the data, for example a URI, instead of the data")
         return word
 

@@ -33,8 +33,8 @@ def plain(value: Any) -> Any:
 
 
 def fitting(value: Any, kind: str, what: str) -> Any:
-    is_flag = isinstance(value, bool) and kind in ("int", "float")
-    if is_flag or not isinstance(value, TYPES.get(kind, (object,))):
+    fits = kind not in TYPES or type(value) in TYPES[kind]  # after JSON, so that there are no subclasses
+    if not fits:
         raise TypeError(f"{what} is {value!r:.80}, and its type hint says {kind}")
     return float(value) if kind == "float" else value
 

@@ -26,7 +26,7 @@ import attr
 from airflow.sdk.bases.decorator import DecoratedOperator, _TaskDecorator, get_unique_task_id
 from airflow.sdk.definitions.context import KNOWN_CONTEXT_KEYS
 
-from gpuflow.airflow.alone import MAPPED, StepTask, operator_of, site_beside
+from gpuflow.airflow.alone import MAPPED, StepTask, default_retries, operator_of, site_beside
 from gpuflow.airflow.dags import made
 from gpuflow.airflow.function_arguments import FROM_CONTEXT, SERIALIZERS, arguments
 from gpuflow.airflow.function_hints import Returned, returned
@@ -90,9 +90,9 @@ class GpuFunctionOperator(DecoratedOperator, GpuPodOperator):
 class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed where types are checked
     """A decorated function: call it for a task, or `expand`, `expand_kwargs`, `partial` and `override` it first."""
 
-    where: Where = Where()
+    where: Where = attr.field(factory=Where)
     source: str = ""
-    returned: Returned = Returned(None)
+    returned: Returned = attr.field(factory=lambda: Returned(None))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return _TaskDecorator.__call__(self._ready(), *args, **kwargs)
@@ -103,6 +103,12 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
     def override(self, **kwargs: Any) -> Any:
         """The same function with other arguments of the decorator."""
         _refuse_names(kwargs, self.where)
+        refuse_arguments(kwargs.get("airflow") or {}, "gpu_task", FUNCTIONS_TOO)
+        if "site" in kwargs:
+            kwargs["site"] = site_beside(kwargs["site"], sys._getframe(1).f_globals)
+        if "multiple_outputs" in kwargs:
+            result = returned(self.function, kwargs.pop("multiple_outputs"))
+            return attr.evolve(self, returned=result).override(**kwargs)
         return super().override(**kwargs)
 
     def _ready(self, *, mapped: bool = False) -> Any:
@@ -121,7 +127,9 @@ class GpuTask(_TaskDecorator):  # type: ignore[misc]  # Airflow is not installed
             raise fail("GF361", text, where=self.where, hint="keep one: remove retries, or retry")
         task = StepTask(step, own["site"], own.get("namespace"), own.get("pipeline", "airflow"), more)
         call = operator_of(task, {ARGUMENTS: arguments(own.get("serializer", "pickle"))}, mapped=(MAPPED,) * mapped)
-        named = {**made(_for_mapping(call.named) if mapped else dict(call.named), {}), **more, **inside}
+        given_retries = step.retry is None and default_retries(more) is not None
+        arguments_of = _for_mapping(call.named) if mapped and not given_retries else dict(call.named)
+        named = {**made(arguments_of, {}), **more, **inside}
         if step.retry is not None:
             count = ("failures", step.retry.failures) if step.retry.any is None else ("retries", step.retry.any)
             named.setdefault(*count)

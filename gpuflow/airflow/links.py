@@ -1,7 +1,9 @@
-"""From a task in the UI to the line of the pipeline it was compiled from."""
+"""Buttons on the page of a task: to its pipeline, and to its pod, log, queue or dashboard by patterns of the site."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -18,3 +20,37 @@ class SourceLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not inst
         base = conf.get("gpuflow", "source_url", fallback="")
         source = getattr(operator, "source", None)
         return f"{base.rstrip('/')}/{quote(source, safe='/#')}" if base and source else ""
+
+
+class PatternLink(BaseOperatorLink):  # type: ignore[misc]  # as above
+    """An address of the site with the names of this task's pod in it. Airflow keeps it as an XCom of the task."""
+
+    name = ""
+
+    def __init__(self, name: str, pattern: str) -> None:
+        self.name, self.pattern = name, pattern
+
+    @property
+    def xcom_key(self) -> str:
+        return f"_link_gpuflow_{re.sub(r'[^A-Za-z0-9]+', '_', self.name)}"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        return filled(self.pattern, operator.link_values(ti_key))
+
+
+def filled(pattern: str, values: Mapping[str, Any]) -> str:
+    """The address; nothing while one of its values is not known, such as the pod of a task that waits for room."""
+    names = re.findall(r"\{(\w+)\}", pattern)
+    if any(values.get(name) in (None, "") for name in names):
+        return ""
+    return re.sub(r"\{(\w+)\}", lambda match: quote(str(values[match[1]]), safe=""), pattern)
+
+
+SOURCE = SourceLink()
+
+
+def links_of(operator: Any) -> tuple[Any, ...]:
+    """The links of a task. A mapped one has its arguments still in its hands."""
+    given = getattr(operator, "partial_kwargs", None)
+    patterns = (given.get("links") if given is not None else getattr(operator, "links", None)) or {}
+    return (SOURCE, *(PatternLink(name, pattern) for name, pattern in patterns.items()))

@@ -28,15 +28,16 @@ from gpuflow.airflow import ledger as books
 from gpuflow.airflow.budgets import Budgets
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.limits import at_most
-from gpuflow.airflow.links import SourceLink
+from gpuflow.airflow.links import links_of
 from gpuflow.airflow.operator_arguments import left_out, refuse_arguments
 from gpuflow.airflow.pods import Pod
 from gpuflow.airflow.references import Context, Value, as_text
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, read_refusal, way_out
-from gpuflow.airflow.step_pods import CHECKED, WHOLE, StepPods
+from gpuflow.airflow.rendered import RenderedPod
+from gpuflow.airflow.step_pods import CHECKED, WHOLE
 
 
-class GpuPodOperator(StepPods):
+class GpuPodOperator(RenderedPod):
     """Runs one step as a pod.
 
     :param template: the pod, as data; references in it are filled in when the task runs. Nothing in it is a template.
@@ -60,6 +61,7 @@ class GpuPodOperator(StepPods):
     :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
     :param sidecar_resources: resources of the container that passes the outputs on.
     :param source: where the step is written, for the link in the UI.
+    :param links: more links in the UI, by name: `{"Pod": "https://k8s.example.com/{namespace}/{pod}"}`.
     :param on_demand: fields of the pod's spec that replace its own after `fallback_after` interruptions.
     :param poll_interval: seconds between two looks at the pod.
     :param logging_interval: seconds between two copies of its log.
@@ -72,7 +74,7 @@ class GpuPodOperator(StepPods):
 
     template_fields: Sequence[str] = ("template",)
     template_fields_renderers = {"template": "json"}  # noqa: RUF012 (Airflow's own shape)
-    operator_extra_links = (SourceLink(),)
+    operator_extra_links = property(links_of)
     ui_color = "#d5f0c1"
 
     def __init__(
@@ -98,6 +100,7 @@ class GpuPodOperator(StepPods):
         on_demand: Mapping[str, Any] | None = None,
         sidecar_resources: Mapping[str, Any] | None = None,
         source: str | None = None,
+        links: Mapping[str, str] | None = None,
         retries: int | None = None,
         poll_interval: float = 5,
         logging_interval: int | None = 30,
@@ -140,7 +143,9 @@ class GpuPodOperator(StepPods):
         self.on_demand = on_demand or {}
         self.sidecar_resources = sidecar_resources
         self.source = source
+        self.links = links or {}
         self._deciding = False
+        self._seen: str | None = None
         self._asking = False
         self.cause = causes.FAILURE
 
@@ -153,6 +158,7 @@ class GpuPodOperator(StepPods):
 
     def execute(self, context: Context) -> Any:
         """Start, or go on with what an earlier try of this task left behind."""
+        self.hide()
         with causes.told(self, context):
             skip_unless_due(self, context)
             pods = self._pods_of_task(context)
@@ -166,6 +172,7 @@ class GpuPodOperator(StepPods):
         if not left:
             return self._start(context, ledger)
         pod = self._the_only(left)
+        self._seen = pod["metadata"]["name"]
         self.log.info("continuing with pod %s: %s", pod["metadata"]["name"], watching.describe(pod))
         if watching.has_ended(pod):
             return self._settle(context, ledger, pod)
@@ -184,6 +191,7 @@ class GpuPodOperator(StepPods):
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
         """The trigger has something to decide."""
+        self.hide()
         with causes.told(self, context):
             return self._decide(context, event)
 
@@ -193,6 +201,8 @@ class GpuPodOperator(StepPods):
         what, name = event["what"], event["name"]
         if what in ("room", "time"):
             return self._go_on(context, ledger, pods)
+        if event.get("pod") or any(pod["metadata"]["name"] == name for pod in pods):
+            self._seen = name
         seen = next((pod for pod in pods if pod["metadata"]["name"] == name), None)
         if what in ("never", "late", "stuck", "timeout"):
             return self._give_up(context, ledger, event, seen)
@@ -393,6 +403,7 @@ class GpuPodOperator(StepPods):
 
         if wait_for == "end":
             self._own(name)
+            self._seen = name
         extras = self._connection_extras()
         if self.config_file or not extras:
             # KUBECONFIG of the worker beside a connection that names a cluster would be two answers to one question.
@@ -412,6 +423,7 @@ class GpuPodOperator(StepPods):
             ledger=ledger.document(),
             last_log=last_log,
             other_logs=other_logs or dict.fromkeys(self._other_containers(), ""),
+            task_names={name: getattr(context["ti"], name) for name in ("dag_id", "task_id", "run_id", "map_index")},
             kubernetes_conn_id=self.kubernetes_conn_id,
             connection_extras=extras,
             cluster_context=self.cluster_context,
@@ -428,6 +440,22 @@ class GpuPodOperator(StepPods):
             # Airflow's own alarm, a moment before the trigger's: the pod was not taken away, the task was too slow.
             event = {"what": "timeout", "name": name, "ledger": ledger.document()}
         return self.resume(context, event)
+
+    def link_values(self, ti: Any) -> dict[str, Any]:
+        """What the patterns of links may name. The pod is known from when it is made."""
+        template = self.template.metadata if isinstance(self.template, Pod) else self.template["metadata"]
+        began = getattr(ti, "start_date", None)
+        return {
+            "namespace": self._namespace() if self._seen else self.namespace,
+            "pod": self._seen,
+            "queue": (template.get("labels") or {}).get(watching.QUEUE_LABEL),
+            "dag_id": ti.dag_id,
+            "task_id": ti.task_id,
+            "run_id": ti.run_id,
+            "map_index": ti.map_index,
+            "try_number": ti.try_number,
+            "start": began and int(began.timestamp() * 1000),
+        }
 
     def _own(self, name: str) -> None:
         """What `on_kill` of the stock operator deletes, from before the pod is made until its end is decided."""

@@ -34,6 +34,15 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "https://git.example.com/nlp/pipelines/blob/main",
                         "default": "",
                     },
+                    "notes_connection": {
+                        "description": "An HTTP connection to this Airflow's own API server, with a user who may edit "
+                        "task instances: while a task waits, its note says why. Empty: only the log and the XCom "
+                        "gpuflow_status do.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "airflow_api",
+                        "default": "",
+                    },
                     "deployment": {
                         "description": "A name that no other Airflow has which shares a store or a namespace with this "
                         "one. Empty: an id that the first task keeps as the Variable gpuflow_deployment. Set it where "

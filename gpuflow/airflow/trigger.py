@@ -23,6 +23,7 @@ from gpuflow.airflow import watching
 from gpuflow.airflow.kueue import Queue
 from gpuflow.airflow.limits import ACTIVE, is_full
 from gpuflow.airflow.refusals import AGAIN, EXISTS, NEVER, WAIT, read_refusal
+from gpuflow.airflow.task_notes import TaskNotes
 
 LOST_CONNECTION = (OSError, TimeoutError, ClientError)
 """The API server restarts, or the network is away: the pod goes on, and so does the wait."""
@@ -54,6 +55,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         ledger: dict[str, Any] | None = None,
         last_log: str = "",
         other_logs: dict[str, str] | None = None,
+        task_names: dict[str, Any] | None = None,
         **connection: Any,
     ) -> None:
         super().__init__(
@@ -69,7 +71,9 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
         self.not_before, self.queue_deadline, self.deadline = not_before, queue_deadline, deadline
         self.logging_seconds, self.ledger, self.last_log = logging_interval, ledger or {}, last_log
         self.other_logs = other_logs or {}  # containers beside main, each with the time of its last copied line
+        self.task_names = task_names
         self._connection = connection
+        self._notes = TaskNotes(task_names, self.log)
         self._said = ""
         self._stuck_since: float | None = None
 
@@ -92,6 +96,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
                 "ledger": self.ledger,
                 "last_log": self.last_log,
                 "other_logs": self.other_logs,
+                "task_names": self.task_names,
                 **self._connection,
             },
         )
@@ -116,7 +121,7 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             if isinstance(told, dict):
                 return told
             if told is not None:
-                self._say(told)
+                await self._say(told)
             if _past(self.deadline) or _past(self.queue_deadline):
                 return {"what": "timeout" if _past(self.deadline) else "late", "words": self._said}
             if told is None:
@@ -176,12 +181,12 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             except ApiException as answer:
                 if answer.status == 404:
                     return {"what": "gone", "pod": last, **self._copied}
-                self._say(self._busy(answer))
+                await self._say(self._busy(answer))
             except LOST_CONNECTION as trouble:
-                self._say(f"the API server does not answer: {_short(trouble)}")
+                await self._say(f"the API server does not answer: {_short(trouble)}")
             else:
                 last = watching.kept(pod)
-                self._say(watching.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
+                await self._say(watching.describe(pod) + (f"; {told.sentence}" if told.sentence else ""))
                 if over is not None:
                     words = {"words": self._said} if over["what"] == "late" else {}
                     return {**over, **words, "pod": last, **self._copied}
@@ -259,11 +264,12 @@ class GpuPodTrigger(KubernetesPodTrigger):  # type: ignore[misc]  # Airflow is n
             raise answer
         return f"the API server answers {answer.status}; asking again"
 
-    def _say(self, sentence: str) -> None:
-        """Into the task's log, when it is news."""
+    async def _say(self, sentence: str) -> None:
+        """Into the task's log and onto its page, when it is news."""
         if sentence != self._said:
             self._said = sentence
             self.log.info("pod %s: %s", self.pod_name, sentence)
+            await self._notes.tell(sentence)
 
     @asynccontextmanager
     async def _api(self) -> AsyncIterator[tuple[Any, Any]]:

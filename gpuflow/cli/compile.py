@@ -54,7 +54,16 @@ def run(args: argparse.Namespace) -> int:
         raise fail("GF903", text, where=COMMAND, hint="name a folder: -o compiled/")
     namespace = args.namespace or site.namespace
     requests = [
-        Request(pipeline, site, namespace, shown_source(pipeline.source.file, destination.output), (), options, remarks)
+        Request(
+            pipeline,
+            site,
+            namespace,
+            shown_source(pipeline.source.file, destination.output),
+            (),
+            options,
+            remarks,
+            file=destination.file,
+        )
         for pipeline, remarks in fitted(args, target, site, pipelines)
     ]
     artifacts, notes = _compile_all(args, target, requests, destination)

@@ -29,6 +29,11 @@ class Destination:
         self.files: dict[Path, str] = {}
         self._read = tuple(read)
 
+    @property
+    def file(self) -> str | None:
+        """The name of the one file that -o names."""
+        return self.output.name if self.output is not None and self.folder is None else None
+
     def place(self, pipeline: Pipeline, artifacts: tuple[Artifact, ...]) -> None:
         """Note what goes where."""
         if self.output is None:

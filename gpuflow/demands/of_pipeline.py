@@ -15,11 +15,11 @@ from gpuflow.engines import NO_ENGINE, EngineFacts, facts_of, load_engine
 from gpuflow.errors import Finding, GpuflowError, Where
 from gpuflow.graph import Dag, Leaf, Loop, Tree
 from gpuflow.plan import Plan, PlannedStep, plan_of
-from gpuflow.pod import Engine as Supervised
+from gpuflow.pod import Engine as PodEngine
 from gpuflow.pod import pod_for
 from gpuflow.pod.injected import driver_pod, engine_of, with_engine
 from gpuflow.pod.later_attempts import Before, attempts, changes_of, falls_back
-from gpuflow.pod.restarts import Restarts, pods_again
+from gpuflow.pod.restarts import Restarts, pods_again, seen_by
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.quantity import Quantity
 from gpuflow.site.model import Engine, Site
@@ -46,7 +46,7 @@ def demand_of_plan(plan: Plan, engine: str = NO_ENGINE) -> Demand:
     unmade: list[Finding] = []
     for planned in plan.containers:
         try:
-            made = _step(planned, plan.site, parts, driver, facts, restarts)
+            made = _step(planned, seen_by(planned, plan.site, restarts), parts, driver, facts, restarts)
             steps.append(replace(made, is_sure=planned.name in sure))
         except GpuflowError as refusal:
             unmade += refusal.findings
@@ -96,7 +96,7 @@ def _step(
     planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts, restarts: Restarts
 ) -> StepDemand:
     gang, retry = planned.step.gang, planned.step.retry
-    bare = pod_for(planned.pipeline, planned.own_name, site, None, Supervised(restarts=restarts))
+    bare = pod_for(planned.pipeline, planned.own_name, site, None, PodEngine(restarts=restarts))
     pod = with_engine(bare, parts, has_outputs=bool(planned.step.outputs))
     if parts.service_account is not None:
         # A run has one account, for the steps that name none.

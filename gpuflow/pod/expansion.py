@@ -9,12 +9,17 @@ read one byte after the `$` where the letter has several, and garble it.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 _RUN = re.compile(r"\$+")
+_EXPANSION = re.compile(r"\$(\$|\(([^)]*)\))")
+"""Whatever stands between the parentheses is a name; where nothing is called so, all of it stays, a `$$` in it too."""
 
 
 def escaped(text: str, *, glued: bool = False) -> str:
     """`text` such that Kubernetes' expansion gives back exactly `text`. `glued`: something unknown follows."""
+    if "$" not in text:
+        return text
 
     def double(match: re.Match[str]) -> str:
         run, follows = match[0], text[match.end() : match.end() + 1]
@@ -22,3 +27,8 @@ def escaped(text: str, *, glued: bool = False) -> str:
         return run if alone else run * 2
 
     return _RUN.sub(double, text)
+
+
+def expanded(text: str, variables: Mapping[str, str]) -> str:
+    """What the kubelet makes of a text (Expand in k8s.io/kubernetes/third_party/forked/golang/expansion, 1.36)."""
+    return _EXPANSION.sub(lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]), text)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from gpuflow.plan import PlannedStep
 from gpuflow.site import Site
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.step import Step
@@ -19,6 +20,22 @@ Restarts = Literal["by cause", "always", "unknown", "left alone"]
 repeats depends on its installation. left alone: the same, and no supervisor can stand in front of the command."""
 MOST = 2**31 - 1
 """The largest number of retries and of seconds that Kubernetes and Argo keep."""
+
+
+def seen_by(planned: PlannedStep, site: Site, restarts: Restarts) -> Site:
+    """The site as a step sees it. Copies of a sub-pipeline do not know their item where the engine starts pods without
+    asking why, and a place that is that of all of them is none."""
+    above, looped = planned.parent, False
+    while above is not None:
+        looped, above = looped or bool(above.step.for_each), above.parent
+    return without_state(site) if looped and restarts != "by cause" else site
+
+
+def without_state(site: Site) -> Site:
+    """The site without the place in which steps without a checkpoint count."""
+    if site.runtime.state is None:
+        return site
+    return site.model_copy(update={"runtime": site.runtime.model_copy(update={"state": None})})
 
 
 def has_place(step: Step, site: Site) -> bool:

@@ -79,7 +79,7 @@ class Delivery:
 
     def collect(self, ledger: Ledger, store: Store, *, lasting: bool) -> dict[str, Kept]:
         """What the program has left, its files kept in the store; BadOutput for what is missing or wrong."""
-        kept = outputs.collect(self.declared, self.folder, self._before)
+        kept = outputs.collect(self.declared, self.folder, self._before, self.options.engine)
         for output in self.declared:
             if output.kind in outputs.ARTIFACTS:
                 kept[output.name] = self._keep_artifact(ledger, store, output, lasting=lasting)

@@ -36,7 +36,8 @@ that may be repeated are separated by newlines in their variable.
 | `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
 | `--termination-log` | file | /dev/termination-log | the last words, when the file is there |
 
-`gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run forget …` throws the run's state away.
+`gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run forget …` throws the run's state away,
+`gpuflow-run create …` creates an object of the cluster and waits for it.
 
 `--timeout` counts from the start of the command, without the pull of the image, init containers and the restore; it is
 told as `$GPUFLOW_DEADLINE`. `--last` and `--engine-attempt` never stop an attempt: what cannot be read is said and
@@ -88,6 +89,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime import probe
 
         return probe.main(words[1:], os.environ)
+    if words[0] == "create":
+        from gpuflow.runtime import creating
+
+        return creating.main(words[1:], os.environ)
     try:
         if words[0] == "forget":
             from gpuflow.runtime import forgetting

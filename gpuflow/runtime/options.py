@@ -145,7 +145,13 @@ def usage() -> str:
         "usage: gpuflow-run [options] -- command …",
         "       gpuflow-run probe [--ready] [--max-age 10m] [options]",
     ]
-    lines += ["       gpuflow-run forget [options]", "", "Each option also by a variable GPUFLOW_RUN_<OPTION>.", ""]
+    lines += [
+        "       gpuflow-run forget [options]",
+        "       gpuflow-run create FILE [options]",
+        "",
+        "Each option also by a variable GPUFLOW_RUN_<OPTION>.",
+        "",
+    ]
     for option in TABLE:
         default = "" if option.default in (None, ()) or option.default is False else f" [{_shown(option.default)}]"
         lines.append(f"  --{option.name} {option.metavar:<20} {option.text}{default}")

@@ -23,6 +23,8 @@ XCOM = "/airflow/xcom/return.json"
 ARTIFACTS = ("file", "directory")
 VALUE_MOST = 8 << 20
 """Most bytes of a value. The success marker holds them all, and no engine takes as much."""
+KUBEFLOW_EXACT = 2**53
+"""KFP hands numbers over as doubles."""
 
 
 class BadOutput(Exception):
@@ -99,7 +101,7 @@ def before(outputs: Sequence[Output], folder: str) -> dict[str, Any]:
     return remembered
 
 
-def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any]) -> dict[str, Kept]:
+def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any], engine: str = "none") -> dict[str, Kept]:
     """The values that the program wrote, checked. Files and directories are only seen to be there."""
     import hashlib
 
@@ -128,6 +130,8 @@ def collect(outputs: Sequence[Output], folder: str, before: Mapping[str, Any]) -
             raise BadOutput(f'the output "{output.name}" cannot be read as text: {refusal}') from None
         text = text[:-1] if text.endswith("\n") else text
         typed(output, text)
+        if engine == "kubeflow":
+            number_for_kubeflow(output, text)
         values[output.name] = Kept(type=output.kind, value=text, sha256=hashlib.sha256(text.encode()).hexdigest())
     return values
 
@@ -178,6 +182,33 @@ def typed(output: Output, text: str) -> Any:
         return value
     except (ValueError, RecursionError):
         raise BadOutput(f'the output "{output.name}" is not of type {output.kind}: {text[:80]!r}') from None
+
+
+def number_for_kubeflow(output: Output, text: str) -> None:
+    """BadOutput for a number or a bool that Python reads and KFP does not, or reads as another one.
+
+    KFP's launcher reads it with Go's strconv after the step has ended well (metadata/converter.go, TextToPbValue), and
+    hands every number on as a double in JSON, where there is no NaN and no infinity: the *reader's* driver would fail.
+    """
+    import re
+
+    why = None
+    bare = "" if re.search("[\x1c-\x1f]", text) else text.strip()
+    if output.kind == "int":
+        if not re.fullmatch(r"[-+]?[0-9]+", bare):
+            why = "Kubeflow reads whole numbers of the digits 0 to 9 only"
+        elif abs(int(bare)) > KUBEFLOW_EXACT:
+            why = f"Kubeflow's numbers are exact up to {KUBEFLOW_EXACT} only; declare the output as string"
+    elif output.kind == "float":
+        value = float(text.strip())
+        if value != value or value in (float("inf"), float("-inf")):
+            why = "Kubeflow has no such number, and the step that reads it would fail; declare the output as string"
+        elif not bare.isascii() or not bare:
+            why = "Kubeflow reads numbers of the digits 0 to 9 only"
+    elif output.kind == "bool" and bare not in ("true", "True", "TRUE", "false", "False", "FALSE"):
+        why = "Kubeflow reads true and false only"
+    if why is not None:
+        raise BadOutput(f'the output "{output.name}" of type {output.kind} is {text[:80]!r}: {why}')
 
 
 def _looks(path: str) -> Any:

@@ -203,6 +203,36 @@ def _web_address(text: str) -> str:
     return text
 
 
+LINK_VALUES = ("namespace", "pod", "queue", "dag_id", "task_id", "run_id", "map_index", "try_number", "start")
+"""What a link may name in braces."""
+SOURCE_LINK = "Pipeline source"
+"""The link that every task has; no other has its name."""
+
+
+def _link_name(text: str) -> str:
+    if not text.strip() or len(text) > 60 or not text.isprintable() or text == SOURCE_LINK:
+        raise problem("GF347", f"{text[:60]!r} cannot be the name of a link", 'write a few words, like "Grafana"')
+    return text
+
+
+def _link(text: str) -> str:
+    """An address with {names} in it that a task fills in."""
+    for name in re.findall(r"\{(\w*)\}", text):
+        if name not in LINK_VALUES:
+            raise problem("GF347", f'a link cannot name "{{{name}}}"', did_you_mean(name, LINK_VALUES))
+    plain = re.sub(r"\{\w+\}", "x", text)
+    if "{" in plain or "}" in plain:
+        raise problem("GF347", f"{text[:60]!r} has a brace that belongs to no name", "write %7B for { and %7D for }")
+    if not re.fullmatch(r"https?://[A-Za-z0-9._~:/?#&=%+!$*,;@()\[\]-]+", plain) or "@" in plain.partition("?")[0]:
+        hint = "write it like https://grafana.example.com/d/pods?var-pod={pod}, without a user or a password"
+        raise problem("GF347", f"{text[:60]!r} is not an address", hint)
+    return text
+
+
+LinkName = Annotated[Str, AfterValidator(_link_name)]
+Link = Annotated[Str, AfterValidator(_link)]
+
+
 class Engine(Model):
     """One engine on this cluster."""
 
@@ -228,6 +258,9 @@ class Engine(Model):
     """Argo only: how late a scheduled run may start, after the controller was down; null: a missed run is dropped."""
     executor: Executor | None = None
     """Argo only: the account of Argo's own containers. With it, no token is mounted into the containers of steps."""
+    links: dict[LinkName, Link] | None = None
+    """Airflow only: buttons on the page of a task, by name: addresses with {namespace}, {pod}, {queue}, {dag_id},
+    {task_id}, {run_id}, {map_index}, {try_number} or {start} (of the task, in milliseconds since 1970) in them."""
     retry: Literal["always"] | None = None
     """Kubeflow only: `always` says that the installation retries failed and deleted pods alike, from the step's own
     number; `gpuflow site kubeflow` prints the setting. Null: as the installation ships it."""
@@ -246,6 +279,7 @@ def _engine_keys(schema: dict[str, Any]) -> None:
 
 EngineName = Annotated[Str, AfterValidator(_known_engine)]
 ONLY = {
+    "airflow": ("links",),
     "argo": ("pod_gc", "ttl", "starting_deadline", "executor"),
     "kubeflow": ("retry",),
 }

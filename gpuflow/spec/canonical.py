@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from gpuflow.emit import emit
@@ -44,18 +45,17 @@ def to_document(model: Model) -> Any:
     """The model as plain data."""
     if isinstance(model, Amount | Gpu | Mig):
         return model.canonical()
-    fields = type(model).model_fields
-    always = _HEAD if "apiVersion" in fields else _ALWAYS.get(type(model), ())
     result: dict[str, Any] = {}
     unsaid = model.unsaid if isinstance(model, Step) else frozenset()
-    for name in _ordered(type(model)):
-        value = getattr(model, name)
-        nulls = sorted(path[1] for path in unsaid if path[0] == name and len(path) > 1)
-        if (name,) in unsaid:
+    values = model.__dict__
+    for name, default, always in _defaults(type(model)):
+        value = values[name]
+        nulls = sorted(path[1] for path in unsaid if path[0] == name and len(path) > 1) if unsaid else None
+        if unsaid and (name,) in unsaid:
             result[name] = None
         elif nulls:
             result[name] = {**_plain(value), **dict.fromkeys(nulls)}
-        elif name in always or value != fields[name].get_default() or _is_required_default(model, name):
+        elif always or (value is not default and value != default) or _is_required_default(model, name):
             result[name] = _plain(value)
     short = _SINGLE.get(type(model))
     if short is not None and set(result) <= {short} and getattr(model, short) is not None:
@@ -71,6 +71,14 @@ def to_yaml(pipeline: Pipeline) -> str:
 def _is_required_default(model: Model, name: str) -> bool:
     """An optional JSON parameter whose default is null must keep saying so, or it would become required."""
     return isinstance(model, Param) and name == "default" and not model.required and model.default is None
+
+
+@cache
+def _defaults(kind: type[Model]) -> list[tuple[str, Any, bool]]:
+    """The fields of a document in their order, each with its default, and whether it is written all the same."""
+    fields = kind.model_fields
+    always = _HEAD if "apiVersion" in fields else _ALWAYS.get(kind, ())
+    return [(name, fields[name].get_default(), name in always) for name in _ordered(kind)]
 
 
 def _ordered(kind: type[Model]) -> list[str]:

@@ -270,6 +270,21 @@ def references(tree: Expression) -> Iterator[Reference]:
         yield from references(tree.term)
 
 
+def compared_texts(tree: Expression | None) -> Iterator[tuple[Reference, str]]:
+    """Every reference that is compared with a text, with that text."""
+    if isinstance(tree, Compare):
+        for one, other in ((tree.left, tree.right), (tree.right, tree.left)):
+            if isinstance(one, Reference) and isinstance(other, Literal) and isinstance(other.value, str):
+                yield one, other.value
+    elif isinstance(tree, Member) and isinstance(tree.value, Reference):
+        yield from ((tree.value, each.value) for each in tree.options if isinstance(each.value, str))
+    elif isinstance(tree, Logic):
+        for term in tree.terms:
+            yield from compared_texts(term)
+    elif isinstance(tree, Not):
+        yield from compared_texts(tree.term)
+
+
 def asks_item(tree: Expression | None) -> bool:
     """Whether a condition is about the item of a fan-out, so that every copy has its own answer."""
     return tree is not None and any(isinstance(found.ref, ItemRef) for found in references(tree))

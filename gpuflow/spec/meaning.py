@@ -17,6 +17,8 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import Join, Literally, join
 
 M = TypeVar("M", bound=Model)
+_PLAIN = frozenset((type(None), bool, int, float, str))
+"""Most of a document: values of exactly these types have nothing to put in order."""
 
 
 def meaning_of(document: M) -> M:
@@ -36,6 +38,8 @@ def digest(pipeline: Pipeline) -> str:
 def _model(model: Model) -> Model:
     changes = {}
     for name, value in model.__dict__.items():
+        if type(value) in _PLAIN:
+            continue
         ordered = _value(value)
         if ordered is not value:
             changes[name] = ordered
@@ -53,6 +57,8 @@ def _pipeline(pipeline: Pipeline) -> Pipeline:
 
 def _value(value: Any) -> Any:
     """The value itself where it is in order already: most of a document is."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Model):
         return _model(value)
     if isinstance(value, Literally):

@@ -377,13 +377,13 @@ def effective(step: Step, defaults: Settings | None, labels: Mapping[str, str] |
         return step
     changes: dict[str, Any] = {}
     unsaid = step.unsaid
-    for name in Settings.model_fields:
-        fallback, own = getattr(defaults, name), getattr(step, name)
-        if (name,) in unsaid:
+    for name, fallback in defaults.__dict__.items():
+        if fallback is None or (not fallback and isinstance(fallback, tuple | dict)) or (name,) in unsaid:
             continue
-        if isinstance(fallback, dict) and fallback:
+        own = getattr(step, name)
+        if isinstance(fallback, dict):
             taken = {key: value for key, value in fallback.items() if (name, key) not in unsaid}
             changes[name] = {**taken, **own}
-        elif own in (None, ()) and fallback not in (None, ()):
+        elif own in (None, ()):
             changes[name] = fallback
     return step.model_copy(update=changes) if changes else step

@@ -51,6 +51,8 @@ class Request:
     """What is carried only in part."""
     restarts: Restarts = "by cause"
     """How the engine starts a step again."""
+    file: str | None = None
+    """The name of the file that it is written to, where the user chose one; else it is the target's to choose."""
 
     @cached_property
     def plan(self) -> Plan:
@@ -265,12 +267,12 @@ def site_notes(plan: Plan, restarts: Restarts = "by cause") -> list[Finding]:
     vain = [each for each in plan.steps if each.step.spot and each.step.spot.mode in ("allow", "prefer")]
     if vain and not site.spot.labels:
         text = f'spot has no effect ({_named(vain)}): site "{site.name}" does not say what a spot node is'
-        notes.append(Finding("GF305", text, plan.where(vain[0].name), "set spot.labels in the site", "note"))
+        notes.append(Finding("GF305", text, vain[0].where(), "set spot.labels in the site", "note"))
     kept = [each for each in plan.containers if is_supervised(each.step, site, restarts)]
     if kept and site.runtime.delivery == "image":
         text = f"{_named(kept)} {'need' if len(kept) > 1 else 'needs'} gpuflow-run in the image"
         hint = "install gpuflow in it, or set runtime.delivery: config-map in the site and apply `gpuflow site runtime`"
-        notes.append(Finding("GF307", text, plan.where(kept[0].name), hint, "note"))
+        notes.append(Finding("GF307", text, kept[0].where(), hint, "note"))
     return notes
 
 

@@ -10,6 +10,9 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker
 from gpuflow.targets.constructs import RUN, VOCABULARY, Use, uses
 
+NEEDED = (*RUN, "outputs_from")
+"""Constructs without which a step does other work, or none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loss:
@@ -31,6 +34,10 @@ class Loss:
             return Finding(self.code, self.message, self.where, self.instead)
         hint = f"{self.instead or 'change the pipeline'}; or --allow-lossy to compile without it"
         return Finding(self.code, self.message, self.where, hint)
+
+    def refusal_by_hand(self, where: Where) -> Finding:
+        """The loss as an error of hand-written code, which has no flag to accept it, at the line that asks for it."""
+        return Finding(self.code, self.message, where, self.instead)
 
     def warning(self) -> Finding:
         """The loss once it has been accepted."""

@@ -32,6 +32,8 @@ def holds_tags(value: Any) -> bool:
     left = [value]
     while left:  # of every step of a pipeline, so without a call for each part
         part = left.pop()
+        if part is None or part is True or part is False:
+            continue
         if isinstance(part, str):
             if "{{" in part or "}}" in part:
                 return True

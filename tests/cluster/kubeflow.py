@@ -158,6 +158,10 @@ def _mariadb(home: Path) -> Program:
     )
 
 
+OWN_TMP = ("/usr/bin/unshare", "--mount", "/bin/sh", "-c", '/bin/mount -t tmpfs tmpfs /tmp && exec "$0" "$@"')
+"""SeaweedFS finds its own parts by sockets in /tmp that are named after ports, and every cluster sees the same /tmp."""
+
+
 def _seaweedfs(home: Path, environment: Path) -> Program:
     """An S3 store; all ports are named, since the usual ones are KFP's and ML Metadata's."""
     data, config = home / "seaweedfs", home / "s3.json"
@@ -170,6 +174,7 @@ def _seaweedfs(home: Path, environment: Path) -> Program:
     config.write_text(json.dumps({"identities": [identity]}))
     return Program(
         (
+            *OWN_TMP,
             str(environment / "bin" / "weed"),
             "server",
             f"-dir={data}",

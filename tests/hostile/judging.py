@@ -135,7 +135,7 @@ class Words:
         yield written.replace("\\", "\\\\").replace("'", "\\'")  # JSON as a text of Argo's expressions
         yield expanded_back(self.text)
         yield carried(self.text)  # to a sub-pipeline of Argo's
-        yield from (_cel(self.text), _cel(self.text).replace("{{", "{\\u007b"))
+        yield from (_cel(self.text), _cel_for_driver(self.text))
         yield written.replace("}}", "} }").replace("\\", "\\\\").replace("'", "\\'")
 
     def _same_json(self, ours: str, twin: str, path: tuple[Any, ...], tags: str | None) -> bool:
@@ -233,6 +233,11 @@ def _cel(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
 
 
+def _cel_for_driver(text: str) -> str:
+    """The same where neither Argo nor a kubelet finds anything in it."""
+    return re.sub(r"\$(?=[$(]|[^\x00-\x7f])", r"\\u0024", _cel(text).replace("{{", "{\\u007b"))
+
+
 def _plain(text: str) -> str:
     """A text without what stands in tags of the engine, which are counted elsewhere."""
     return re.sub(r"\{\{.*?\}\}", "", text, flags=re.DOTALL)
@@ -301,7 +306,7 @@ def _kfp(words: Words, made: str, twin: str) -> None:
 
 
 def _messages(text: str) -> list[Any]:
-    """The documents as KFP's own messages read them."""
+    """The documents as KFP's own messages read them, and its driver the parts that it is handed."""
     from google.protobuf import json_format
     from kfp.pipeline_spec import pipeline_spec_pb2 as ir
 
@@ -309,7 +314,19 @@ def _messages(text: str) -> list[Any]:
     message = json_format.ParseDict(pipeline, ir.PipelineSpec())
     deployment = json_format.ParseDict(pipeline["deploymentSpec"], ir.PipelineDeploymentConfig())
     platforms = [json_format.ParseDict(each, ir.PlatformSpec()) for each in platform]
-    return [json_format.MessageToDict(each) for each in (message, deployment, *platforms)]
+    return [
+        json_format.MessageToDict(message),
+        *(_by_the_driver(json_format.MessageToDict(each)) for each in (deployment, *platforms)),
+    ]
+
+
+def _by_the_driver(tree: Any) -> Any:
+    """What the kubelet of a driver's pod leaves of its arguments, when every variable of that pod is a secret."""
+    if isinstance(tree, str):
+        return _VARIABLE.sub(lambda found: "$" if found[1] == "$" else "<the driver's secret>", tree)
+    if isinstance(tree, dict):  # metadata of a step's pod does not pass the driver
+        return {key: value if key == "podMetadata" else _by_the_driver(value) for key, value in tree.items()}
+    return [_by_the_driver(each) for each in tree] if isinstance(tree, list) else tree
 
 
 def _python(words: Words, made: str, twin: str) -> None:

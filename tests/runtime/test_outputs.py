@@ -114,3 +114,45 @@ def test_an_output_that_whoever_succeeded_did_not_leave_is_named(tmp_path: Path)
     again = run("--output", "a", "--output", "b", *state, *shell("exit 3"))
     assert again.returncode == 0
     assert "attempt 1 left no output b" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("int", text) for text in ("1_000", "\x1f5", "１２", "9007199254740993", "9223372036854775808")),
+        *(("float", text) for text in ("nan", "NaN", "-inf", "Infinity", "1e999", "１.５", "\x1f5.5")),
+        *(("bool", text) for text in ("tRuE", "\x1ftrue")),
+    ],
+)
+def test_a_number_that_kubeflow_does_not_read_fails_the_step_that_wrote_it(
+    kind: str, text: str, tmp_path: Path
+) -> None:
+    """Each was given to strconv.ParseInt, ParseFloat and ParseBool of Go, as KFP's launcher does: it refuses them, or
+    takes them for a number that the JSON of KFP's driver cannot hold or changes."""
+    (tmp_path / "x").write_text(text)
+    declared = parse([f"x:{kind}"])
+    collect(declared, str(tmp_path), {}, "argo")
+    collect(declared, str(tmp_path), {}, "airflow")
+    with pytest.raises(BadOutput, match=f'^the output "x" of type {kind} is .*: Kubeflow'):
+        collect(declared, str(tmp_path), {}, "kubeflow")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("int", text) for text in ("+5", "-5", " 5 ", "5\n", "\u00a05", "007", "9007199254740992")),
+        *(("float", text) for text in ("1_000.5", "+5", "-.5", "5.", " 5.5\n", "1e-999", "1E5", "2e-05")),
+        *(("bool", text) for text in ("true", "True", "TRUE", " false ")),
+    ],
+)
+def test_a_number_that_kubeflow_reads_as_python_does_is_taken(kind: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(text)
+    assert collect(parse([f"x:{kind}"]), str(tmp_path), {}, "kubeflow")["x"].type == kind
+
+
+def test_a_supervised_step_with_such_a_number_fails_and_says_why(tmp_path: Path) -> None:
+    where = ["--outputs-dir", tmp_path / "o", "--deliver", f"x={tmp_path / 'kfp'}"]
+    made = run("--engine", "kubeflow", "--output", "x:float", *where, *shell("echo nan > $GPUFLOW_OUTPUTS/x"))
+    assert made.returncode != 0
+    assert "the output \"x\" of type float is 'nan': Kubeflow has no such number" in made.stderr
+    assert not (tmp_path / "kfp").exists()

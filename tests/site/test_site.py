@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,38 @@ def test_the_sites_own_user_cannot_be_root(tmp_path: Path) -> None:
     for user, code in (("0", "GF211"), ("-1", "GF127"), ("me", "GF125")):
         path = write(tmp_path, "s.yaml", f"name: s\nidentity: {{user: {user}}}\n")
         assert [found for found, _ in refused(path)] == [code]
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "words", "hint"),
+    [
+        ("Pod", "https://k8s.example.com/{pods}", "{pods}", 'did you mean "pod"?'),
+        ("Pod", "https://k8s.example.com/{node}", "{node}", "known here: dag_id, map_index"),
+        ("Pod", "https://k8s.example.com/{}", "{}", "known here: dag_id"),
+        ("Log", "https://logs.example.com/?q={app=x}", "brace", "write %7B for { and %7D for }"),
+        ("Pod", "k8s.example.com/{pod}", "not an address", "https://"),
+        ("Pod", "javascript:alert(1)", "not an address", "https://"),
+        ("Pod", "https://ann:secret@k8s.example.com/{pod}", "not an address", "without a user or a password"),
+        ("Pod", "https://k8s.example.com/{pod} x", "not an address", "https://"),
+        ("Pipeline source", "https://k8s.example.com/{pod}", "name of a link", "Grafana"),
+        (" ", "https://k8s.example.com/{pod}", "name of a link", "Grafana"),
+    ],
+)
+def test_a_link_that_a_task_could_not_fill_in_is_refused(
+    tmp_path: Path, name: str, pattern: str, words: str, hint: str
+) -> None:
+    links = f"{{{json.dumps(name)}: {json.dumps(pattern)}}}"
+    path = write(tmp_path, "s.yaml", f"name: s\nengines: {{airflow: {{links: {links}}}}}\n")
+    with pytest.raises(GpuflowError) as caught:
+        Site.load(path)
+    (finding,) = caught.value.findings
+    assert finding.code == "GF347"
+    assert words in finding.message
+    assert hint in (finding.hint or "")
+
+
+def test_links_are_airflows_alone(tmp_path: Path) -> None:
+    links = 'links: {Pod: "https://k8s.example.com/{pod}?x=%7Ba%7D&from={start}"}'
+    assert Site.load(write(tmp_path, "s.yaml", f"name: s\nengines: {{airflow: {{{links}}}}}\n")).engine("airflow").links
+    path = write(tmp_path, "t.yaml", f"name: t\nengines: {{argo: {{{links}}}}}\n")
+    assert [code for code, _ in refused(path)] == ["GF113"]

@@ -41,6 +41,7 @@ DEFAULTS: dict[str, Any] = {
     "topology": {"spread": "node"},
     "retry": 2,
     "timeout": "1h",
+    "outputs_from": "xcom",
     "cache": True,
     "kubernetes": {"scheduler": "other"},
 }

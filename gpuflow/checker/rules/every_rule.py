@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from gpuflow.checker.quota.namespace import NamespacePolicy, StepAdmission
 from gpuflow.checker.report import LimitLine
 from gpuflow.checker.rules.best_effort import best_effort
+from gpuflow.checker.rules.created_objects import created_objects
 from gpuflow.checker.rules.deadline import deadline_counts_waiting
 from gpuflow.checker.rules.deadlocks import deadlocks, gangs_above_quota, waiting_counts_in_quota
 from gpuflow.checker.rules.engine_driver import refused_driver
@@ -25,4 +26,5 @@ def rule_findings(
     yield from waiting_counts_in_quota(demand, admissions, lines)
     yield from best_effort(demand, admissions)
     yield from small_containers(demand, admissions)
+    yield from created_objects(demand)
     yield from deadline_counts_waiting(demand, lines)

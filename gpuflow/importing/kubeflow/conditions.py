@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 
 from gpuflow.importing.texts import Parts
+from gpuflow.readers.kfp.arriving import arriving
+from gpuflow.readers.kfp.conditions import unquoted
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -25,7 +26,7 @@ _WORDS = {"&&": "and", "||": "or", "!": "not"}
 def condition(text: str, value: Callable[[str], Parts | None]) -> str | None:
     """The condition; None when it says more than a pipeline can."""
     words: list[str] = []
-    at, text = 0, _CAST.sub(r"\1", text.strip())
+    at, text = 0, _CAST.sub(r"\1", arriving(text.strip()))
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -37,7 +38,10 @@ def condition(text: str, value: Callable[[str], Parts | None]) -> str | None:
                 return None
             words.append(word)
         elif match["text"]:
-            words.append(json.dumps(match["text"][1:-1].replace("\\'", "'")))
+            literal = unquoted(match["text"])
+            if literal is None:
+                return None
+            words.append(_quoted(literal))
         else:
             found = match["op"] or match["number"] or match["word"]
             words.append(_WORDS.get(found, found))
@@ -49,6 +53,11 @@ def _reference(parts: Parts | None) -> str | None:
         return None
     (part,) = parts
     if isinstance(part, str):
-        return json.dumps(part)
+        return _quoted(part)
     ((kind, name),) = part.items() if len(part) == 1 else (("", ""),)
     return {"param": f"params.{name}", "output": f"steps.{name}", "item": f"item.{name}"}.get(kind)
+
+
+def _quoted(text: str) -> str:
+    """A text in a condition of a pipeline, where a backslash takes the next character as it is."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

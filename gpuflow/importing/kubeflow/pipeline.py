@@ -16,6 +16,7 @@ from gpuflow.importing.plain import mapping, plain, texts
 from gpuflow.importing.pods import TAG_HINT, PodReader
 from gpuflow.importing.texts import Parts, filled, plain_text
 from gpuflow.readers import Document, Library
+from gpuflow.readers.kfp.arriving import arriving
 from gpuflow.site import Site
 
 TYPES = {
@@ -254,7 +255,7 @@ class Importer:
             return scope.inputs.get(str(given["componentInputParameter"]))
         if "runtimeValue" in given:
             constant = mapping(given["runtimeValue"]).get("constant")
-            parts, lost = filled(_text(constant), scope)
+            parts, lost = filled(_text(arriving(constant)), scope)
             return None if lost else parts
         source = mapping(given.get("taskOutputParameter"))
         step = scope.names.get(str(source.get("producerTask")))
@@ -280,7 +281,7 @@ class Importer:
             inner = {key: handed(key, parts, kinds.get(key, "string")) for key, parts in given.items()}
             self.fill(handed.sub, component, Scope(handed.sub, inner), stack)
             return handed.step(name, draft)
-        executor = mapping(self.executors.get(str(component.get("executorLabel"))))
+        executor = mapping(arriving(self.executors.get(str(component.get("executorLabel")))))
         container = mapping(executor.get("container"))
         self.listing.fields(executor, ("container", "importer"), "executor", self.place)
         if not container:
@@ -301,7 +302,7 @@ class Importer:
     ) -> dict[str, Any]:
         before = len(self.listing.found)
         self._definitions(component)
-        config = mapping(self.configs.get(str(component.get("executorLabel"))))
+        config = mapping(arriving(self.configs.get(str(component.get("executorLabel")))))
         spec, main, metadata = pod_of(container, config, self.listing, self.place)
         scope = Scope(draft, given)
         reader = PodReader(self.listing, self.place, self.site, scope, {})

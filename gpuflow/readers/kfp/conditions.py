@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.readers.kfp.arriving import arriving
 from gpuflow.readers.kfp.values import Known, NotJson, Open, Value, Values, parsed
 
 MOST_WORDS = 500
@@ -28,6 +29,18 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+}
+_ESCAPE = re.compile(r"\\([\\'\"`?abfnrtv]|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[xX][0-9a-fA-F]{2})")
+_ESCAPED = re.compile(rf"(?:[^\\]|{_ESCAPE.pattern})*", re.DOTALL)
+_MEANINGS = {
+    **{sign: sign for sign in "\\'\"`?"},
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
 }
 _WORDS = {"true": True, "false": False, "null": None}
 
@@ -56,7 +69,7 @@ class Condition:
 
 def condition_of(text: str, inputs: Values) -> Condition:
     """Whether a task with this condition runs. A default that a run may change decides nothing."""
-    reading = _Reading(text, inputs)
+    reading = _Reading(arriving(text), inputs)
     try:
         found = reading.whole()
     except (_Undecided, ValueError, OverflowError, TypeError, KeyError, IndexError):
@@ -234,10 +247,17 @@ def _named(word: str) -> Any:
 
 
 def _unquoted(word: str) -> str:
+    found = unquoted(word)
+    if found is None:
+        raise _Undecided
+    return found
+
+
+def unquoted(word: str) -> str | None:
+    """The text of a literal of CEL; None where it has an escape that CEL does not know."""
     inner = word[1:-1]
     if "\\" not in inner:
         return inner
-    plain = re.sub(r"\\([\\'\"`?])", r"\1", inner)
-    if re.search(r"\\[^\\'\"`?]", inner):
-        raise _Undecided
-    return plain
+    if not _ESCAPED.fullmatch(inner):
+        return None
+    return _ESCAPE.sub(lambda found: _MEANINGS.get(found[1]) or chr(int(found[1].lstrip("uUxX"), 16)), inner)

@@ -47,11 +47,11 @@ class Ir:
             )
             hint = did_you_mean(label, executors.value) if label else "compile the pipeline again with kfp"
             raise fail("GF727", f'the component "{name}" {what}', where=component.where("executorLabel"), hint=hint)
-        return label, executors.entry(label)
+        return label, executors.entry(label).arrived()
 
     def settings(self, label: str) -> Message:
         """What the platform document says of an executor."""
-        return self.platform.message("deploymentSpec").message("executors").entry(label)
+        return self.platform.message("deploymentSpec").message("executors").entry(label).arrived()
 
 
 def ir_of(document: Document, library: Library) -> Ir:

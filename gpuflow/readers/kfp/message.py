@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from gpuflow.errors import GpuflowError, Where, fail
 from gpuflow.readers.documents import Document
+from gpuflow.readers.kfp.arriving import arriving
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class Message:
         if not isinstance(value, Mapping):
             raise self._wrong(name, value, "a mapping")
         return Message(self.document, (*self.path, self._key(name) or name), value, self.shown_from)
+
+    def arrived(self) -> Message:
+        """The message as KFP's driver reads it in the arguments of its pod."""
+        return replace(self, value=arriving(self.value))
 
     def entry(self, name: str) -> Message:
         """The message under a key of a map, whose keys are nobody's field names."""

@@ -89,6 +89,9 @@ def _dags(file: Any) -> Any:
     by_id: Any = {}
     for dag in found:
         by_id.setdefault(dag.dag_id, dag)
+        for task in dag.task_dict.values():
+            if type(task).__name__ == "OpenTask":
+                task.resolve_template_files()  # a step that still lacks a value: Airflow does not load the DAG
     return [by_id[each] for each in sorted(by_id)]
 
 

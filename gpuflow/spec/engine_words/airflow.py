@@ -212,10 +212,14 @@ class AirflowDag(EngineWords):
     TITLE: ClassVar[str] = "Airflow"
     OURS = DAG_OURS
     OURS_INSIDE = TASK_OURS
-    ELSEWHERE = DAG_ELSEWHERE | {
-        name: f"write default_args: {{{name}: …}} for all tasks, or {name} in a step's engines.airflow"
-        for name in AirflowTask.model_fields
-    }
+    ELSEWHERE = (
+        DAG_ELSEWHERE
+        | {
+            name: f"write default_args: {{{name}: …}} for all tasks, or {name} in a step's engines.airflow"
+            for name in AirflowTask.model_fields
+        }
+        | {name: f"write {name} in engines.airflow of a step" for name in ROLES}
+    )
 
     owner: Said | None = None
     """Whose DAG it is, in the list of DAGs; default: the label `owner` or `team`."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from gpuflow import printable
 from gpuflow.spec.engine_words.setup_teardown import setups, teardowns
 from gpuflow.spec.params import Param
 from gpuflow.spec.pipeline import Pipeline
@@ -64,7 +65,7 @@ class Dag:
 def dag_of(request: Request) -> Dag:
     """A pipeline as a DAG."""
     pipeline = request.pipeline
-    settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone)
+    settings = _settings(pipeline, whole_run=request.options_as(AirflowOptions).standalone) | _docs(request)
     dag = Dag(with_own_words(settings | callbacks(request), pipeline))
     root = Scope(pipeline)
     tasks = tasks_of(root)
@@ -128,7 +129,9 @@ def _outcome(dag: Dag, ends: list[str], claims: list[str], pipeline: Pipeline, c
     """A last task that fails when any task did: Airflow looks at the last tasks alone. Volumes outlive `cleaning`."""
     used = {*pipeline.steps, *pipeline.exit}
     name = next(name for name in ("outcome", "run-outcome", "outcome-of-the-run") if name not in used)
-    last = dag.add(name, (), Call("EmptyOperator", (), {"task_id": name, "trigger_rule": "none_failed"}), ends)
+    why = "Fails when a task of the run failed: Airflow decides by the last tasks alone."
+    named = {"task_id": name, "doc_md": why, "trigger_rule": "none_failed"}
+    last = dag.add(name, (), Call("EmptyOperator", (), named), ends)
     for claim in claims:
         made = next(made for made in dag.tasks if made.variable == claim)
         task_id = f"delete-{made.call.named['task_id']}"
@@ -169,6 +172,17 @@ def _settings(pipeline: Pipeline, *, whole_run: bool) -> dict[str, Any]:
     if pipeline.params:
         settings["params"] = {name: _param(param) for name, param in pipeline.params.items()}
     return settings
+
+
+def _docs(request: Request) -> dict[str, str]:
+    """What the DAG's page shows: what it does, and where to change it."""
+    pipeline, lines = request.pipeline, []
+    if pipeline.description:
+        lines.append(pipeline.description.strip())
+    if pipeline.source.file is not None:
+        shown = printable.line(request.shown_source).replace("`", "'")
+        lines.append(f"Made by gpuflow from `{shown}`. Change that file, not this DAG.")
+    return {"doc_md": "\n\n".join(lines)} if lines else {}
 
 
 def _schedule(pipeline: Pipeline) -> Any:

@@ -98,18 +98,18 @@ def limits_of(scope: Scope, name: str) -> list[tuple[int, str, dict[str, list[st
 
 
 def deadlines_of(scope: Scope) -> list[tuple[str, Duration, Any]]:
-    """The time limits of the run and of the sub-pipelines around a step: which, how long, and since when.
+    """The time limits of the run (without a name) and of the sub-pipelines around a step: how long, and since when.
 
     Airflow's own `dagrun_timeout` would leave out the exit steps, and leave pods behind.
     """
-    found = []
+    found: list[tuple[str, Duration, Any]] = []
     while scope.outer is not None:
         if (limit := _time_limit(scope.outer, scope.group[-1])) is not None:
             begun = Call("output", (scope.task_id(_mark(scope, "begin")), "return_value", "float"), _same_items(scope))
             found.append((".".join(scope.group), limit, begun))
         scope = scope.outer
     if scope.pipeline.deadline is not None:
-        found.append(("", scope.pipeline.deadline, Call("run_began")))
+        found.append(("", scope.pipeline.deadline, None))
     return found[::-1]
 
 

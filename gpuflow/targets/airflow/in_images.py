@@ -41,7 +41,7 @@ def image_notes(request: Request) -> Iterator[Finding]:
 
 
 def _parted(request: Request) -> tuple[list[PlannedStep], list[PlannedStep]]:
-    steps = request.plan.containers
+    steps = list(request.plan.containers)
     kept = [each for each in steps if is_supervised(each.step, request.site)]
     return kept, [each for each in steps if each not in kept]
 

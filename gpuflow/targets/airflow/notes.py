@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from gpuflow.errors import Finding
+from gpuflow.errors import Finding, Where
 from gpuflow.spec.text import RUN_DATES
 from gpuflow.targets.airflow.alerts import alert_notes
 from gpuflow.targets.airflow.in_images import image_notes
@@ -37,6 +37,7 @@ def notes_of(request: Request) -> Iterator[Finding]:
     yield from _unscheduled(request)
     yield from alert_notes(request)
     yield from image_notes(request)
+    yield from _links(request)
 
 
 def _failures_alone(request: Request) -> Iterator[Finding]:
@@ -59,6 +60,19 @@ def _failures_alone(request: Request) -> Iterator[Finding]:
             f"{named_steps(names)}: only failures are retried; a drained node or a preempted pod ends the step",
             plan.where(names[0]),
             "write retry: N for N more attempts whatever ended the pod, or add interruptions: M",
+            "note",
+        )
+
+
+def _links(request: Request) -> Iterator[Finding]:
+    """What the site says about pages of tasks, and stock operators cannot show."""
+    links = request.site.engine("airflow").links
+    if links and request.options_as(AirflowOptions).standalone:
+        yield Finding(
+            "GF348",
+            f"tasks of a --standalone file have none of the site's links: {', '.join(links)}",
+            Where(request.site.source.file),
+            "compile without --standalone, or register them in Airflow as a plugin",
             "note",
         )
 

@@ -117,10 +117,15 @@ def _deadlines(task: Task) -> dict[str, Any]:
     """The time limits around a step; an exit step runs although the run's time is over."""
     if task.name in task.scope.pipeline.exit:
         return {}
-    found = [
-        Call("deadline", (group, span(limit)), {"since": begun}) for group, limit, begun in deadlines_of(task.scope)
-    ]
+    found = [_deadline(*each) for each in deadlines_of(task.scope)]
     return {"deadlines": found} if found else {}
+
+
+def _deadline(group: str, limit: Duration, begun: Any) -> Call:
+    """`deadline(run=timedelta(hours=8))`, or the same of a sub-pipeline since its beginning."""
+    if not group:
+        return Call("deadline", (), {"run": span(limit)})
+    return Call("deadline", (), {"group": group, "limit": span(limit), "since": begun})
 
 
 def _container(task: Task, request: Request) -> dict[str, Any]:
@@ -157,6 +162,8 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if request.options_as(AirflowOptions).pools:
         for pool, count in slots(step, site).items():
             named |= {"pool": pool, "pool_slots": count}
+    if links := site.engine("airflow").links:
+        named["links"] = dict(sorted(links.items()))
     if request.pipeline.source.file is not None and not scope.group:
         # Without the line: a comment further up would move it, and Airflow would see a new version of the DAG.
         named["source"] = printable.line(request.shown_source)
@@ -188,10 +195,10 @@ def budgets(retry: Retry | None) -> dict[str, Any]:
 
 
 def _waits(retry: Retry) -> dict[str, Any]:
-    """Without a backoff the next attempt comes at once, where Airflow alone would wait five minutes."""
+    """Without a backoff Airflow's own `retry_delay` counts, five minutes unless its settings say otherwise."""
     backoff = retry.backoff
     if backoff is None:
-        return {"retry_delay": Call("timedelta", (0,))} if retry.after_failures else {}
+        return {}
     named: dict[str, Any] = {"retry_delay": span(backoff.start)}
     if retry.interruptions:
         named["interruption_delay"] = span(backoff.start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +78,22 @@ class Merged:
     own: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """`[*name, item]`."""
+
+    name: Name
+    rest: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A value with the reason for it, which the file has as a comment."""
+
+    value: Any
+    because: str
+
+
 def source(node: Any, indent: str = "", used: int = 0) -> str:
     """The source of a node that starts at `indent` and already has `used` characters before it on its line."""
     flat = _flat(node)
@@ -119,6 +136,11 @@ def _flat(node: Any) -> str | None:
     if isinstance(node, Merged):
         own = _flat(node.own)
         return None if own is None else "{" + f"**{node.name.text}, {own[1:]}"
+    if isinstance(node, Extended):
+        rest = _flat(node.rest)
+        return None if rest is None else f"[*{node.name.text}, {rest[1:]}"
+    if isinstance(node, Noted):
+        return None  # a comment ends its line
     if isinstance(node, list | tuple):
         words = [_flat(item) for item in node]
         if None in words:
@@ -170,21 +192,37 @@ def _broken(node: Any, indent: str) -> str:
         flat = _flat(Call("", node.args, node.named)) if "\n" in head else None
         if flat is not None and len(last) + len(flat) <= WIDTH:
             return head + flat
-        words = [source(value, inner, 1) for value in node.args]
-        words += [f"{key}={source(value, inner, len(key) + 2)}" for key, value in node.named.items()]
+        words = [("", value) for value in node.args]
+        words += [(f"{key}=", value) for key, value in node.named.items()]
         return f"{head}({_stacked(words, indent)})" if words else f"{head}()"
     if isinstance(node, Mapping) and node:
-        keys = [(quoted(str(key)), value) for key, value in node.items()]
-        return "{" + _stacked([f"{key}: {source(value, inner, len(key) + 3)}" for key, value in keys], indent) + "}"
+        return "{" + _stacked([(f"{quoted(str(key))}: ", value) for key, value in node.items()], indent) + "}"
+    if isinstance(node, Extended):
+        return "[" + _stacked([("*", node.name), *(("", value) for value in node.rest)], indent) + "]"
     if isinstance(node, list | tuple) and node:
         start, end = "[]" if isinstance(node, list) else "()"
-        return start + _stacked([source(value, inner, 1) for value in node], indent) + end
+        return start + _stacked([("", value) for value in node], indent) + end
     return _flat(node) or quoted(str(node))
 
 
-def _stacked(words: list[str], indent: str) -> str:
+def _stacked(words: list[tuple[str, Any]], indent: str) -> str:
+    """One line or more for each value, with what stands before it; a reason beside it where there is room."""
     inner = indent + _STEP
-    return "\n" + "".join(f"{inner}{word},\n" for word in words) + indent
+    lines = ""
+    for head, node in words:
+        value, because = (node.value, node.because) if isinstance(node, Noted) else (node, "")
+        line = f"{inner}{head}{source(value, inner, len(head) + 1)},"
+        if because and len(f"{line}  # {because}") <= WIDTH and "\n" not in line:
+            line = f"{line}  # {because}"
+        elif because:
+            line = "".join(f"{inner}{each}\n" for each in commented(because, WIDTH - len(inner))) + line
+        lines += f"{line}\n"
+    return f"\n{lines}{indent}"
+
+
+def commented(text: str, width: int = WIDTH) -> list[str]:
+    """A reason as lines of a comment."""
+    return textwrap.wrap(text, width, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
 def names_in(tree: Any) -> set[str]:

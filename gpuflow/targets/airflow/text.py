@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from gpuflow.printable import comment
+from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.airflow.dag import RESERVED, Dag, Made
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.in_images import image_lines
-from gpuflow.targets.airflow.python import Call, Name, imports_in, names_in, source, with_names
-from gpuflow.targets.airflow.sharing import Shared
+from gpuflow.targets.airflow.python import Call, Name, commented, imports_in, names_in, source, with_names
+from gpuflow.targets.airflow.reasons import of_constant, of_settings, with_reasons
+from gpuflow.targets.airflow.sharing import Defaults, Shared
 from gpuflow.targets.frame import Request, header
 
 FILE_NAMES = ("dag", "ends", "run_name", "literal")
@@ -29,13 +32,40 @@ def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> st
     for function in dag.functions:
         lines += ["", function, ""]
     lines += [""] if dag.functions else []
-    shared = Shared([made.call for made in dag.tasks])
-    lines += [f"{name} = {source(value, '', len(name) + 3)}" for name, value in shared.constants.items()]
-    lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), dag.settings), '', 12)} as dag:"]
-    lines += _tasks([Made(made.variable, made.group, shared.named(made.call)) for made in dag.tasks])
+    calls = [made.call for made in dag.tasks]
+    shared = Shared(calls, _defaults(request.pipeline))
+    lines += _constants(shared.constants)
+    settings = of_settings(dag.settings, calls)
+    lines += [*([""] if shared.constants else []), f"with {source(Call('DAG', (), settings), '', 12)} as dag:"]
+    lines += _tasks(
+        [Made(made.variable, made.group, with_reasons(shared.named(made.call), made.call)) for made in dag.tasks]
+    )
     lines += _edges(dag.edges)
     lines += [*([""] if dag.roles else []), *(f"    {source(role, '    ')}" for role in dag.roles)]
     return "\n".join(lines) + "\n"
+
+
+def _constants(constants: Mapping[str, Any]) -> list[str]:
+    """Constants, each kind with its reason before the first of them."""
+    lines: list[str] = []
+    said: set[str] = set()
+    for name, value in constants.items():
+        if (because := of_constant(name, value)) and because not in said:
+            said.add(because)
+            lines += commented(because)
+        lines.append(f"{name} = {source(value, '', len(name) + 3)}")
+    return lines
+
+
+def _defaults(pipeline: Pipeline) -> Defaults:
+    """The variables that the defaults of each pipeline in the file give to its steps."""
+    env: dict[str, frozenset[str]] = {}
+    left = [pipeline]
+    while left:
+        each = left.pop()
+        env[each.name] = env.get(each.name, frozenset()) | frozenset(each.defaults.env)
+        left += [step.pipeline for step in each.steps.values() if step.pipeline is not None]
+    return Defaults(pipeline.name, env)
 
 
 def _own_imports(dag: Dag) -> dict[tuple[str, str], str]:

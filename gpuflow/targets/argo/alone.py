@@ -10,6 +10,7 @@ from gpuflow.errors import GpuflowError, fail
 from gpuflow.pod.expansion import escaped
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
+from gpuflow.spec.building import caller
 from gpuflow.spec.params import Output, Param, text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
@@ -65,7 +66,8 @@ def template_alone(step: Step, site: Site, name: str) -> dict[str, Any]:
         )
     names: dict[Ref, str] = dict(keywords_of(step))
     pipeline = _around(step, name, tuple(names))
-    missing = [loss.refusal() for loss in construct_losses(pipeline, CAPABILITIES, FACTS.name)]
+    where = caller()
+    missing = [loss.refusal_by_hand(where) for loss in construct_losses(pipeline, CAPABILITIES, FACTS.name)]
     missing += step_findings(pipeline, name, site)
     if missing:
         raise GpuflowError(missing)

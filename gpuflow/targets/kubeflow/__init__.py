@@ -20,10 +20,12 @@ from gpuflow.targets.kubeflow.capabilities import CAPABILITIES, capabilities_at
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.notes import key_notes, notes
 from gpuflow.targets.kubeflow.options import KubeflowOptions
+from gpuflow.targets.kubeflow.outcomes import unsure_ends
+from gpuflow.targets.kubeflow.own_mounts import hidden_paths, taken_mounts
 from gpuflow.targets.kubeflow.refusals import partial_losses
 from gpuflow.targets.kubeflow.retries import restarts_at
 from gpuflow.targets.kubeflow.retry_notes import retry_notes
-from gpuflow.targets.losses import Loss, left_out
+from gpuflow.targets.losses import Loss, left_out, refused
 
 
 class Kubeflow(Target):
@@ -36,9 +38,10 @@ class Kubeflow(Target):
         "KFP itself checks that a parameter is the int, the float or the bool, or one of the enum, that it is "
         "declared as. Text and JSON it puts into the pod's arguments as they are, and KFP has no place for an "
         "expression that would protect them: Argo then evaluates `{{…}}` in them, and the kubelet replaces "
-        "`$(NAME)` by the variable of that name, which may hold a Secret, and makes `$$` one `$`. The note "
-        "GF305 names the steps. Give such a parameter an enum, or pass the text in a file; let only people "
-        "start these runs who may read what the steps can read."
+        "`$(NAME)` by the variable of that name, which may hold a Secret, and makes `$$` one `$`; the value of a "
+        "parameter passes two kubelets, that of the driver's pod first. The note GF305 names the steps. Give such a "
+        "parameter an enum, or pass the text in a file; let only people start these runs who may read what the steps "
+        "can read."
     )
     separator = None
 
@@ -49,19 +52,22 @@ class Kubeflow(Target):
         return restarts_at(site)
 
     def weaker(self, request: Request) -> Iterable[Finding]:
-        return retry_notes(request.plan, restarts_at(request.site))
+        yield from retry_notes(request.plan, restarts_at(request.site))
+        yield from unsure_ends(request.plan)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
         yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)
         yield from map(left_out, alert_refusals(request))
+        yield from map(refused, taken_mounts(request.plan))
 
     def with_alerts(self, plan: Plan) -> Plan:
         pipeline = with_alerts(plan.pipeline, plan.site)
         return plan if pipeline is plan.pipeline else plan_of(pipeline, plan.site)
 
     def notes(self, request: Request) -> Iterable[Finding]:
-        yield from notes(request.pipeline)
+        yield from notes(request.plan)
         yield from key_notes(request.plan)
+        yield from hidden_paths(request.plan)
         yield from endless_waits(request.plan)
 
     def compile(self, request: Request) -> tuple[Artifact, ...]:

@@ -24,6 +24,7 @@ from gpuflow.spec.text import RunRef
 from gpuflow.targets.alerts import UNSAID, placed_alerts
 from gpuflow.targets.frame import Request
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.outcomes import added_step
 
 CARRIED = ("slack", "webhook", "pagerduty")
 CPU, MEMORY = "50m", FACTS.launcher_memory
@@ -53,10 +54,9 @@ for each in said["alerts"]:
 
 
 def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
-    """The pipeline with an exit step for each outcome that somebody is told of; the same one where nobody is."""
+    """The pipeline with an exit step for each outcome that somebody is told of, and one that asks for the outcome; the
+    same one where there are none."""
     sent = [alert for alert in alerts_of(pipeline, site) if alert.channel in CARRIED and _lacks(alert, site) is None]
-    if not sent:
-        return pipeline
     taken = {*pipeline.steps, *pipeline.exit}
     added: dict[str, Step] = {}
     for status in ("failure", "success"):
@@ -66,7 +66,10 @@ def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
             while name in taken:
                 name += "-x"
             added[name] = _step(pipeline, site, status, told)
-    # The alert's container takes nothing from the defaults of steps, so these are put into the steps that do.
+    added |= added_step(pipeline.model_copy(update={"exit": {**pipeline.exit, **added}}), site)
+    if not added:
+        return pipeline
+    # Our containers take nothing from the defaults of steps, so these are put into the steps that do.
     sections = {
         section: {name: pipeline.effective(name) for name in getattr(pipeline, section)}
         for section in ("steps", "exit")

@@ -13,6 +13,7 @@ from gpuflow.pod import pod_for
 from gpuflow.pod.restarts import Restarts
 from gpuflow.pod.supervision import active_deadline, keeps_state
 from gpuflow.site import Site
+from gpuflow.spec.building import caller
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
@@ -72,7 +73,8 @@ def alone(step: Step, site: Site, name: str, *, own_command: bool = True) -> Alo
     pipeline = Pipeline.model_construct(name=name, steps={name: step})
     missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(pipeline, site)]
     if missing:
-        raise GpuflowError(loss.refusal() for loss in missing)
+        where = caller()
+        raise GpuflowError(loss.refusal_by_hand(where) for loss in missing)
     inputs: dict[Channel, str] = dict(keywords_of(step))
     facts: dict[Channel, str] = {RunRef(field): f"pipeline_run_{field}" for field in RUN_FACTS}
     taken = sorted({*facts.values(), *COPY_INPUTS} & {*inputs.values()})

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpuflow.graph.order import order
 from gpuflow.pod import Engine, pod_for
+from gpuflow.pod.restarts import without_state
 from gpuflow.pod.supervision import DEFAULT_GRACE, active_deadline
 from gpuflow.pod.volumes import run_claim_volume
 from gpuflow.site import Site
@@ -17,13 +18,13 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.types import output_types
-from gpuflow.targets.kubeflow.command import STATES
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, ClaimRef, Names, StatusRef, channel_name, input_name
+from gpuflow.targets.kubeflow.outcomes import asks_outcome, condition_on, outcome_channel
 from gpuflow.targets.kubeflow.own_words import set_caching, task_words
 from gpuflow.targets.kubeflow.pods import claim_channels, executor_config
 from gpuflow.targets.kubeflow.retries import restarts_at, retry_policy
@@ -125,12 +126,14 @@ class Builder:
         policy = retry_policy(step, self.site, restarts, active_deadline(step, self.site, restarts))
         if policy is not None:
             spec.retry_policy.CopyFrom(policy)
+        if asks_outcome(step):
+            spec.trigger_policy.condition = condition_on(self.pipeline, step)
         given = {ref: (out, types[out]) for out, ref in refs.items() if ref in self.consumed}
         return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_words(step).display_name)
 
     def _source(self, name: str, channel: Channel) -> Channel | Fixed:
         """Where a step finds a value: exit steps see no outputs, and get their defaults."""
-        if name in self.pipeline.exit and isinstance(channel, OutputRef):
+        if name in self.pipeline.exit and isinstance(channel, OutputRef) and channel.step in self.pipeline.steps:
             return Fixed(text_of(self.steps[channel.step].outputs[channel.name].default))
         return channel
 
@@ -139,12 +142,12 @@ class Builder:
         spelling = KubeflowSpelling()
         pod = pod_for(self.pipeline, name, self.site, spelling, self._engine())
         claims = claim_channels(pod, self.claim_volumes)
-        container = container_spec(pod["spec"]["containers"][0], on=step.on, outputs=tuple(step.outputs))
+        container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
         self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
         self.configs[f"exec-{label}"] = executor_config(pod, named)
-        status = [StatusRef()] if step.on in STATES else []
-        return [*spelling.used, *status], list(claims.values())
+        outcome = [outcome_channel(self.pipeline)] if asks_outcome(step) else []
+        return [*spelling.used, *outcome], list(claims.values())
 
     def _engine(self) -> Engine:
         return replace(ENGINE, within=self.prefix.rstrip("-"), restarts=restarts_at(self.site))
@@ -155,7 +158,9 @@ class Builder:
         outside = {
             ref.name: type_ for ref, type_ in self.wanted.items() if isinstance(ref, OutputRef) and ref.step == name
         }
-        inner = Builder(step.pipeline, self.site, self, prefix=f"{self.prefix}{name}-", outside=outside)
+        # Its copies do not know their item: what they count must not lie in one place.
+        site = without_state(self.site) if step.for_each else self.site
+        inner = Builder(step.pipeline, site, self, prefix=f"{self.prefix}{name}-", outside=outside)
         body = Dag(direct=True)
         inner.fill(body)
         label = self.names.unique(f"{self.prefix}{name}")

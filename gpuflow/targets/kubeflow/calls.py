@@ -6,6 +6,7 @@ on, and "0 3 * * *" would run every hour.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, timedelta
 from typing import Any
 
@@ -29,8 +30,12 @@ class Code(str):
 def run_calls(
     pipeline: Pipeline, site: Site, package: str | None, namespace: str | None, version: str | None = None
 ) -> list[str]:
-    """Python lines to paste after `client = kfp.Client(...)`. They run a package, or a version in the cluster."""
-    required = {name: ... for name, param in pipeline.params.items() if param.required} or None
+    """Python lines to paste after `client = kfp.Client(...)`. They run a package, or a version in the cluster.
+
+    Every parameter stands in the call: those that a run must give as `...`, the others with their default.
+    """
+    params = {name: ... if param.required else param.default for name, param in pipeline.params.items()}
+    given = {name: value for name, value in params.items() if value is not None} or None
     wanted = accounts(pipeline)
     account = (next(iter(wanted)) if len(wanted) == 1 else None) or site.engine("kubeflow").service_account
     source: dict[str, Any] = {"pipeline_package_path": package}
@@ -43,7 +48,7 @@ def run_calls(
             "version = next(one.pipeline_version_id for one in found.pipeline_versions"
             f" if one.display_name == {_shown(version)})",
         ]
-    common = {"job_name": pipeline.name, **source, "params": required}
+    common = {"job_name": pipeline.name, **source, "params": given}
     schedule = pipeline.schedule
     if schedule is None:
         run = _call("client.run_pipeline", Code("experiment.experiment_id"), **common, service_account=account)
@@ -57,6 +62,13 @@ def run_calls(
         "service_account": account,
     }
     return [*lines, _call("client.create_recurring_run", Code("experiment.experiment_id"), **common, **recurring)]
+
+
+def client_line(site: Site) -> str:
+    """How the client is made: where KFP is, and in a Kubeflow with users, who asks."""
+    host = site.engine(FACTS.name).url
+    call = _call("client = kfp.Client", host=host.rstrip("/") if host else ...)
+    return f"First, once: {call}; where KFP has users, also existing_token=..."
 
 
 def _start_time(schedule: Schedule) -> str | None:
@@ -82,4 +94,6 @@ def _shown(value: Any) -> str:
         return str(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_shown(key)}: {_shown(item)}" for key, item in value.items()) + "}"
-    return "..." if value is ... else f'"{value}"' if isinstance(value, str) else repr(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_shown, value)) + "]"
+    return "..." if value is ... else json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

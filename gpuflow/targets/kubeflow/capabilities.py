@@ -7,6 +7,7 @@ from gpuflow.targets.capabilities import Cannot, Capabilities, Weaker, capabilit
 from gpuflow.targets.constructs import ENGINE_WORDS
 
 _PATCH = "let an administrator set it for all runs (COMPILED_PIPELINE_SPEC_PATCH of the KFP API server)"
+_CREATE = "gpuflow-run create; docs/guides/kubeflow.md, Create a Job, TrainJob or Experiment"
 _CODES = (
     "gpuflow-run keeps them: inside the pod, or where the site says retry: always and it has a place to count in. In a "
     "plain step every exit code counts alike"
@@ -43,7 +44,9 @@ _CANNOT = {
         "an exit task cannot read outputs; it gets their defaults",
         "write them to a place that the exit step reads",
     ),
-    "gang": Cannot("upstream", "a step is one pod", "let the step create a JobSet or TrainJob and wait for it"),
+    "gang": Cannot(
+        "upstream", "a step is one pod", f"let the step create a JobSet or TrainJob and wait for it ({_CREATE})"
+    ),
     "if_skipped.run": Cannot(
         "upstream",
         "a task runs when all upstream tasks succeeded, or whatever their result, with nothing in between",
@@ -82,11 +85,6 @@ _CANNOT = {
         "never",
         "it starts runs on a schedule or by hand",
         "start a run from the program that sees the data: client.run_pipeline",
-    ),
-    "outputs.default": Cannot(
-        "upstream",
-        "an output of a skipped step has no value, and its reader fails",
-        "drop the default and skip the reader too",
     ),
     "parallel": Cannot(
         "upstream",
@@ -194,8 +192,9 @@ _CARRIED = (
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
     "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.merge", "kubernetes.node_selector",
-    "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.value", "params", "params.enum", "pipeline",
-    "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up", "schedule.suspended",
+    "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.default", "outputs.value", "params", "params.enum",
+    "pipeline", "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up",
+    "schedule.suspended",
     "script",
     "security.identity", "security.run_as_root", "service_account", "shared_gpu", "shm", "spot", "text.braces",
     "timeout", "volumes.claim", "volumes.config_map", "volumes.empty_dir", "volumes.ephemeral", "volumes.memory",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.pod.expansion import escaped
-from gpuflow.targets.kubeflow.names import StatusRef, input_name, placeholder
+from gpuflow.targets.kubeflow.text import without_double_braces
 
 PLACEHOLDER = "{{$."
 """How a value begins that KFP's launcher fills in."""
@@ -17,14 +17,10 @@ ENTER = 'cd "$0" && exec "$@"'
 """Starts a command in a directory."""
 RUN_AS_IT_IS = 'exec "$0" "$@"'
 """Starts a command whose name `env` would take for an assignment."""
-WHEN_STATUS = 'case "$0" in %s) exec "$@";; esac'
-"""Starts a command when KFP's final status says so; KFP has no exit step for one outcome only."""
-STATES = {"failure": ("FAILED",), "success": ("SUCCEEDED", "COMPLETE")}
-"""The states of KFP's tasks for each outcome; a backend that keeps them in ML Metadata has its word for success."""
 
 
-def command_words(main: dict[str, Any], on: str | None, outputs: tuple[str, ...]) -> list[str]:
-    """The container's command. `on`: an exit step for one outcome; `outputs`: values KFP's launcher looks for."""
+def command_words(main: dict[str, Any], outputs: tuple[str, ...]) -> list[str]:
+    """The container's command. `outputs`: values KFP's launcher looks for."""
     command = _delivering(list(main["command"]), outputs)
     env = main.get("env", [])
     late = [f"{entry['name']}={entry['value']}" for entry in env if PLACEHOLDER in entry.get("value", "")]
@@ -33,11 +29,8 @@ def command_words(main: dict[str, Any], on: str | None, outputs: tuple[str, ...]
             command = ["sh", "-c", RUN_AS_IT_IS, *command]
         command = ["env", *late, *command]
     if "workingDir" in main:
-        # The kubelet leaves a container's own directory as it is, and reads a word of its command.
-        command = ["sh", "-c", ENTER, escaped(main["workingDir"]), *command]
-    if on is not None and on in STATES:
-        patterns = "|".join(f"""*'"state":{space}"{state}"'*""" for state in STATES[on] for space in ("", " "))
-        command = ["sh", "-c", WHEN_STATUS % patterns, placeholder(input_name(StatusRef())), *command]
+        # Kubernetes takes a container's own directory as it is; a word of a command is read on the way.
+        command = ["sh", "-c", ENTER, without_double_braces(escaped(main["workingDir"])), *command]
     return command
 
 

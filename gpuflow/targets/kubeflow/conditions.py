@@ -7,6 +7,7 @@ every number over as a double; ints are converted back, as KFP's own compiler do
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 from gpuflow.spec.expression import Compare, Expression, Literal, Logic, Member, Not, Reference
@@ -16,6 +17,8 @@ from gpuflow.targets.kubeflow.values import Type
 
 _INT: Type = ir.ParameterType.NUMBER_INTEGER
 _DOUBLE: Type = ir.ParameterType.NUMBER_DOUBLE
+_DOLLAR = re.compile(r"\$(?=[$(]|[^\x00-\x7f])")
+"""A dollar that a kubelet may take for more than that (gpuflow/pod/expansion.py)."""
 _LOGIC = {"and": " && ", "or": " || "}
 
 
@@ -63,7 +66,8 @@ class Cel:
 def _constant(value: str | int | float | bool, double: bool) -> str:
     if isinstance(value, str):
         escaped = json.dumps(value, ensure_ascii=False)[1:-1].replace('\\"', '"').replace("'", "\\'")
-        return "'" + escaped.replace("{{", "{\\u007b") + "'"  # Argo would read a literal {{ on the way
+        # On the way Argo would read a literal {{, and the driver's kubelet $$ and $(NAME).
+        return "'" + _DOLLAR.sub(r"\\u0024", escaped.replace("{{", "{\\u007b")) + "'"
     if isinstance(value, bool):
         return str(value).lower()
     return f"double({value})" if double and isinstance(value, int) else str(value)

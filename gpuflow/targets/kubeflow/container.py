@@ -7,22 +7,22 @@ from typing import Any
 from gpuflow.quantity import NANO, Quantity
 from gpuflow.targets.kubeflow.command import PLACEHOLDER, command_words
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.text import BRACE
+from gpuflow.targets.kubeflow.text import BRACE, for_driver
 
 _Container: Any = ir.PipelineDeploymentConfig.PipelineContainerSpec
 _Resources: Any = _Container.ResourceSpec
 _GIGA = 10**9
 
 
-def container_spec(main: dict[str, Any], *, on: str | None = None, outputs: tuple[str, ...] = ()) -> Any:
-    """The typed container spec. `on`: an exit step for one outcome; `outputs`: values KFP's launcher looks for."""
+def container_spec(main: dict[str, Any], *, outputs: tuple[str, ...] = ()) -> Any:
+    """The typed container spec. `outputs`: values KFP's launcher looks for."""
     env = main.get("env", [])
     plain = [entry for entry in env if "value" in entry and PLACEHOLDER not in entry["value"]]
-    command = command_words(main, on, outputs)
+    command = command_words(main, outputs)
     if any(f"$({BRACE})" in word for word in (*command, *(entry["value"] for entry in plain))):
         plain = [{"name": BRACE, "value": "{"}, *plain]
-    spec = _Container(image=main["image"], command=command)
-    spec.env.extend(_Container.EnvVar(name=entry["name"], value=entry["value"]) for entry in plain)
+    spec = _Container(image=for_driver(main["image"]), command=[for_driver(word) for word in command])
+    spec.env.extend(_Container.EnvVar(name=entry["name"], value=for_driver(entry["value"])) for entry in plain)
     resources = main.get("resources", {})
     if resources:
         spec.resources.CopyFrom(_resources(resources))

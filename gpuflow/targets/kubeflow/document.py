@@ -14,7 +14,7 @@ from gpuflow.targets.frame import Artifact, Request, header
 from gpuflow.targets.kubeflow.alerts import with_alerts
 from gpuflow.targets.kubeflow.approvals import without_approvals
 from gpuflow.targets.kubeflow.build import Builder, parameters
-from gpuflow.targets.kubeflow.calls import run_calls
+from gpuflow.targets.kubeflow.calls import client_line, run_calls
 from gpuflow.targets.kubeflow.dag import outputs_of
 from gpuflow.targets.kubeflow.endings import root
 from gpuflow.targets.kubeflow.messages import ir
@@ -39,7 +39,7 @@ def compile_request(request: Request) -> Artifact:
     plain_parts = [spec, platform] if platform else [spec]
     version = f"{request.pipeline.name}-{_digest(spec, platform)}" if form == "crd" else None
     parts = _resources(request, version, spec, platform) if version else plain_parts
-    calls = _start(request, None if version else name, version)
+    calls = _start(request, None if version else request.file or name, version)
     lines = [*header(request), *_notes(tasks), *calls]
     return Artifact(name, comment(lines) + emit_all(parts))
 
@@ -117,7 +117,7 @@ def _resources(request: Request, version: str, spec: dict[str, Any], platform: d
 def _start(request: Request, package: str | None, version: str | None) -> list[str]:
     calls = run_calls(request.pipeline, request.site, package, request.namespace, version)
     how = "Runs on its schedule after:" if request.pipeline.schedule else "Start a run with:"
-    return [how, *(f"  {call}" for call in calls)]
+    return [client_line(request.site), how, *(f"  {call}" for call in calls)]
 
 
 def _notes(tasks: int) -> list[str]:

@@ -8,11 +8,21 @@ the steps and their exit task stand in a DAG of their own, which is handed the n
 from __future__ import annotations
 
 from gpuflow.spec.params import RunClaim
+from gpuflow.spec.text import OutputRef
 from gpuflow.targets.kubeflow.build import Builder, component
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import ClaimRef, channel_name, claim_task, release_task
-from gpuflow.targets.kubeflow.values import LIST, STRING, Type
+from gpuflow.targets.kubeflow.names import (
+    ClaimRef,
+    StatusRef,
+    channel_name,
+    claim_task,
+    input_name,
+    placeholder,
+    release_task,
+)
+from gpuflow.targets.kubeflow.outcomes import ANSWER, asking_step, asks_outcome
+from gpuflow.targets.kubeflow.values import LIST, STATUS, STRING, Type
 
 CREATE, DELETE = "argostub/createpvc", "argostub/deletepvc"
 """Images that never run: KFP's driver does their work itself."""
@@ -53,24 +63,43 @@ def _handled(builder: Builder, dag: Dag) -> None:
     dag.status_of = handler.name
     exits = builder.pipeline.exit
     simple = len(exits) == 1 and not builder.pipeline.claims and builder.steps[next(iter(exits))].when is None
-    task = builder.step_task(next(iter(exits)), dag) if simple else _exits(builder)
+    task = builder.step_task(next(iter(exits)), dag) if simple else _exits(builder, handler.name)
     task.spec.trigger_policy.strategy = _AT_THE_END
     dag.add(task, [handler.name])
 
 
-def _exits(builder: Builder) -> Task:
+def _exits(builder: Builder, handler: str) -> Task:
     """Exit steps and the release of claims as one sub-DAG. A claim goes when the exit steps that mount it are done."""
     inner = Dag(direct=False)
     mounts: dict[str, list[str]] = {name: [] for name in builder.pipeline.claims}
+    asking = asking_step(builder.pipeline)
+    if asking is not None:
+        inner.add(_asking(builder, asking, inner, handler))
     for name in builder.pipeline.exit:
+        if name == asking:
+            continue
         task = builder.step_task(name, inner)
-        inner.add(task)
+        inner.add(task, [asking] if asking is not None and asks_outcome(builder.steps[name]) else [])
         for volume in builder.steps[name].volumes.values():
             if volume.new_claim is not None:
                 mounts[volume.new_claim].append(task.name)
     for claim, users in mounts.items():
         inner.add(_delete(builder, claim), users)
     return _group(builder, "exit", inner)
+
+
+def _asking(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
+    """The exit step that asks Argo how the handler's group ended. It is told the group and KFP's own status."""
+    task = builder.step_task(name, dag)
+    made = builder.components[task.spec.component_ref.name]
+    status = input_name(StatusRef())
+    made.input_definitions.parameters[status].CopyFrom(inputs_of({status: STATUS}).parameters[status])
+    made.output_definitions.CopyFrom(outputs_of({ANSWER: STRING}))
+    words = (handler, placeholder(status), f"{{{{$.outputs.parameters['{ANSWER}'].output_file}}}}")
+    builder.executors[made.executor_label].container.command.extend(words)
+    task.wants[status] = (StatusRef(), STATUS)
+    task.outputs[OutputRef(name, ANSWER)] = (ANSWER, STRING)
+    return task
 
 
 def _group(builder: Builder, kind: str, inner: Dag, *, surfaced: bool = False) -> Task:

@@ -20,8 +20,8 @@ FACTS = EngineFacts(
     writes_active_deadline=True,
     objects_per_run=OBJECTS,
     runs_drivers=True,
-    container_settings=f"for Argo's own, set {EXECUTOR} of the kubeflow namespace; kfp-launcher is fixed, so give the "
-    "namespace a LimitRange with defaults",
+    container_settings=f"for Argo's own, set {EXECUTOR} of the kubeflow namespace; kfp-launcher and the drivers say "
+    "theirs, which nobody can change",
     # The supervisor writes there and then delivers to the path that KFP chose.
     outputs_dir="/tmp/gpuflow/outputs",
     launcher_memory=LAUNCHER_MEMORY,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuflow.errors import Finding
+from gpuflow.errors import Finding, Where
 from gpuflow.plan import Plan
+from gpuflow.pod.restarts import seen_by
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
@@ -19,23 +20,20 @@ _CONTAINER = ("command", "args", "env", "outputs", "checkpoint")
 """Where a reference ends in what the container is started with: a URI and a store are options of the supervisor."""
 
 
-def notes(pipeline: Pipeline) -> Iterator[Finding]:
+def notes(plan: Plan) -> Iterator[Finding]:
     """One note about all text that is only known when the pipeline runs, with the steps that are handed it."""
-    handed: dict[str, tuple[str | int, ...]] = {}
-    for section in ("steps", "exit"):
-        for name in getattr(pipeline, section):
-            step = pipeline.effective(name)
-            for place, ref in step.references():
-                if name not in handed and place[0] in _CONTAINER and _late(pipeline, step, ref):
-                    handed[name] = (section, name, *place)
-            if step.pipeline is not None:
-                yield from notes(step.pipeline)
+    handed: dict[str, Where] = {}
+    for each in plan.containers:
+        for place, ref in each.step.references():
+            if place[0] in _CONTAINER and _late(each.pipeline, each.step, ref):
+                handed[each.name] = each.where(*place)
+                break
     if handed:
         yield Finding(
             "GF305",
             f"{named_steps(tuple(handed))}: text that is only known in the run passes Argo and the kubelet, "
             "which replace {{…}} and $(NAME) in it and make $$ one $",
-            pipeline.where(*next(iter(handed.values()))),
+            next(iter(handed.values())),
             "pass such text in a file, or give the parameter an enum; whoever may start runs with any text can read "
             "variables of these steps, Secrets included",
             "note",
@@ -46,13 +44,15 @@ def key_notes(plan: Plan) -> Iterator[Finding]:
     """KFP can mount a Secret, but neither a single key of it nor with permissions of its own."""
     key = plan.site.runtime.key
     restarts = restarts_at(plan.site)
-    signed = tuple(each.name for each in plan.containers if keeps_state(each.step, plan.site, restarts))
+    signed = tuple(
+        each.name for each in plan.containers if keeps_state(each.step, seen_by(each, plan.site, restarts), restarts)
+    )
     if key is not None and signed:
         yield Finding(
             "GF305",
             f'{named_steps(signed)}: KFP mounts the whole Secret "{key.secret}", and every user in the container '
             "may read it",
-            plan.where(signed[0]),
+            plan.by_name[signed[0]].where(),
             f'keep nothing but "{key.key}" in that Secret',
             "note",
         )

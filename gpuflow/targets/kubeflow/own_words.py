@@ -7,6 +7,7 @@ from typing import Any
 from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
+from gpuflow.targets.kubeflow.text import for_driver
 
 
 def pipeline_words(pipeline: Pipeline) -> KubeflowPipeline:
@@ -24,4 +25,4 @@ def set_caching(options: Any, step: Step) -> None:
     options.enable_cache = bool(step.cache)
     key = task_words(step).cache_key
     if step.cache and key:
-        options.cache_key = key
+        options.cache_key = for_driver(key)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from google.protobuf import json_format
+
 from gpuflow.pod.nodes import PREFERRED, REQUIRED
 from gpuflow.targets.kubeflow.messages import ir, platform
 from gpuflow.targets.kubeflow.names import ClaimRef
+from gpuflow.targets.kubeflow.text import each_for_driver
 from gpuflow.targets.kubeflow.values import constant
 
 Config = Any
@@ -19,9 +22,6 @@ def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     spec, main = pod["spec"], pod["spec"]["containers"][0]
     config = platform.KubernetesExecutorConfig()
     _placement(config, spec)
-    metadata = pod.get("metadata", {})
-    config.pod_metadata.labels.update(metadata.get("labels", {}))
-    config.pod_metadata.annotations.update(metadata.get("annotations", {}))
     _volumes(config, spec, main, claims)
     _environment(config, main.get("env", []))
     for secret in spec.get("imagePullSecrets", []):
@@ -29,6 +29,13 @@ def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     config.image_pull_policy = main.get("imagePullPolicy", "")
     config.active_deadline_seconds = spec.get("activeDeadlineSeconds", 0)
     _identity(config, spec.get("securityContext", {}))
+    if "$" in str(config):
+        safe = each_for_driver(json_format.MessageToDict(config))
+        config = json_format.ParseDict(safe, platform.KubernetesExecutorConfig())
+    # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
+    metadata = pod.get("metadata", {})
+    config.pod_metadata.labels.update(metadata.get("labels", {}))
+    config.pod_metadata.annotations.update(metadata.get("annotations", {}))
     return config
 
 

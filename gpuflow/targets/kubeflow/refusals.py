@@ -15,12 +15,12 @@ from gpuflow.plan import Plan, PlannedStep, plan_of
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.notes import without_merge
 from gpuflow.site import Site
-from gpuflow.spec.expression import asks_item
+from gpuflow.spec.expression import asks_item, compared_texts
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import every_step
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Text, parts_of
+from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
 from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
@@ -28,7 +28,7 @@ from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import claim_task, release_task
 from gpuflow.targets.kubeflow.patches import lost_changes
 from gpuflow.targets.kubeflow.retries import restarts_at
-from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced
+from gpuflow.targets.kubeflow.text import KubeflowSpelling, placeholder_problems, replaced, swallowed_settings
 from gpuflow.targets.kubeflow.volume_names import volume_problems
 from gpuflow.targets.losses import Loss, refused
 from gpuflow.targets.run_facts import dates_of
@@ -65,7 +65,7 @@ def _patches(plan: Plan) -> Iterator[Loss]:
             continue  # said by whoever makes the pod
         if lost:
             yield Loss(
-                f'kubeflow: step "{name}": KFP has no place for {", ".join(lost[:6])} of kubernetes.merge',
+                f'kubeflow: step "{each.name}": KFP has no place for {", ".join(lost[:6])} of kubernetes.merge',
                 each.where("kubernetes", "merge"),
                 "let a mutating webhook add it to pods with the step's labels",
             )
@@ -100,7 +100,7 @@ def _everywhere(
     for each in plan.steps:
         for message, place, hint in of_step(each.pipeline, each.own_name, each.step):
             where = each.pipeline.where(each.section, each.own_name, *place)
-            yield Loss(f'kubeflow: step "{each.own_name}": {message}', where, hint, optional=optional)
+            yield Loss(f'kubeflow: step "{each.name}": {message}', where, hint, optional=optional)
         if each.step.pipeline is not None:
             yield from whole(each.step.pipeline, True)
 
@@ -108,7 +108,7 @@ def _everywhere(
 def _fan_outs(plan: Plan) -> Iterator[Finding]:
     """Fan-outs whose items would not fit into what KFP makes of them."""
     for each in plan.steps:
-        found = fan_out_finding(each.step, each.own_name, "KFP", each.where("for_each")) if each.step.for_each else None
+        found = fan_out_finding(each.step, each.name, "KFP", each.where("for_each")) if each.step.for_each else None
         if found is not None:
             yield found
 
@@ -129,10 +129,15 @@ def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
         pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), engine)
     except GpuflowError:
         return  # said by whoever makes the pod
-    words = command_words(pod["spec"]["containers"][0], step.on, tuple(step.outputs))
+    main = pod["spec"]["containers"][0]
+    words = command_words(main, tuple(step.outputs))
     for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
-        yield Finding("GF301", f'step "{name}": {message}', each.where(), hint)
-    yield from stray_tags(name, pod, each.where())
+        yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
+    main.pop("workingDir", None)  # a word of the command
+    swallowed = swallowed_settings(pod)
+    if swallowed is not None:
+        yield Finding("GF301", f'step "{each.name}": {swallowed[0]}', each.where(), swallowed[1])
+    yield from stray_tags(each.name, pod, each.where())
 
 
 def _pipeline(pipeline: Pipeline, sub: bool) -> Iterator[Problem]:
@@ -181,7 +186,8 @@ def _step(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:
         yield f'the task of a claim is also named "{name}"', (), "rename the step or the claim"
     yield from _fan_out(pipeline, name, step)
     yield from _shared_state(step)
-    yield from _bare_text(pipeline, step)
+    yield from _bare_text(step)
+    yield from _compared(step)
     for key, value in step.params.items():
         if not isinstance(value, ParamRef | OutputRef | ItemRef):
             yield from _values(pipeline, value, f'"{key}"', ("params", key))
@@ -215,26 +221,33 @@ def _checkpointed(pipeline: Pipeline) -> Iterator[str]:
             yield name
 
 
-def _bare_text(pipeline: Pipeline, step: Step) -> Iterator[Problem]:
-    """Text that stands in the IR as it is, because only commands and variables can be spelled otherwise."""
+def _bare_text(step: Step) -> Iterator[Problem]:
+    """Text that Argo reads where nothing can be spelled otherwise: a mount's path, an annotation."""
     places: list[tuple[Place, str | None]] = [
-        (("working_dir",), step.working_dir),
         (("checkpoint", "path"), step.checkpoint.path if step.checkpoint else None),
-        *((("outputs", key, "path"), output.path) for key, output in step.outputs.items()),
         *((("volumes", path), path) for path in step.volumes),
-        *((("outputs", key, "uri"), text) for key, output in step.outputs.items() for text in _literals(output.uri)),
     ]
     for place, text in places:
-        lost = replaced(text or "", partial(_variables, pipeline))
-        if lost is not None:
-            yield f"{text} holds {lost}", place, "choose another place"
+        if "{{" in (text or ""):
+            yield f"{text} holds {{{{, which Argo would evaluate", place, "choose another place"
     for key, text in step.annotations.items():
         if "{{" in text:
             yield _braces(f'the annotation "{key}"', ("annotations", key))
 
 
-def _literals(text: Text | None) -> Iterator[str]:
-    return (part for part in parts_of(text or "") if isinstance(part, str))
+def _compared(step: Step) -> Iterator[Problem]:
+    """Text of a run that a condition asks for comes through the arguments of a driver; only an output does not."""
+    sources = step.for_each or {}
+    for reference, literal in compared_texts(step.when):
+        ref = reference.ref
+        source = sources.get(ref.name) if isinstance(ref, ItemRef) else ref
+        lost = replaced(literal, tuple) if isinstance(source, ParamRef) else None
+        if lost is not None:
+            yield (
+                f'its condition compares "{ref.name}" with {literal!r}, and a value of the run cannot hold {lost}',
+                ("when",),
+                "compare it with another text, or with the output of a step",
+            )
 
 
 def _braces(what: str, place: Place) -> Problem:

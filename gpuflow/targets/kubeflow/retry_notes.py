@@ -16,6 +16,7 @@ from gpuflow.pod.restarts import (
     names_exit_codes,
     pods_again,
     repeats_inside,
+    seen_by,
 )
 from gpuflow.pod.supervision import is_supervised
 from gpuflow.site import Site
@@ -42,7 +43,7 @@ def retry_notes(plan: Plan, restarts: Restarts) -> Iterator[Finding]:
     found: dict[Said, list[PlannedStep]] = {}
     for each in plan.containers:
         if each.step.retry is not None and each.step.retry.attempts:
-            for said in _said(each.step, plan.site, restarts):
+            for said in _said(each.step, seen_by(each, plan.site, restarts), restarts):
                 found.setdefault(said, []).append(each)
     for (code, text, hint), steps in found.items():
         names = named_steps(tuple(each.name for each in steps))
@@ -112,7 +113,7 @@ def _interruptions(step: Step, site: Site, again: int) -> str:
     if not again:
         return "An interruption ends the step; a pod that KFP starts again ends at once with exit code 79"
     return (
-        f"An interruption is left to KFP, {_at_most(again)}: {SHIPPED} (exit code 143 or 75 is a failure to it); "
+        f"An interruption is left to KFP, {_at_most(again)}: {SHIPPED}, unless it sees exit code 143 first; "
         f"{BARE}, and after a final end up to {again} more pods, which end at once with exit code 79"
     )
 

@@ -29,6 +29,8 @@ class Home:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             # On a busy machine the first import of Airflow and gpuflow takes longer than its 30 seconds.
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "300",
+            # Steps without a backoff wait as long as Airflow says; five minutes would be long for a test.
+            "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{folder}/airflow.db",
             "AIRFLOW_CONN_KUBERNETES_DEFAULT": json.dumps({"conn_type": "kubernetes", "extra": dict(connection)}),

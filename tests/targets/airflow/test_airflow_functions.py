@@ -129,7 +129,8 @@ def test_names_of_airflow_and_of_gpuflow_stand_side_by_side() -> None:
     [
         (float, "3", 3.0), (int, "3", 3), (str, "'a$(B) {{ x }}'", "a$(B) {{ x }}"), (bool, "True", True),
         (list, "[1, (2,)]", [1, [2]]), (dict[str, float], "{'a': 1}", {"a": 1.0}), (object, "None", None),
-        (Scores, "{'loss': 1, 'name': 'x'}", {"loss": 1.0, "name": "x"}), (Result, "{'loss': 1, 'steps': 2}", {"loss": 1.0, "steps": 2}),
+        (Scores, "{'loss': 1, 'name': 'x'}", {"loss": 1.0, "name": "x"}),
+        (Result, "{'loss': 1, 'steps': 2}", {"loss": 1.0, "steps": 2}),
     ],
 )  # fmt: skip
 def test_a_type_hint_says_what_is_returned(hint: Any, value: str, left: Any, tmp_path: Path) -> None:
@@ -315,6 +316,31 @@ def test_override_changes_the_step_and_the_task() -> None:
     assert (made.task_id, made.pool, made.retries) == ("more", "gpus", 4)
     values = made.template.spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert "H100" in str(values)
+
+
+def test_retries_of_the_dag_count_for_mapped_tasks_that_say_nothing() -> None:
+    with DAG(dag_id="d", default_args={"retries": 4}):
+
+        @gpu_task(image="i")
+        def f(x: int) -> None: ...
+
+        mapped = f.expand(x=[1]).operator
+        spoken = f.override(task_id="g", retry={"failures": 1}).expand(x=[1]).operator
+        step = gpu_step(Step(image="i", command=["x", {"param": "a"}]), task_id="s").expand(a=[1])
+        plain = f(1).operator
+    with DAG(dag_id="e"):
+        bare = f.expand(x=[1]).operator
+    copies = [mapped.unmap({"op_kwargs": {"x": 1}}), step.unmap({"item": {"a": 1}}), plain]
+    assert [(each.budgets.any, each.retries) for each in copies] == [(4, 4)] * 3
+    assert (mapped.retries, step.retries, spoken.retries, bare.retries) == (4, 4, 3, 2)
+
+
+def test_override_changes_what_is_passed_on() -> None:
+    with DAG(dag_id="d"):
+        whole = scored.override(multiple_outputs=False)(0.1).operator
+        with pytest.raises(GpuflowError, match="gpu_task does not take env_vars"):
+            scored.override(airflow={"env_vars": {}})
+    assert not whole.multiple_outputs and scored.returned.multiple
 
 
 def test_setup_and_teardown_decorators_of_airflow_work_on_it() -> None:

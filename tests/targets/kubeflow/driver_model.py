@@ -1,18 +1,20 @@
 """A small model of KFP's driver: how it turns an executor of the IR into the patch of a pod.
 
 It must give back every pod in the recorded corpus before it may judge ours (test_driver_model.py). What it says about
-Kubernetes settings beyond the corpus follows `extendPodSpecPatch` of the backend.
+Kubernetes settings beyond the corpus follows `extendPodSpecPatch` of the backend. On a cluster the driver is a pod:
+what it is handed passes a kubelet first (kubelets.py), which the recordings were made without.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
 from gpuflow.quantity import Quantity
+from tests.targets.kubeflow.kubelets import as_argument
 
 INPUT = re.compile(r"\{\{\$\.inputs\.parameters\['([^']+)'\]\}\}")
 ANY = re.compile(r"\{\{\$[^}]*\}\}")
@@ -22,10 +24,18 @@ class Refusal(Exception):
     """The driver's own error."""
 
 
+Arrive = Callable[[Any], Any]
+
+
 def driver_pods(
-    spec: dict[str, Any], platform: dict[str, Any], parent: Mapping[str, str] | None = None
+    spec: dict[str, Any],
+    platform: dict[str, Any],
+    parent: Mapping[str, str] | None = None,
+    arrive: Arrive = as_argument,
 ) -> dict[str, Any]:
-    """The pod patch of each container executor, or {"error": …}. Inputs take their default, else `<name>`."""
+    """The pod patch of each container executor, or {"error": …}. Inputs take their default, else `<name>`.
+
+    `arrive`: what becomes of a message on its way to the driver."""
     components = {c["executorLabel"]: c for c in spec.get("components", {}).values() if "executorLabel" in c}
     root = spec.get("root", {})
     if "executorLabel" in root:
@@ -37,16 +47,22 @@ def driver_pods(
         if container is None:
             continue
         try:
-            pods[label] = driver_pod(container, components.get(label, {}), configs.get(label, {}), parent or {})
+            component, config = components.get(label, {}), configs.get(label, {})
+            pods[label] = driver_pod(container, component, config, parent or {}, arrive)
         except Refusal as refusal:
             pods[label] = {"error": str(refusal)}
     return pods
 
 
 def driver_pod(
-    container: dict[str, Any], component: dict[str, Any], config: dict[str, Any], parent: Mapping[str, str]
+    container: dict[str, Any],
+    component: dict[str, Any],
+    config: dict[str, Any],
+    parent: Mapping[str, str],
+    arrive: Arrive = as_argument,
 ) -> dict[str, Any]:
     """The patch of one executor's pod."""
+    container, component, config = arrive(container), arrive(component), arrive(config)
     inputs = component.get("inputDefinitions", {})
     values = {name: _value(name, entry) for name, entry in inputs.get("parameters", {}).items()}
     main: dict[str, Any] = {"name": "main", "image": _resolved(container["image"], values)}

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuflow.targets.kubeflow.build import ENGINE
-from tests.targets.kubeflow.test_text import kubelet
+from tests.targets.kubeflow.kubelets import as_argument, kubelet
 
 
 def launch(
     container: dict[str, Any], inputs: Mapping[str, str], outputs: tuple[str, ...], folder: Path
 ) -> dict[str, str]:
     """The values a container's command leaves for KFP; an error when the command fails."""
+    container = as_argument(container)
     filled = {f"{{{{$.inputs.parameters['{name}']}}}}": value for name, value in inputs.items()}
     paths = {name: folder / "kfp" / name for name in outputs}
     filled[ENGINE.outputs_dir] = str(folder / "outputs")  # a container of its own would have its own /tmp

@@ -12,6 +12,7 @@ import kfp
 import pytest
 import yaml
 
+from gpuflow.cli.main import main
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.kubeflow.calls import run_calls
@@ -136,8 +137,48 @@ def test_what_a_schedule_says_is_in_the_call() -> None:
     assert keywords(calls("schedule: '0 3 * * *'\n")[1])["max_concurrency"] == 1
 
 
-def test_required_parameters_are_left_to_fill_in() -> None:
-    assert 'params={"day": ...}' in calls()[1]
+def test_every_parameter_stands_in_the_call_and_those_that_a_run_must_give_are_left_to_fill_in() -> None:
+    assert 'params={"day": ..., "size": 3}' in calls()[1]
+
+
+def test_defaults_of_every_type_are_written_so_that_python_reads_them_back() -> None:
+    body = """
+name: typed
+params:
+  text: {type: string, default: 'a "quote" and a \\ {brace}'}
+  flag: true
+  rate: 2.0e-5
+  many: {type: json, default: [a, {b: [1, null]}]}
+steps: {work: {image: "i:1", command: [w]}}
+"""
+    pipeline = loads(HEAD + body)
+    (_, run) = run_calls(pipeline, Site.load("nvidia"), "typed.yaml", None)
+    call = ast.parse(run).body[0].value  # type: ignore[attr-defined]  # the statement is known
+    given = ast.literal_eval(next(word.value for word in call.keywords if word.arg == "params"))
+    assert given == {name: param.default for name, param in pipeline.params.items()}
+
+
+def test_the_file_that_the_user_named_is_the_one_that_the_header_runs(tmp_path: Path) -> None:
+    source = tmp_path / "source.yaml"
+    source.write_text(HEAD + NIGHTLY.lstrip())
+    for output, named in ((tmp_path / "mine.yaml", "mine.yaml"), (f"{tmp_path}/compiled/", "nightly.yaml")):
+        assert main(["compile", str(source), "--target", "kubeflow", "-o", str(output)]) == 0
+        written = tmp_path / "mine.yaml" if named == "mine.yaml" else tmp_path / "compiled" / named
+        assert f'pipeline_package_path="{named}"' in written.read_text()
+
+
+def test_the_header_says_how_the_client_is_made() -> None:
+    assert "# First, once: client = kfp.Client(host=...)" in compiled(NIGHTLY)
+    site = Site.load("nvidia")
+    at = site.model_copy(
+        update={
+            "engines": {
+                **site.engines,
+                "kubeflow": site.engine("kubeflow").model_copy(update={"url": "https://kfp.example.com/"}),
+            }
+        }
+    )
+    assert '# First, once: client = kfp.Client(host="https://kfp.example.com")' in compiled(NIGHTLY, site=at)
 
 
 def test_a_service_account_that_all_steps_share_is_given_to_the_run() -> None:

@@ -365,3 +365,11 @@ def test_a_component_and_a_configured_task_say_what_remains_of_two_budgets(caplo
     assert policies["configured"].max_retry_count == 7, "no supervisor can stand in front of its command"
     assert "gpuflow-runtime" not in str(tasks["configured"].platform_config)
     assert "GF392" in caplog.text and "GF394" in caplog.text
+
+
+def test_a_refusal_in_python_names_the_line_and_no_flag_of_the_command_line() -> None:
+    with pytest.raises(GpuflowError) as caught:
+        kubeflow.component(gpuflow.Step(image="i", command=["x"], env_from=[{"secret": "s"}]), name="x")
+    said = str(caught.value)
+    assert "env_from" in said and "allow-lossy" not in said
+    assert said.startswith(__file__)

@@ -1,49 +1,180 @@
-"""Exit steps for one outcome: the shell that looks at KFP's final status, run as the launcher runs it."""
+"""Exit steps for one outcome: when they start, and who says how the run ended."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
-import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from gpuflow.targets.kubeflow.names import placeholder
-from tests.targets.kubeflow.compiling import documents
+from gpuflow.demands import demand_of
+from gpuflow.site import Site
+from gpuflow.spec.loading import loads
+from gpuflow.targets.frame import Request, compile_with, findings_of
+from gpuflow.targets.kubeflow import ask_argo, target
+from tests.targets.kubeflow.compiling import HEAD, documents
 
+PLAIN = "steps: {work: {command: [work]}}"
+OPEN = {
+    "condition": "steps: {work: {command: [work]}, more: {command: [more], needs: [work], when: params.go}}",
+    "cache": "steps: {work: {command: [work], cache: true}}",
+    "fan-out": "steps: {work: {command: [work], for_each: {n: [1, 2]}}}",
+    "sub-pipeline": 'steps: {work: {pipeline: {name: in, steps: {a: {image: "i:1", command: [a]}}}}}',
+}
+"""Pipelines whose good runs may leave KFP's state RUNNING."""
 SOURCE = """
 name: ending
+params: {go: true}
 defaults: {image: "i:1"}
-steps: {work: {command: [work]}}
+%s
 exit:
   cheer: {command: [echo, cheer], on: success}
-  warn: {command: [echo, warn], on: failure}
+  warn: {command: [echo, warn], on: failure, gpu: l4}
   tell: {command: [echo, tell]}
 """
+ASKS = Site.load("nvidia").model_copy(
+    update={"images": Site.load("nvidia").images.model_copy(update={"alerts": "python:3.13"})}
+)
 
 
-def started(state: str, separators: tuple[str, str]) -> set[str]:
-    """What the exit steps print after a run that ended in a state."""
-    spec, *_ = documents(SOURCE)
-    status = json.dumps({"error": {}, "pipelineTaskName": "exit-handler-1", "state": state}, separators=separators)
-    printed = ""
-    for name in ("cheer", "warn", "tell"):
-        words = spec["deploymentSpec"]["executors"][f"exec-{name}"]["container"]["command"]
-        filled = [word.replace(placeholder("pipeline_run-status"), status) for word in words]
-        printed += subprocess.run(filled, check=True, capture_output=True, text=True, timeout=60).stdout
-    return set(printed.split())
+def exit_tasks(steps: str, **more: Any) -> dict[str, Any]:
+    """The tasks of the exit sub-DAG."""
+    spec, *_ = documents(SOURCE % steps, **more)
+    exits = next(task for task in spec["root"]["dag"]["tasks"].values() if "strategy" in task.get("triggerPolicy", {}))
+    tasks: dict[str, Any] = spec["components"][exits["componentRef"]["name"]]["dag"]["tasks"]
+    return tasks
 
 
-@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["dense", "spaced"])
+def started(tasks: dict[str, Any], values: dict[str, Any]) -> set[str]:
+    """The exit steps that start: CEL's words for these conditions are nearly Python's."""
+    inputs = SimpleNamespace(parameter_values=values)
+    conditions = {name: task.get("triggerPolicy", {}).get("condition") for name, task in tasks.items()}
+    return {
+        name
+        for name, text in conditions.items()
+        if text is None or eval(text.replace("!(", "not ("), {"inputs": inputs})  # our own text
+    }
+
+
+def after(state: str, steps: str) -> set[str]:
+    return started(exit_tasks(steps), {"pipeline_run-status": SimpleNamespace(state=state)})
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
         ("COMPLETE", {"cheer", "tell"}),
         ("SUCCEEDED", {"cheer", "tell"}),
         ("FAILED", {"warn", "tell"}),
-        ("RUNNING", {"tell"}),
+        ("RUNNING", {"warn", "tell"}),  # a pod was deleted: every good end is recorded
     ],
 )
-def test_an_exit_step_starts_for_its_outcome_in_the_words_of_every_backend(
-    state: str, expected: set[str], separators: tuple[str, str]
+def test_where_every_good_end_is_recorded_anything_else_is_a_failure(state: str, expected: set[str]) -> None:
+    assert after(state, PLAIN) == expected
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_where_a_good_end_may_be_unrecorded_a_run_without_a_record_starts_neither(kind: str) -> None:
+    assert after("FAILED", OPEN[kind]) == {"warn", "tell"}
+    assert after("COMPLETE", OPEN[kind]) == {"cheer", "tell"}
+    assert after("RUNNING", OPEN[kind]) == {"tell"}
+
+
+def test_the_outcome_is_decided_by_the_driver_so_no_pod_takes_the_gpu_of_a_step_that_does_nothing() -> None:
+    spec, *_ = documents(SOURCE % PLAIN)
+    words = spec["deploymentSpec"]["executors"]["exec-warn"]["container"]["command"]
+    assert words == ["echo", "warn"]  # no shell that looks at the status inside the step's own pod
+    assert "condition" in exit_tasks(PLAIN)["warn"]["triggerPolicy"]
+
+
+def test_a_single_exit_step_has_its_condition_on_the_exit_task_itself() -> None:
+    spec, *_ = documents(
+        'name: one\nsteps: {a: {image: "i:1", command: [a]}}\nexit: {b: {image: "i:1", command: [b], on: failure}}'
+    )
+    policy = spec["root"]["dag"]["tasks"]["b"]["triggerPolicy"]
+    assert policy["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED" and "condition" in policy
+
+
+@pytest.mark.parametrize("kind", OPEN)
+def test_with_an_image_a_container_asks_argo_and_the_exit_steps_wait_for_its_answer(kind: str) -> None:
+    tasks = exit_tasks(OPEN[kind], site=ASKS)
+    assert "dependentTasks" not in tasks["tell"]  # what runs always does not wait
+    assert tasks["warn"]["dependentTasks"] == tasks["cheer"]["dependentTasks"] == ["run-outcome"]
+    assert started(tasks, {"run-outcome-outcome": "failure"}) == {"run-outcome", "warn", "tell"}
+    assert started(tasks, {"run-outcome-outcome": "success"}) == {"run-outcome", "cheer", "tell"}
+
+
+def test_the_asking_container_is_told_the_group_of_the_steps() -> None:
+    spec, *_ = documents(SOURCE % OPEN["condition"], site=ASKS)
+    words = spec["deploymentSpec"]["executors"]["exec-run-outcome"]["container"]["command"]
+    assert words[4] in spec["root"]["dag"]["tasks"] and words[4].startswith("exit-handler-")
+
+
+def test_no_container_asks_where_kfps_own_word_is_enough() -> None:
+    assert "run-outcome" not in exit_tasks(PLAIN, site=ASKS)
+
+
+def test_a_step_of_that_name_keeps_it() -> None:
+    steps = "steps: {run-outcome: {command: [work], when: params.go}}"
+    tasks = exit_tasks(steps, site=ASKS)
+    assert tasks["warn"]["dependentTasks"] == ["run-outcome-x"]
+
+
+def test_a_demand_counts_the_container_that_asks() -> None:
+    pipeline = loads(HEAD + (SOURCE % OPEN["condition"]).lstrip())
+    assert "run-outcome" in {step.name for step in demand_of(pipeline, ASKS, "kubeflow").steps}
+    assert "run-outcome" not in {step.name for step in demand_of(pipeline, ASKS, "argo").steps}
+
+
+def warnings(steps: str, site: Site) -> list[str]:
+    pipeline = loads(HEAD + (SOURCE % steps).lstrip())
+    request = Request(pipeline, site, None, "p.yaml")
+    compiled = compile_with(target, request, allow_lossy=False)
+    found = [each.message for each in findings_of(target, request, compiled) if each.code == "GF325"]
+    assert compiled.text.count("KFP has no record") == len(found)  # in the file, too
+    return found
+
+
+def test_an_end_without_a_record_is_warned_of_where_nobody_asks_argo() -> None:
+    (text,) = warnings(OPEN["condition"], Site.load("nvidia"))
+    assert 'exit "cheer", "warn"' in text
+    assert warnings(OPEN["condition"], ASKS) == warnings(PLAIN, Site.load("nvidia")) == []
+
+
+def node(phase: str, name: str = "exit-handler-1") -> dict[str, Any]:
+    return {"displayName": name, "type": "DAG", "phase": phase}
+
+
+def packed(nodes: dict[str, Any]) -> str:
+    return base64.b64encode(gzip.compress(json.dumps(nodes).encode())).decode()
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "expected"),
+    [
+        ({"nodes": {"a": node("Succeeded")}}, "RUNNING", "success"),
+        ({"nodes": {"a": node("Failed")}}, "RUNNING", "failure"),
+        ({"nodes": {"a": node("Error")}}, "COMPLETE", "failure"),  # the Workflow is asked first
+        (
+            {"nodes": {"a": {**node("Failed"), "type": "Retry"}, "b": node("Failed", "exit-handler-1(0)")}},
+            "RUNNING",
+            "failure",
+        ),
+        ({"compressedNodes": packed({"a": node("Failed")})}, "RUNNING", "failure"),
+        ({"offloadNodeStatusVersion": "fnv:1"}, "FAILED", "failure"),  # out of reach: KFP's own word
+        ({"offloadNodeStatusVersion": "fnv:1"}, "RUNNING", None),
+    ],
+)
+def test_the_program_answers_by_the_group_of_the_steps(
+    status: dict[str, Any], state: str, expected: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert started(state, separators) == expected
+    monkeypatch.setattr(ask_argo, "workflow", lambda name: {"status": status})
+    monkeypatch.setattr(ask_argo.time, "sleep", lambda seconds: None)
+    place = tmp_path / "out" / "outcome"
+    ended = ask_argo.main("run-1", "exit-handler-1", json.dumps({"state": state}), str(place))
+    assert ended == (1 if expected is None else 0)
+    assert (place.read_text() if place.exists() else None) == expected

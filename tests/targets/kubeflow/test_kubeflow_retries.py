@@ -150,6 +150,17 @@ def test_steps_that_are_retried_alike_share_one_note() -> None:
     assert note.message.startswith('steps "a", "s.x": ')
 
 
+def test_copies_of_a_sub_pipeline_never_count_in_one_place() -> None:
+    """They do not know their item: the second would find the success of the first, and do nothing."""
+    inner = f'{{name: q, defaults: {{image: "i:1"}}, steps: {{x: {{command: [x], {BOTH}}}}}}}'
+    source = "name: p\nsteps:\n  s: {%spipeline: " + inner + "}\n"
+    for site in (STATE, ALWAYS_STATE):
+        assert "--state=s3://state" in compiled(source % "", site=site)
+        looped = compiled(source % "for_each: {i: [1, 2]}, ", site=site)
+        assert "--state" not in looped and "--interruptions" not in looped
+        assert "WEAKER" in looped
+
+
 def test_validate_and_check_tell_the_same(tmp_path: Path) -> None:
     pipeline = loads(HEAD + step(BOTH))
     told = remarks_of(target, Request(pipeline, PLAIN, None, ""), Compiled(()))

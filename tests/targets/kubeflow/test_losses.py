@@ -8,8 +8,12 @@ import pytest
 import yaml
 
 from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
+from gpuflow.spec.loading import load
 from gpuflow.targets.capabilities import Cannot, Weaker
 from gpuflow.targets.constructs import VOCABULARY
+from gpuflow.targets.frame import Request, compile_with, findings_of
+from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.capabilities import CAPABILITIES
 from tests.targets.kubeflow.compiling import compiled
 
@@ -48,11 +52,7 @@ def test_a_supervisor_never_takes_longer_than_the_pod_lives_where_its_grace_is_l
         ('for_each: {word: ["a$$b"]}', "holds $$, which the kubelet turns into $"),
         ('for_each: {word: ["$(HOME)"]}', "holds $(HOME), which the kubelet would replace"),
         ('for_each: {word: ["$(mode)"]}, env: {mode: fast}', "holds $(mode), which the kubelet would replace"),
-        ('working_dir: "/a/{{b}}"', "/a/{{b}} holds {{, which Argo would evaluate"),
-        ("working_dir: /a$$b", "holds $$, which the kubelet"),
         ('checkpoint: {path: "/c/{{b}}", store: "s3://m"}', "/c/{{b}} holds {{"),
-        ('outputs: {o: {type: file, path: "/o/{{b}}", uri: "s3://m"}}', "/o/{{b}} holds {{"),
-        ('outputs: {o: {type: file, uri: "s3://m/$$o"}}', "s3://m/$$o holds $$"),
         ('volumes: {"/d/{{b}}": {empty_dir: 1Gi}}', "/d/{{b}} holds {{"),
         ('annotations: {example.com/note: "{{workflow.name}}"}', 'the annotation "example.com/note" holds {{'),
         ("for_each: {seed: [9007199254740993]}", "exact up to 9007199254740992 only"),
@@ -240,3 +240,19 @@ def test_copies_of_a_sub_pipeline_that_would_share_checkpoints_are_refused() -> 
     assert 'its copies would share the checkpoints of "train"' in refusal("name: p\nsteps:" + keeper("all", loop=loop))
     apart = "{join: [s3://m/, {param: size}]}"
     assert "--step=all/train" in compiled("name: p\nsteps:" + keeper("all", apart, loop))
+
+
+def test_steps_of_a_sub_pipeline_from_a_file_have_one_name_and_their_own_place(tmp_path: Path) -> None:
+    """Notes and refusals of the target name `call.say`, in the file and the line where it is written."""
+    inner = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: inner\nparams: {who: {type: string}}\nsteps:\n"
+    say = '  say: {image: "i:1", command: [say, {param: who}], outputs: {o: string}, security: {fs_group: 5}}\n'
+    (tmp_path / "inner.yaml").write_text(inner + say)
+    outer = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: outer\nparams: {who: {type: string}}\nsteps:\n"
+    (tmp_path / "outer.yaml").write_text(outer + "  call: {pipeline: inner.yaml, params: {who: {param: who}}}\n")
+    request = Request(load(tmp_path / "outer.yaml"), Site.load("nvidia"), None, "outer.yaml")
+    made = findings_of(target, request, compile_with(target, request, allow_lossy=True))
+    told = {found.code: found for found in made if 'step "' in found.message}
+    assert set(told) == {"GF303", "GF305", "GF307"}
+    for found in told.values():
+        assert 'step "call.say"' in found.message
+        assert (found.where.file, found.where.line) == (str(tmp_path / "inner.yaml"), 6)

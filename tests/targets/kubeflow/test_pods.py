@@ -28,8 +28,8 @@ from gpuflow.targets.kubeflow.names import input_name
 from gpuflow.targets.kubeflow.text import BRACE
 from tests.targets.kubeflow.compiling import HEAD, documents
 from tests.targets.kubeflow.driver_model import driver_pods
+from tests.targets.kubeflow.kubelets import kubelet
 from tests.targets.kubeflow.test_ir import SOURCES
-from tests.targets.kubeflow.test_text import kubelet
 
 SITE = Site.load("nvidia")
 

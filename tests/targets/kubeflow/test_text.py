@@ -1,8 +1,9 @@
-"""User text reaches the container as it was written: past Argo, the driver, the kubelet and the launcher."""
+"""User text reaches the container as it was written: past Argo, the driver, both kubelets and the launcher."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,25 +11,18 @@ from hypothesis import strategies as st
 from kfp import dsl
 
 from gpuflow.errors import GpuflowError
+from gpuflow.plan import plan_of
 from gpuflow.pod.spelling import spelled
+from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.spec.template_tags import is_engines, meaning_of_tag, tags_in
 from gpuflow.spec.text import Join, ParamRef
 from gpuflow.targets.kubeflow.notes import notes
 from gpuflow.targets.kubeflow.text import BRACE, KubeflowSpelling, replaced
 from tests.targets.kubeflow.compiling import HEAD, compiled, documents
+from tests.targets.kubeflow.kubelets import as_argument, kubelet
 
 TEXT = st.text(alphabet=st.sampled_from("{}$()=. aB'\"\\\n%é"), max_size=30)
-EXPANSION = re.compile(r"\$(\$|\([A-Za-z_][A-Za-z0-9_]*\))")
-
-
-def kubelet(text: str, variables: dict[str, str]) -> str:
-    """Kubernetes' expansion: `$$` is `$`, `$(NAME)` its value when it has one; anything else stays."""
-
-    def expand(match: re.Match[str]) -> str:
-        return "$" if match[1] == "$" else variables.get(match[1][1:-1], match[0])
-
-    return EXPANSION.sub(expand, text)
 
 
 @given(TEXT)
@@ -60,7 +54,7 @@ def test_plain_values_are_not_refused(value: str) -> None:
 
 
 def noted(source: str) -> list[str]:
-    return [found.message for found in notes(loads(HEAD + source))]
+    return [found.message for found in notes(plan_of(loads(HEAD + source), Site.load("nvidia")))]
 
 
 def test_text_of_the_run_is_named_with_the_steps_that_are_handed_it() -> None:
@@ -79,6 +73,11 @@ steps:
     assert noted(source.replace("{item: one}", "x").replace("plan.note", "plan.rows")) == []
 
 
+def container_of(spec: dict[str, Any], name: str = "say") -> dict[str, Any]:
+    container: dict[str, Any] = spec["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
+    return container
+
+
 def one(words: str, env: str = "{}") -> str:
     return f'name: p\nparams: {{who: me}}\nsteps:\n  say: {{image: "i:1", command: {words}, env: {env}}}\n'
 
@@ -93,13 +92,13 @@ def test_what_the_launcher_would_take_for_its_own_is_refused_in_a_command(text: 
 
 def test_a_directory_is_spelled_for_the_kubelet_like_every_word_of_a_command() -> None:
     spec, *_ = documents("name: p\nsteps:\n  say: {image: i, command: [say], working_dir: /a$(id)}\n")
-    word = spec["deploymentSpec"]["executors"]["exec-say"]["container"]["command"][3]
+    word = as_argument(container_of(spec))["command"][3]
     assert kubelet(word, {"id": "a value"}) == "/a$(id)"
 
 
 def test_in_a_variable_even_the_launchers_own_placeholder_is_plain_text() -> None:
     spec, *_ = documents(one("[say]", '{TEXT: "{{$}}"}'))
-    brace, text = spec["deploymentSpec"]["executors"]["exec-say"]["container"]["env"]
+    brace, text = as_argument(container_of(spec))["env"]
     assert brace == {"name": BRACE, "value": "{"}
     assert kubelet(text["value"], {BRACE: "{"}) == "{{$}}"
 

@@ -11,7 +11,6 @@ from gpuflow.airflow import (
     deadline,
     mail_alert,
     pagerduty_alert,
-    run_began,
     slack_alert,
     webhook_alert,
 )
@@ -20,6 +19,7 @@ with DAG(
     dag_id="alerts",
     schedule=None,
     catchup=False,
+    doc_md="Made by gpuflow from `alerts.yaml`. Change that file, not this DAG.",
     on_failure_callback=[
         slack_alert(connection="slack_api", channel="#ml-alerts"),
         slack_alert(connection="slack_incoming"),
@@ -60,6 +60,7 @@ with DAG(
                 ],
             },
         ),
-        deadlines=[deadline("", timedelta(hours=6), since=run_began())],
+        # When it is over, steps fail and exit steps still run; with Airflow's dagrun_timeout they would not.
+        deadlines=[deadline(run=timedelta(hours=6))],
         source="alerts.yaml",
     )

@@ -1,7 +1,7 @@
 # Made by gpuflow 0.1.0 from dates.yaml sha256:124e78ac25c5c8f7 for site nvidia.
 # Do not edit: change the source and compile again.
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from airflow.providers.standard.operators.empty import EmptyOperator
@@ -39,6 +39,11 @@ with DAG(
     start_date=datetime(2026, 1, 31, tzinfo=ZoneInfo("Europe/Berlin")),
     catchup=True,
     max_active_runs=1,
+    doc_md=(
+        "Started by the clock and by new data; every fact of the run, in every place\n"
+        "\n"
+        "Made by gpuflow from `dates.yaml`. Change that file, not this DAG."
+    ),
     tags=["gpuflow"],
 ) as dag:
     load = GpuPodOperator(
@@ -84,8 +89,7 @@ with DAG(
         ),
         outputs={"table": "string"},
         supervised=True,
-        retries=2,
-        retry_delay=timedelta(0),
+        retries=2,  # Airflow's own retry_delay lies between them: 5 minutes, or [core] default_task_retry_delay
         source="dates.yaml",
     )
     with TaskGroup("report"):
@@ -145,7 +149,7 @@ with DAG(
         supervised=True,
         source="dates.yaml",
         failures=0,
-        retries=LOST_WORKERS,
+        retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
     ).expand(item=[{"seed": 1}, {"seed": 2}])
     bye = GpuPodOperator(
@@ -169,7 +173,11 @@ with DAG(
         source="dates.yaml",
         trigger_rule="all_done",
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
 
     load >> train
     [report_draw, train] >> bye

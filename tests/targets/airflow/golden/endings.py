@@ -20,6 +20,7 @@ with DAG(
     schedule=None,
     catchup=False,
     params={"go": Param(True, type="boolean")},
+    doc_md="Made by gpuflow from `endings.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
 ) as dag:
     claim_data = MakeClaim(
@@ -212,7 +213,11 @@ with DAG(
         source="endings.yaml",
         trigger_rule="none_failed",
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
     delete_claim_data = DeleteClaim(
         task_id="delete-claim-data",
         name=claim("endings-data"),

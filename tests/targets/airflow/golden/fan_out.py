@@ -32,6 +32,7 @@ with DAG(
     schedule=None,
     catchup=False,
     params={"suites": Param(["mmlu", "gsm8k"], type="array")},
+    doc_md="Made by gpuflow from `fan-out.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
 ) as dag:
     fixed = GpuPodOperator.partial(
@@ -71,7 +72,7 @@ with DAG(
         source="fan-out.yaml",
         max_active_tis_per_dagrun=2,
         failures=0,
-        retries=LOST_WORKERS,
+        retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
     ).expand(item=[{"language": "de"}, {"language": "en"}])
     gather = GpuPodOperator(
@@ -115,7 +116,7 @@ with DAG(
         ),
         source="fan-out.yaml",
         failures=0,
-        retries=LOST_WORKERS,
+        retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
     ).expand(item=given_items.output)
     grid = GpuPodOperator.partial(
@@ -138,9 +139,11 @@ with DAG(
         ),
         source="fan-out.yaml",
         failures=0,
-        retries=LOST_WORKERS,
+        retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
-    ).expand(item=combinations({"lr": [1e-05, 2e-05], "seed": range(1, 9)}))
+    ).expand(
+        item=combinations({"lr": [1e-05, 2e-05], "seed": range(1, 9)}),  # 16 tasks
+    )
     plan = GpuPodOperator(
         task_id="plan",
         namespace="ml",
@@ -198,6 +201,7 @@ with DAG(
         retry_delay=timedelta(seconds=10),
         retry_exponential_backoff=2,
         source="fan-out.yaml",
+        # the failures, and tries for workers that die; of a mapped task Airflow reads them here
         retries=2 + LOST_WORKERS,
         map_index_template="{{ task.label }}",
     ).expand(item=found_items.output)

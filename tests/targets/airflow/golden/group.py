@@ -22,6 +22,7 @@ with DAG(
     schedule=None,
     catchup=False,
     params={"deploy": Param(True, type="boolean"), "region": Param("eu", type="string")},
+    doc_md="Made by gpuflow from `group.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
 ) as dag:
     build = GpuPodOperator(
@@ -153,7 +154,11 @@ with DAG(
         ),
         source="group.yaml",
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
 
     build >> release_begin
     release_begin >> release_push

@@ -19,6 +19,13 @@ from gpuflow.airflow import (
     run_id,
 )
 
+# Pods that may exist at once: max_active_tasks does not count tasks that wait in the triggerer.
+LIMITS = [at_most(8)]
+LIMITS_EVALUATE = [
+    at_most(8),
+    at_most(2, "evaluate", items=["evaluate.suite"]),
+    at_most(3, "evaluate", per=["evaluate.suite"]),
+]
 SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -32,8 +39,9 @@ with DAG(
     dag_id="nested",
     schedule=None,
     catchup=False,
-    max_active_tasks=8,
+    max_active_tasks=8,  # running tasks only; pods are counted by limits=
     params={"suites": Param(["mmlu", "gsm8k"], type="array")},
+    doc_md="Made by gpuflow from `nested.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
 ) as dag:
     prepare = GpuPodOperator(
@@ -68,7 +76,7 @@ with DAG(
         ),
         outputs={"good": "bool"},
         supervised=True,
-        limits=[at_most(8)],
+        limits=LIMITS,
         source="nested.yaml",
     )
     evaluate_items = ListItems(
@@ -120,6 +128,7 @@ with DAG(
             ),
             outputs={"path": "string"},
             supervised=True,
+            # Pods that may exist at once: max_active_tasks does not count tasks that wait in the triggerer.
             limits=[
                 at_most(8),
                 at_most(2, "evaluate", items=["evaluate.suite"]),
@@ -127,7 +136,7 @@ with DAG(
                 at_most(2, "evaluate.generate", per=["evaluate.suite"]),
             ],
             failures=0,
-            retries=LOST_WORKERS,
+            retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_generate_items.output)
         evaluate_check_items = ListItems(
@@ -154,13 +163,9 @@ with DAG(
                     ],
                 },
             ),
-            limits=[
-                at_most(8),
-                at_most(2, "evaluate", items=["evaluate.suite"]),
-                at_most(3, "evaluate", per=["evaluate.suite"]),
-            ],
+            limits=LIMITS_EVALUATE,
             failures=0,
-            retries=LOST_WORKERS,
+            retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_check_items.output)
         evaluate_score_items = ListItems(
@@ -208,13 +213,9 @@ with DAG(
             ),
             outputs={"accuracy": "float"},
             supervised=True,
-            limits=[
-                at_most(8),
-                at_most(2, "evaluate", items=["evaluate.suite"]),
-                at_most(3, "evaluate", per=["evaluate.suite"]),
-            ],
+            limits=LIMITS_EVALUATE,
             failures=0,
-            retries=LOST_WORKERS,
+            retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_score_items.output)
         evaluate_end = Mark(task_id="end", when=began("evaluate-items"), trigger_rule="none_failed")
@@ -236,10 +237,14 @@ with DAG(
                 ],
             },
         ),
-        limits=[at_most(8)],
+        limits=LIMITS,
         source="nested.yaml",
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
 
     prepare >> evaluate_items
     evaluate_items >> evaluate_generate_items

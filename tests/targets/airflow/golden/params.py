@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
-from gpuflow.airflow import GpuPodOperator, Pod, deadline, join, param, run_began, run_id
+from gpuflow.airflow import GpuPodOperator, Pod, deadline, join, param, run_id
 
 with DAG(
     dag_id="params",
@@ -22,6 +22,11 @@ with DAG(
         "rows": Param([1, 2], type="array", items={}),
         "suites": Param(["mmlu", "gsm8k"], type="array"),
     },
+    doc_md=(
+        "Every type of parameter, and a schedule with a time zone\n"
+        "\n"
+        "Made by gpuflow from `params.yaml`. Change that file, not this DAG."
+    ),
     default_args={"owner": "nlp"},
     tags=["gpuflow", "team=nlp"],
 ) as dag:
@@ -64,6 +69,7 @@ with DAG(
                 ],
             },
         ),
-        deadlines=[deadline("", timedelta(days=2), since=run_began())],
+        # When it is over, steps fail and exit steps still run; with Airflow's dagrun_timeout they would not.
+        deadlines=[deadline(run=timedelta(days=2))],
         source="params.yaml",
     )

@@ -21,6 +21,7 @@ with DAG(
     dag_id="spot",
     schedule=AssetAny(Asset("s3://corpus/daily"), Asset("s3://corpus/weekly")),
     catchup=False,
+    doc_md="Made by gpuflow from `spot.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
 ) as dag:
     train = GpuPodOperator(
@@ -30,6 +31,8 @@ with DAG(
             {"labels": {**LABELS, "gpuflow.dev/step": "train"}},
             spec={
                 "restartPolicy": "Never",
+                # the step's timeout, which gpuflow-run keeps itself, and an hour for the image, init containers and the
+                # end
                 "activeDeadlineSeconds": 46830,
                 "securityContext": SECURITY,
                 "nodeSelector": {"cloud.google.com/gke-accelerator": "nvidia-a100-80gb"},

@@ -1,5 +1,6 @@
 # Made by gpuflow 0.1.0 from stock.yaml sha256:a0105cd60c39a46c for site nvidia.
 # Do not edit: change the source and compile again.
+# gpuflow-run must be in the image: plan (for its outputs), fan (for its outputs).
 
 from datetime import timedelta
 
@@ -72,6 +73,7 @@ with DAG(
     schedule=None,
     catchup=False,
     params={"lr": Param(0.1, type="number"), "name": Param("a", type="string")},
+    doc_md="Made by gpuflow from `stock.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
     user_defined_macros={"run_name": run_name},
 ) as dag:
@@ -84,8 +86,8 @@ with DAG(
         retries=2,
         do_xcom_push=True,
         deferrable=True,
-        schedule_timeout_seconds=604800,
-        startup_timeout_seconds=600,
+        schedule_timeout_seconds=604800,  # waiting for a node; by default it is 2 minutes, which fails queued steps
+        startup_timeout_seconds=600,  # pulling the image
         on_finish_action="delete_succeeded_pod",
         log_events_on_failure=True,
         pod_template_dict={
@@ -141,8 +143,8 @@ with DAG(
         base_container_name="main",
         retries=0,
         deferrable=True,
-        schedule_timeout_seconds=604800,
-        startup_timeout_seconds=600,
+        schedule_timeout_seconds=604800,  # waiting for a node; by default it is 2 minutes, which fails queued steps
+        startup_timeout_seconds=600,  # pulling the image
         on_finish_action="delete_succeeded_pod",
         log_events_on_failure=True,
         pod_template_dict={
@@ -211,8 +213,8 @@ with DAG(
         retries=0,
         do_xcom_push=True,
         deferrable=True,
-        schedule_timeout_seconds=604800,
-        startup_timeout_seconds=600,
+        schedule_timeout_seconds=604800,  # waiting for a node; by default it is 2 minutes, which fails queued steps
+        startup_timeout_seconds=600,  # pulling the image
         on_finish_action="delete_succeeded_pod",
         log_events_on_failure=True,
     ).expand(
@@ -411,8 +413,8 @@ with DAG(
         base_container_name="main",
         retries=0,
         deferrable=True,
-        schedule_timeout_seconds=604800,
-        startup_timeout_seconds=600,
+        schedule_timeout_seconds=604800,  # waiting for a node; by default it is 2 minutes, which fails queued steps
+        startup_timeout_seconds=600,  # pulling the image
         on_finish_action="delete_succeeded_pod",
         log_events_on_failure=True,
         pod_template_dict={
@@ -458,8 +460,8 @@ with DAG(
         base_container_name="main",
         retries=0,
         deferrable=True,
-        schedule_timeout_seconds=604800,
-        startup_timeout_seconds=600,
+        schedule_timeout_seconds=604800,  # waiting for a node; by default it is 2 minutes, which fails queued steps
+        startup_timeout_seconds=600,  # pulling the image
         on_finish_action="delete_succeeded_pod",
         log_events_on_failure=True,
         pod_template_dict=literal(
@@ -494,7 +496,11 @@ with DAG(
             },
         ),
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
 
     plan >> train
     train >> fan

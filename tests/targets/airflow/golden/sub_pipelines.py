@@ -19,6 +19,17 @@ from gpuflow.airflow import (
     param,
 )
 
+# When the time of a group is over, its steps fail and are not tried again.
+DEADLINES_EVALUATE = [
+    deadline(
+        group="evaluate",
+        limit=timedelta(hours=1),
+        since=output("evaluate.begin", "return_value", "float", items="evaluate-items", same=["evaluate.suite"]),
+    ),
+]
+DEADLINES_RELEASE = [
+    deadline(group="release", limit=timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
+]
 SECURITY = {
     "runAsNonRoot": True,
     "runAsUser": 1000,
@@ -37,6 +48,7 @@ with DAG(
         "probing": Param(False, type="boolean"),
         "suites": Param(["mmlu", "gsm8k", "arc"], type="array"),
     },
+    doc_md="Made by gpuflow from `sub-pipelines.yaml`. Change that file, not this DAG.",
     tags=["gpuflow"],
 ) as dag:
     evaluate_items = ListItems(task_id="evaluate-items", for_each={"evaluate.suite": param("suites")}, distinct=True)
@@ -66,21 +78,9 @@ with DAG(
                     ],
                 },
             ),
-            deadlines=[
-                deadline(
-                    "evaluate",
-                    timedelta(hours=1),
-                    since=output(
-                        "evaluate.begin",
-                        "return_value",
-                        "float",
-                        items="evaluate-items",
-                        same=["evaluate.suite"],
-                    ),
-                ),
-            ],
+            deadlines=DEADLINES_EVALUATE,
             failures=0,
-            retries=LOST_WORKERS,
+            retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_generate_items.output)
         evaluate_judge_items = ListItems(
@@ -115,10 +115,11 @@ with DAG(
                         ],
                     },
                 ),
+                # When the time of a group is over, its steps fail and are not tried again.
                 deadlines=[
                     deadline(
-                        "evaluate",
-                        timedelta(hours=1),
+                        group="evaluate",
+                        limit=timedelta(hours=1),
                         since=output(
                             "evaluate.begin",
                             "return_value",
@@ -128,8 +129,8 @@ with DAG(
                         ),
                     ),
                     deadline(
-                        "evaluate.judge",
-                        timedelta(minutes=30),
+                        group="evaluate.judge",
+                        limit=timedelta(minutes=30),
                         since=output(
                             "evaluate.judge.begin",
                             "return_value",
@@ -140,7 +141,7 @@ with DAG(
                     ),
                 ],
                 failures=0,
-                retries=LOST_WORKERS,
+                retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
                 map_index_template="{{ task.label }}",
             ).expand(item=evaluate_judge_ask_model_items.output)
         evaluate_sum_items = ListItems(
@@ -166,21 +167,9 @@ with DAG(
                     ],
                 },
             ),
-            deadlines=[
-                deadline(
-                    "evaluate",
-                    timedelta(hours=1),
-                    since=output(
-                        "evaluate.begin",
-                        "return_value",
-                        "float",
-                        items="evaluate-items",
-                        same=["evaluate.suite"],
-                    ),
-                ),
-            ],
+            deadlines=DEADLINES_EVALUATE,
             failures=0,
-            retries=LOST_WORKERS,
+            retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
             map_index_template="{{ task.label }}",
         ).expand(item=evaluate_sum_items.output)
         evaluate_end = Mark(task_id="end", when=began("evaluate-items"), trigger_rule="none_failed")
@@ -225,17 +214,13 @@ with DAG(
                     ],
                 },
             ),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
+            deadlines=DEADLINES_RELEASE,
         )
         release_ask = Approve(
             task_id="ask",
             message="Release?",
             response_timeout=timedelta(hours=3),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
+            deadlines=DEADLINES_RELEASE,
         )
         release_probe = GpuPodOperator(
             task_id="probe",
@@ -255,9 +240,7 @@ with DAG(
                     ],
                 },
             ),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
+            deadlines=DEADLINES_RELEASE,
             when=param("probing"),
         )
         release_report = GpuPodOperator(
@@ -278,9 +261,7 @@ with DAG(
                     ],
                 },
             ),
-            deadlines=[
-                deadline("release", timedelta(minutes=90), since=output("release.begin", "return_value", "float")),
-            ],
+            deadlines=DEADLINES_RELEASE,
             when=began("release.begin"),
             trigger_rule="none_failed",
         )

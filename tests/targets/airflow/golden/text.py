@@ -19,6 +19,11 @@ with DAG(
     description='Text that looks like a program: {{ dag }} {% raw %} "quotes"',
     schedule=None,
     catchup=False,
+    doc_md=(
+        'Text that looks like a program: {{ dag }} {% raw %} "quotes"\n'
+        "\n"
+        "Made by gpuflow from `text.yaml`. Change that file, not this DAG."
+    ),
     tags=["gpuflow"],
 ) as dag:
     print_ = GpuPodOperator(

@@ -37,8 +37,8 @@ with DAG(
     description="A pipeline that speaks Airflow",
     schedule=CronTriggerTimetable("0 3 * * *", timezone="Europe/Berlin"),
     catchup=False,
-    owner_links={"nlp": "https://wiki.example.com/nlp"},
     doc_md="# Nightly\n\nRead *this* first.\n",
+    owner_links={"nlp": "https://wiki.example.com/nlp"},
     dag_display_name="Every night",
     max_active_runs=3,
     max_consecutive_failed_dag_runs=5,
@@ -90,7 +90,7 @@ with DAG(
         priority_weight=9,
         on_finish_action="delete_pod",
         failures=0,
-        retries=LOST_WORKERS,
+        retries=LOST_WORKERS,  # only for workers that die: a failure of the step is not retried
         map_index_template="{{ task.label }}",
     ).expand(item=[{"seed": 1}, {"seed": 2}])
     ask = Approve(task_id="ask", message="Go on?", task_display_name="A person decides", pool="people")
@@ -167,7 +167,11 @@ with DAG(
         on_kill_action="keep_pod",
         container_logs=["main", "proxy"],
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
     delete_claim_scratch = DeleteClaim(
         task_id="delete-claim-scratch",
         name=claim("words-scratch"),

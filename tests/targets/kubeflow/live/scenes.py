@@ -191,6 +191,22 @@ def text() -> Iterator[Case]:
         says("script", "two: $$ ref: $(NAME) {{x}}", "x $(NAME) $$ y {{z}}", "number 2"),
         constructs=("text.braces", "script"),
     )
+    yield scene(
+        "text-values",
+        # A parameter passes the kubelets of the run's driver and of the step, an output that of the step.
+        says("tell", "a $ b secret-value d $(date) $", "$$ secret-value"),
+        says("here", "/data/a$$b $(HOME)"),
+        says("asks", "asked"),
+        pods(asks=1, other=0),
+        arguments={"who": "a $$ b $(NAME) d $(date) $$$$"},
+        constructs=("working_dir", "when"),
+    )
+    yield scene(
+        "not-a-number",
+        holds("writes", "the output \"loss\" of type float is 'nan': Kubeflow has no such number"),
+        pods(reads=0),
+        state="FAILED",
+    )
 
 
 def all_scenes() -> list[Case]:

@@ -1,0 +1,125 @@
+"""How an object of the cluster ended: by its kind, or by conditions that the user gives.
+
+A place is written like `status.conditions[type=Complete].status`: names with dots between them, `[0]` for one entry of
+a list, `[key=value]` for the entry that has it. A condition is a place, `=`, and the value as text.
+"""
+
+from __future__ import annotations
+
+import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Any
+
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]|\[([^=\]]+)=([^\]]*)\]")
+
+
+def _true(kind: str) -> str:
+    return f"status.conditions[type={kind}].status=True"
+
+
+GOOD: dict[str, tuple[str, ...]] = {
+    "Job": (_true("Complete"),),
+    "JobSet": ("status.terminalState=Completed", _true("Completed")),
+    "TrainJob": (_true("Complete"),),
+    "Experiment": (_true("Succeeded"),),
+    "PyTorchJob": (_true("Succeeded"),),
+    "MPIJob": (_true("Succeeded"),),
+}
+"""When an object of a kind has done its work."""
+BAD: dict[str, tuple[str, ...]] = {kind: (_true("Failed"),) for kind in GOOD}
+"""When it has failed for good. Retries of its own do not show there."""
+BAD["JobSet"] = ("status.terminalState=Failed", _true("Failed"))
+PODS = {
+    "Job": "batch.kubernetes.io/job-name",
+    "JobSet": "jobset.sigs.k8s.io/jobset-name",
+    "TrainJob": "jobset.sigs.k8s.io/jobset-name",
+    "Experiment": "katib.kubeflow.org/experiment",
+    "PyTorchJob": "training.kubeflow.org/job-name",
+    "MPIJob": "training.kubeflow.org/job-name",
+}
+"""The label by which the pods of an object are found; its value is the object's name."""
+
+
+def found(document: Any, place: str) -> Any:
+    """The value at a place; None where there is none."""
+    for name, index, key, value in _steps(place):
+        if name:
+            document = document.get(name) if isinstance(document, dict) else None
+        elif not isinstance(document, list):
+            return None
+        elif index:
+            document = document[int(index)] if int(index) < len(document) else None
+        else:
+            same = (entry for entry in document if isinstance(entry, dict) and str(entry.get(key)) == value)
+            document = next(same, None)
+    return document
+
+
+def _steps(place: str) -> Iterator[tuple[str, str, str, str]]:
+    at = 0
+    while at < len(place):
+        match = _STEP.match(place, at)
+        if match is None:
+            raise ValueError(f'"{place}" is no place; write it like status.conditions[type=Complete].status')
+        yield tuple(part or "" for part in match.groups())  # type: ignore[misc]  # the pattern has four groups
+        at = match.end() + (1 if place[match.end() : match.end() + 1] == "." else 0)
+
+
+def split(condition: str) -> tuple[str, str]:
+    """A condition as its place and its value: the first `=` outside brackets parts them."""
+    depth = 0
+    for index, letter in enumerate(condition):
+        depth += {"[": 1, "]": -1}.get(letter, 0)
+        if letter == "=" and depth == 0:
+            list(_steps(condition[:index]))
+            return condition[:index], condition[index + 1 :]
+    raise ValueError(f'"{condition}" is no condition; write it like status.phase=Succeeded')
+
+
+def holds(document: Any, conditions: Sequence[str]) -> bool:
+    """Whether one of the conditions holds."""
+    for condition in conditions:
+        place, value = split(condition)
+        if said(found(document, place)) == value:
+            return True
+    return False
+
+
+def said(value: Any) -> str:
+    """A value as conditions and outputs write it."""
+    if value is None or isinstance(value, bool):
+        return {None: "", True: "true", False: "false"}[value]
+    if isinstance(value, (dict, list)):
+        import json
+
+        return json.dumps(value, sort_keys=True)
+    return str(value)
+
+
+def put(document: dict[str, Any], place: str, value: str) -> None:
+    """Set a value of a manifest: text, in a place whose surroundings are there."""
+    steps = list(_steps(place))
+    outer = place[: place.rfind(".")] if "." in place else ""
+    name, index, _, _ = steps[-1]
+    around = found(document, outer if name else place[: place.rfind("[")]) if len(steps) > 1 else document
+    if name and isinstance(around, dict):
+        around[name] = value
+    elif index and isinstance(around, list) and int(index) < len(around):
+        around[int(index)] = value
+    else:
+        raise ValueError(f"the manifest has no place {place}")
+
+
+def words_of(document: dict[str, Any]) -> str:
+    """What the object says of itself: its conditions that hold, with reason and message."""
+    listed = found(document, "status.conditions") or []
+    lines = []
+    for entry in listed:
+        if entry.get("status") == "True":
+            why = ": ".join(text for text in (entry.get("reason"), entry.get("message")) if text)
+            lines.append(f"{entry.get('type')}" + (f" ({why})" if why else ""))
+    phase = found(document, "status.terminalState") or found(document, "status.phase")
+    return ", ".join(lines) or str(phase or "no condition yet")

@@ -1,0 +1,107 @@
+"""`gpuflow-run create`, without a cluster: what it reads, and what it refuses. tests/cluster/test_create.py runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuflow.runtime import api_server, creating, object_state
+from gpuflow.runtime.main import main
+
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"args": ["--lr", ""]}}
+
+
+def done(kind: str, status: str = "True") -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": "Suspended", "status": "False"}, {"type": kind, "status": status}]}}
+
+
+@pytest.mark.parametrize("kind", object_state.GOOD)
+def test_every_known_kind_has_an_end_of_each_sort(kind: str) -> None:
+    good = {"Job": "Complete", "TrainJob": "Complete", "JobSet": "Completed"}.get(kind, "Succeeded")
+    assert object_state.holds(done(good), object_state.GOOD[kind])
+    assert not object_state.holds(done(good, "False"), object_state.GOOD[kind])
+    assert object_state.holds(done("Failed"), object_state.BAD[kind])
+    assert not object_state.holds({"status": {}}, (*object_state.GOOD[kind], *object_state.BAD[kind]))
+    assert kind in object_state.PODS
+
+
+def test_a_place_leads_through_maps_lists_and_entries_by_key() -> None:
+    best = {"status": {"best": {"values": [{"name": "lr", "value": "0.1"}, {"name": "n", "value": 3}]}}}
+    assert object_state.found(best, "status.best.values[name=lr].value") == "0.1"
+    assert object_state.found(best, "status.best.values[1].value") == 3
+    for nowhere in (
+        "status.worst",
+        "status.best.values[9].value",
+        "status.best[0]",
+        "status.best.values[name=x].value",
+    ):
+        assert object_state.found(best, nowhere) is None
+
+
+def test_a_condition_is_parted_at_the_equals_sign_outside_brackets() -> None:
+    assert object_state.split("status.conditions[type=A].status=True") == ("status.conditions[type=A].status", "True")
+    assert object_state.split("status.message=a=b") == ("status.message", "a=b")
+    for wrong in ("status.phase", "status..x=1", "[=1", ""):
+        with pytest.raises(ValueError, match="write it like"):
+            object_state.split(wrong)
+
+
+def test_values_of_the_run_are_put_into_the_manifest_as_text() -> None:
+    request = creating.Request(
+        ["--manifest", json.dumps(JOB), "--set", 'spec.args[1]=a "quote" = {', "--set=metadata.x=1"]
+    )
+    made = request.manifest()
+    assert made["spec"]["args"] == ["--lr", 'a "quote" = {']
+    assert made["metadata"]["x"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "as a file or with --manifest"),
+        (["job.json", "--manifest", "{}"], "and not both"),
+        (["a.json", "b.json"], "two files"),
+        (["--wait"], 'unknown option "--wait"'),
+        (["--manifest"], "--manifest needs a value"),
+    ],
+)
+def test_misuse_is_said_in_one_sentence(words: list[str], sentence: str) -> None:
+    with pytest.raises(creating.Misuse, match=sentence):
+        creating.Request(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--manifest", "[1]"], "--manifest: the manifest has no apiVersion"),
+        (["--manifest", '{"apiVersion": "v1", "kind": "Job"}'], "the manifest has no metadata"),
+        (["/nowhere/job.json"], "/nowhere/job.json"),
+        (["--manifest", json.dumps(JOB), "--set", "spec.none.here=1"], "the manifest has no place spec.none.here"),
+        (["--manifest", json.dumps(JOB), "--set", "spec.args[7]=1"], "the manifest has no place"),
+        (["--manifest", json.dumps(JOB), "--set", "spec"], "--set: "),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_refused(words: list[str], sentence: str) -> None:
+    with pytest.raises(creating.Misuse) as refusal:
+        creating.Request(words).manifest()
+    assert sentence in str(refusal.value)
+
+
+def test_outside_a_pod_it_says_so_and_ends_with_78(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(api_server, "ACCOUNT", str(tmp_path))
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(JOB))
+    assert main(["create", str(file)]) == 78
+    assert "there is no service account here" in capfd.readouterr().err
+
+
+def test_the_help_lists_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["create", "--help"]) == 0
+    assert "--run-id" in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert "gpuflow-run create FILE" in capsys.readouterr().out
