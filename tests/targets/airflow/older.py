@@ -44,7 +44,7 @@ def main(python: str, version: str) -> int:
         fine = done.returncode == 0 and _as_asked(commands)
         print(f"Airflow {version}: {'loaded, ran, as asked' if fine else 'NOT as asked'} (exit {done.returncode})")
         if not fine:
-            print(said[-3000:])
+            print(said[-20000:])
         return 0 if fine else 1
 
 
