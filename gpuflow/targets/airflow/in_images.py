@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gpuflow.errors import Finding
 from gpuflow.plan import PlannedStep
 from gpuflow.pod import is_supervised
-from gpuflow.pod.supervision import counts_budgets
+from gpuflow.pod.restarts import counts_budgets
 from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.spec.step import Step
