@@ -46,7 +46,10 @@ RUN = {None, "timing", "kubectl", *ENGINES}
 """The labels of blocks that some test runs: `kubectl` where Go is, the name of an engine in its environment."""
 NEEDS_A_CLUSTER = {
     "docs/tutorial.md": ("kubectl apply -f runtime.yaml", "gpuflow snapshot -o cluster/ --namespace my-team"),
-    "docs/guides/airflow.md": ("airflow backfill create --dag-id nightly",),
+    "docs/guides/airflow.md": (
+        "gpuflow airflow pools pipelines/*.yaml --site site.yaml --cluster live",
+        "airflow backfill create --dag-id nightly",
+    ),
     "docs/guides/alerts.md": ("gpuflow argo agent pipelines/*.yaml --site site.yaml | kubectl apply -f -",),
     "docs/guides/argo-gitops.md": ("kubectl create namespace nlp",),
     "docs/guides/platform.md": ("gpuflow snapshot -o cluster/ --namespace my-team",),

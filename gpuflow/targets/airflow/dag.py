@@ -180,8 +180,7 @@ def _docs(request: Request) -> dict[str, str]:
     if pipeline.description:
         lines.append(pipeline.description.strip())
     if pipeline.source.file is not None:
-        shown = printable.line(request.shown_source).replace("`", "'")
-        lines.append(f"Made by gpuflow from `{shown}`. Change that file, not this DAG.")
+        lines.append(f"Made by gpuflow from {printable.md_code(request.shown_source)}. Change that file, not this DAG.")
     return {"doc_md": "\n\n".join(lines)} if lines else {}
 
 
