@@ -15,7 +15,13 @@ SECURITY = {
 }
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
-with DAG(dag_id="setup-and-teardown", schedule=None, catchup=False, tags=["gpuflow"]) as dag:
+with DAG(
+    dag_id="setup-and-teardown",
+    schedule=None,
+    catchup=False,
+    doc_md="Made by gpuflow from `setup-and-teardown.yaml`. Change that file, not this DAG.",
+    tags=["gpuflow"],
+) as dag:
     create = GpuPodOperator(
         task_id="create",
         namespace="ml",
@@ -167,7 +173,11 @@ with DAG(dag_id="setup-and-teardown", schedule=None, catchup=False, tags=["gpufl
         source="setup-and-teardown.yaml",
         trigger_rule="all_done",
     )
-    outcome = EmptyOperator(task_id="outcome", trigger_rule="none_failed")
+    outcome = EmptyOperator(
+        task_id="outcome",
+        doc_md="Fails when a task of the run failed: Airflow decides by the last tasks alone.",
+        trigger_rule="none_failed",
+    )
 
     [create, warm] >> train
     train >> audit

@@ -1,6 +1,7 @@
 # Made by gpuflow 0.1.0 from stock.yaml sha256:a0105cd60c39a46c for site nvidia.
 # Do not edit: change the source and compile again.
 # gpuflow-run must be in the image: plan (for its outputs), fan (for its outputs).
+# Nothing of gpuflow in the image: train, gather, tidy.
 
 from datetime import timedelta
 
