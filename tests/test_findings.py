@@ -15,6 +15,8 @@ PAGES = {
     "security-findings": [f"S{number}" for number in range(1, 20)],
     "retries-findings": [f"R{number}" for number in range(1, 11)],
     "first-hour-findings": [f"F{number}" for number in range(1, 9)],
+    "kubeflow-findings": [f"K{number}" for number in range(1, 16)],
+    "airflow-findings": [f"A{number}" for number in range(1, 33)],
     "checker-findings": [
         *(f"{letter}{number}" for letter, last in LETTERS.items() for number in range(1, last + 1)),
     ],
