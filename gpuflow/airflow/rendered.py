@@ -37,7 +37,7 @@ class RenderedPod(StepPods):
             # Not by assignment: Airflow takes that for a change of the DAG. Read by parts: Airflow cuts long fields.
             shown = shown_fields(self.template.serialize(), self.namespace)
             self._hidden = {name: self.__dict__.get(name) for name in (*shown, "template_fields")}
-            self.__dict__ |= {**shown, "template_fields": (*template_fields, *shown)}
+            self.__dict__ |= {**shown, "template_fields": (*shown, *template_fields)}
 
     def hide(self) -> None:
         """Give the attributes back, before a pod is made."""

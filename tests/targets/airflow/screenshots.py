@@ -143,7 +143,7 @@ def waiting(airflow: Services, run: str) -> None:
 def look(browser: Browser, airflow: Services, run: str, out: Path) -> int:
     base = f"/dags/nightly/runs/{run}/tasks"
     pages = {
-        "log": (f"{base}/train", ["waiting for room", "exceeded quota", "Waits for"]),
+        "log": (f"{base}/train", ["waiting for room", "exceeded quota", "gpuflow: waiting"]),
         "rendered": (f"{base}/evaluate/rendered_templates", ["container_resources", "cmds", "evaluate.py", "image"]),
         "details": (f"{base}/evaluate/details", ["Pod", "Queue", "Grafana", "waiting in queue research"]),
     }
