@@ -159,6 +159,10 @@ def load_component(path: str | Path, *, site: Site | str = "nvidia", **fields: A
     Its tasks have everything the file says, and everything kfp's tasks can be told. `fields` replace those of the step,
     for a site: `load_component("train.yaml", site="site.yaml", image="mine:2", gpu="h100 x 4")`. A compiled file is
     for a site already, and its step is fixed.
+
+    :param path: the file.
+    :param site: as for `component`.
+    :param fields: fields of the step, which replace those of the file.
     """
     text = read_bytes(Path(path)).decode("utf-8")
     if text.lstrip().startswith("# Made by gpuflow"):
@@ -188,7 +192,10 @@ def _changed(pipeline: Pipeline, fields: dict[str, Any]) -> Pipeline:
 
 
 class LoadedComponent:
-    """Called in a pipeline, it makes a task with everything its file says."""
+    """Called in a pipeline, it makes a task with everything its file says.
+
+    :param text: the compiled component.
+    """
 
     def __init__(self, text: str) -> None:
         try:

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from gpuflow.spec.container import ConfigMapKey, SecretKey
 from gpuflow.spec.engine_words import PipelineEngines, StepEngines, argo
-from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask
+from gpuflow.spec.engine_words.airflow import AirflowDag, AirflowTask, Teardown
 from gpuflow.spec.engine_words.imported import Imported
 from gpuflow.spec.engine_words.kubeflow import KubeflowPipeline, KubeflowTask
 from gpuflow.spec.fan_out import Range
@@ -121,7 +121,7 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "checkpoint.scratch": ("Checkpoint.scratch",),
     # An engine takes each of its own words: its tests compile all of them.
     "engines.airflow": (
-        "Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask, Imported),
+        "Pipeline.engines", "Step.engines", *_fields(PipelineEngines, AirflowDag, AirflowTask, Teardown, Imported),
     ),
     "engines.argo": _fields(
         StepEngines, argo.ArgoWorkflow, argo.ArgoTemplate, argo.PodGC, argo.Ttl, argo.PodMetadata, argo.TemplateRef,

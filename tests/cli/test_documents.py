@@ -64,7 +64,7 @@ def test_validate_also_asks_the_site(gpuflow: Gpuflow, tmp_path: Path) -> None:
     site.write_text("apiVersion: gpuflow/v1\nkind: Site\nname: bare\n")
     answer = gpuflow("validate", NIGHTLY, "--site", site)
     assert answer.code == 2
-    assert f'{NIGHTLY}:27:3: GF221 step "train": site "bare" does not say which nodes have a100-80gb' in answer.err
+    assert f'{NIGHTLY}:28:3: GF221 step "train": site "bare" does not say which nodes have a100-80gb' in answer.err
     assert "GF224" in answer.err
 
 

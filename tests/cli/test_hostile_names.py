@@ -272,7 +272,8 @@ def test_names_that_kubernetes_accepts_are_read(gpuflow: Gpuflow, folder: Path, 
 
 def test_only_the_door_writes_to_the_terminal() -> None:
     """`say` and `put` of the terminal; what Python prints of a pipeline's own file is its author's."""
-    allowed = {"gpuflow/cli/terminal.py"}
+    in_containers = {"gpuflow/targets/kubeflow/ask_argo.py"}  # a program of its own, which gpuflow never runs
+    allowed = {"gpuflow/cli/terminal.py", *in_containers}
     found = []
     for path in sorted((ROOT / "gpuflow").rglob("*.py")):
         place = path.relative_to(ROOT).as_posix()

@@ -227,7 +227,7 @@ def test_an_error_or_an_unknown_code_cannot_be_silenced(
 ) -> None:
     answer = gpuflow("validate", silencing(tmp_path, code))
     assert answer.code == 2
-    assert "nightly.yaml:3:11: GF342" in answer.err
+    assert "nightly.yaml:4:11: GF342" in answer.err
     assert words in answer.err
 
 

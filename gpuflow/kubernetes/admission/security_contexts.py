@@ -144,7 +144,7 @@ def se_linux(pod: View, allowed: frozenset[str]) -> Finding:
 
     def bad(context: Map) -> bool:
         chosen = options(context)
-        return bool((chosen.get("type") or "") not in allowed or chosen.get("user") or chosen.get("role"))
+        return bool(str(chosen.get("type") or "") not in allowed or chosen.get("user") or chosen.get("role"))
 
     who = setters(bad(pod.context), pod.named(bad))
     if not who:

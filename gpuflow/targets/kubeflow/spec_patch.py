@@ -90,10 +90,10 @@ def instructions(site: Site, namespace: str) -> str:
     told = "Site {name} says so: engines.kubeflow.retry is always, and fs_group {group}." if said else UNSAID
     group = patch["templateDefaults"]["securityContext"]["fsGroup"]
     parts = [
-        comment([f"A variable of KFP's API server (Deployment {DEPLOYMENT}, container {CONTAINER}):"]),
-        f"# {VARIABLE}={patch_text(patch)}\n",
         comment(
             [
+                f"A variable of KFP's API server (Deployment {DEPLOYMENT}, container {CONTAINER}):",
+                f"{VARIABLE}={patch_text(patch)}",
                 "Steps without retry are started as often as before.",
                 "",
                 "What it holds now; if that is anything, merge the two by hand:",
