@@ -84,9 +84,7 @@ def construct_losses(
             message = f"{target} does not support {construct}{whose}: {why.reason}"
             where = replace(found[construct][0][1], step=steps[0] if len(steps) == 1 else None)
             # Without a text that stands in a command there is no command; without its word, outputs are never found.
-            result.append(
-                Loss(message, where, why.instead, construct, optional and construct not in (*RUN, "outputs_from"))
-            )
+            result.append(Loss(message, where, why.instead, construct, optional and construct not in NEEDED))
     return result
 
 

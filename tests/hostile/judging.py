@@ -293,7 +293,7 @@ def _argo(words: Words, made: str, twin: str) -> None:
     if len(here) != len(there):
         raise Injected(f"{len(here)} documents, its twin has {len(there)}")
     for pair in zip(here, there, strict=True):
-        words.tree(*pair, tags="{{")
+        words.tree(*(map(_handed_over, pair) if words.launcher else pair), tags="{{")
 
 
 def _yaml(words: Words, made: str, twin: str) -> None:
@@ -314,10 +314,20 @@ def _messages(text: str) -> list[Any]:
     message = json_format.ParseDict(pipeline, ir.PipelineSpec())
     deployment = json_format.ParseDict(pipeline["deploymentSpec"], ir.PipelineDeploymentConfig())
     platforms = [json_format.ParseDict(each, ir.PlatformSpec()) for each in platform]
-    return [
-        json_format.MessageToDict(message),
-        *(_by_the_driver(json_format.MessageToDict(each)) for each in (deployment, *platforms)),
-    ]
+    messages = [json_format.MessageToDict(each) for each in (message, deployment, *platforms)]
+    messages[1] = {DRIVEN: messages[1]}
+    return [_handed_over(each) for each in messages]
+
+
+DRIVEN = "deploymentSpec"
+"""What KFP hands its driver: containers, and in a platform's document the Kubernetes settings."""
+
+
+def _handed_over(tree: Any) -> Any:
+    """A document of KFP's, with what its driver is handed as the driver reads it."""
+    if isinstance(tree, dict):
+        return {key: _by_the_driver(value) if key == DRIVEN else _handed_over(value) for key, value in tree.items()}
+    return [_handed_over(each) for each in tree] if isinstance(tree, list) else tree
 
 
 def _by_the_driver(tree: Any) -> Any:

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from gpuflow.spec.loading import loads
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets import TARGETS, load_target
 from gpuflow.targets.capabilities import Cannot, Weaker
-from gpuflow.targets.constructs import POD, RUN, VOCABULARY, uses
+from gpuflow.targets.constructs import POD, VOCABULARY, uses
 from gpuflow.targets.frame import Request, compile_with, findings_of
+from gpuflow.targets.losses import NEEDED
 from tests.cli.commands import Gpuflow
 from tests.targets.every_construct import HEAD, PIPELINES, SITE
 
@@ -117,9 +119,9 @@ def test_a_loss_is_said_by_name_everywhere(target: str, construct: str, site: Si
             compile_with(chosen, request, allow_lossy=False)
         messages = [finding.message for finding in refusal.value.findings if finding.code == "GF301"]
         assert [f"{target} does not support {name}" in text for name, text in zip(lost, messages, strict=True)]
-    if set(lost) & set(RUN):
-        # A text that nobody can give leaves a hole in a command, whatever is allowed.
-        with pytest.raises(GpuflowError, match="does not support run"):
+    if needed := set(lost) & set(NEEDED):
+        # A text that nobody can give leaves a hole in a command, and outputs that nobody reads are none.
+        with pytest.raises(GpuflowError, match=f"does not support ({'|'.join(map(re.escape, needed))})"):
             compile_with(chosen, request, allow_lossy=True)
         return
     try:
@@ -131,8 +133,26 @@ def test_a_loss_is_said_by_name_everywhere(target: str, construct: str, site: Si
     said = [finding for finding in findings_of(chosen, request, compiled) if finding.code == "GF303"]
     assert len(header) == len(said) == len(lost)
     weaker = [name for name in used(construct) if isinstance(chosen.capabilities[name], Weaker)]
-    notes = [finding.message for finding in findings_of(chosen, request, compiled) if finding.code == "GF305"]
-    assert all(any(note.startswith(f"{name}: ") for note in notes) for name in weaker)
+    notes = findings_of(chosen, request, compiled)
+    by_table = [name for name in weaker if not chosen.capabilities[name].by_step]
+    for name in by_table:
+        assert any(note.code == "GF305" and note.message.startswith(f"{name}: ") for note in notes)
+    for name in set(weaker) - set(by_table):
+        said_of_steps = [note.message for note in notes if note.code in BY_STEP]
+        (note,) = [text for text in said_of_steps if text.startswith('step "a": ') and WORDS[name].search(text)]
+        assert f"WEAKER: {note}" in compiled.artifact.text
+
+
+BY_STEP = ("GF391", "GF392", "GF393", "GF394")
+"""Notes on the retries of single steps, where what becomes of them depends on more than the construct."""
+WORDS = {
+    "retry.any": re.compile("retries repeat"),
+    "retry.failures": re.compile("a failed pod"),
+    "retry.final_exit_codes": re.compile("Every exit code counts alike"),
+    "retry.interruptions": re.compile("a deleted pod"),
+    "retry.retryable_exit_codes": re.compile("Every exit code counts alike"),
+}
+"""What a note on a plain step says of each construct that is weaker there."""
 
 
 @pytest.mark.parametrize("target", HERE)

@@ -38,7 +38,7 @@ def fs_group_losses(plan: Plan) -> Iterator[Loss]:
         if wanted is not None and wanted != given:
             has = "gives none" if given is None else f"gives {given} to all pods"
             yield Loss(
-                f'kubeflow: step "{each.own_name}": KFP sets user and group of the container, but no fs_group, and '
+                f'kubeflow: step "{each.name}": KFP sets user and group of the container, but no fs_group, and '
                 f"the installation {has}",
                 each.where("security", "fs_group"),
                 f"{_SET}: {wanted}; or let the volume's owner make it writable for the step's group",
