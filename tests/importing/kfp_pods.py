@@ -3,7 +3,7 @@
 As `argo_pods`, for both sides alike. Differences that are allowed, beside those of tests/targets/kubeflow/test_pods.py:
 
 1. names: of components, executors, tasks, inputs and outputs;
-2. gpuflow's own labels; gpuflow-run around the program of a step with outputs;
+2. gpuflow's own labels; gpuflow-run around the program of a step with outputs, with the variable of the run's id;
 3. an output's path: KFP chooses one, gpuflow has /tmp/outputs/NAME;
 4. {"Concat": […]} is the text that KFP's launcher makes of it.
 """
@@ -17,6 +17,8 @@ from typing import Any
 
 import yaml
 
+from gpuflow.pod.supervision import RUN_ID
+from gpuflow.targets.kubeflow.names import RUN_LABEL
 from tests.targets.kubeflow.driver_model import driver_pod
 from tests.targets.kubeflow.test_pods import made
 
@@ -83,7 +85,10 @@ def _pod(executor: Any, config: Any, values: Mapping[str, str]) -> dict[str, Any
     main.setdefault("args", [])
     found = made(pod)
     words = [_concatenated(word) for word in found["words"]]
-    found["words"] = words[words.index("--") + 1 :] if words[0] == "gpuflow-run" else words
+    if words[0] == "gpuflow-run":
+        words = words[words.index("--") + 1 :]
+        assert found["env"].pop(RUN_ID) == ("fieldRef", RUN_LABEL)
+    found["words"] = words
     metadata = config.get("podMetadata", {})
     labels = {key: value for key, value in metadata.get("labels", {}).items() if not key.startswith("gpuflow.dev/")}
     return {**found, "labels": labels, "annotations": metadata.get("annotations", {})}

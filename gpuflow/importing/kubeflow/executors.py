@@ -7,6 +7,8 @@ from typing import Any
 
 from gpuflow.importing.listing import Listing, Place
 from gpuflow.importing.plain import mapping, maps, plain
+from gpuflow.pod.supervision import RUN_ID
+from gpuflow.runtime.wrapping import FILE
 
 AMOUNTS = (
     ("limits", "cpu", "resourceCpuLimit", "cpuLimit", ""),
@@ -21,6 +23,10 @@ CONFIG = (
     "secretAsVolume",
     "securityContext", "tolerations",
 )  # fmt: skip
+
+RUN_LABEL = "metadata.labels['pipeline/runid']"
+"""Where gpuflow-run looks for the run's id in a pod of Kubeflow's."""
+RUN_WORD = "--run-id={{$.pipeline_job_uuid}}"
 
 
 def pod_of(
@@ -71,6 +77,9 @@ def pod_of(
                 source = {"name": own, "key": pair.get(key), **optional}
                 env.append({"name": pair.get("envVar"), "valueFrom": {kind: source}})
     for each in maps(config.get("fieldPathAsEnv")):
+        if each.get("name") == RUN_ID and each.get("fieldPath") == RUN_LABEL and (told := _told_the_run(main)):
+            main["command"] = told
+            continue
         env.append({"name": each.get("name"), "valueFrom": {"fieldRef": {"fieldPath": each.get("fieldPath")}}})
     if env:
         main["env"] = env
@@ -90,6 +99,19 @@ def pod_of(
         numbers = {key: int(security[key]) for key in ("runAsUser", "runAsGroup") if security.get(key) is not None}
         spec["securityContext"] = numbers | ({"runAsNonRoot": True} if security.get("runAsNonRoot") else {})
     return spec, main, mapping(config.get("podMetadata"))
+
+
+def _told_the_run(main: Mapping[str, Any]) -> list[Any] | None:
+    """The command of gpuflow-run with the run's id as a word; None: it is another program's command.
+
+    The variable that carries the id is gpuflow's own, which no pipeline may set, and gpuflow-run hands it to no program
+    that it starts: a step that is supervised once more would not know its run.
+    """
+    words = list(main.get("command") or ())
+    for index, word in enumerate(words):
+        if str(word).rpartition("/")[2] == FILE:
+            return [*words[: index + 1], RUN_WORD, *words[index + 1 :]]
+    return None
 
 
 def _scheduling(config: Mapping[str, Any], spec: dict[str, Any], listing: Listing, place: Place) -> None:

@@ -60,7 +60,10 @@ def test_its_tasks_have_everything_the_file_says(tmp_path: Path) -> None:
     task, container, config = parts(by_hand, tmp_path)
     assert train.inputs == ("data", "epochs")
     assert task["cachingOptions"] == {"enableCache": True}
-    assert task["retryPolicy"]["maxRetryCount"] == 2
+    # A step with outputs is supervised: what it asks for after failures happens inside its pod, and not once more.
+    assert "--failures=2" in container["command"]
+    assert "--repeat" in container["command"]
+    assert "retryPolicy" not in task
     assert task["inputs"]["parameters"]["epochs"] == {"runtimeValue": {"constant": 3.0}}
     assert container["command"][:2] == ["env", "MODE=fast"]
     assert container["resources"]["accelerator"]["resourceCount"] == "2"
@@ -68,6 +71,20 @@ def test_its_tasks_have_everything_the_file_says(tmp_path: Path) -> None:
     assert config["pvcMount"][0]["mountPath"] == "/data"
     assert config["podMetadata"]["labels"]["team"] == "nlp"
     assert config["nodeAffinity"]
+
+
+def test_its_tasks_have_kfps_retries_where_the_file_has_them(tmp_path: Path) -> None:
+    plain = "name: train\nsteps: {fit: {image: 'i:1', command: [fit], retry: {failures: 2, backoff: 10s}}}\n"
+    train = kubeflow.load_component(component_file(tmp_path, plain))
+
+    @dsl.pipeline(name="by-hand")
+    def by_hand() -> None:
+        train()
+
+    task, container, _ = parts(by_hand, tmp_path)
+    assert container["command"] == ["fit"]
+    policy = {"maxRetryCount": 2, "backoffDuration": "10s", "backoffFactor": 2.0, "backoffMaxDuration": "315360000s"}
+    assert task["retryPolicy"] == policy
 
 
 def test_its_tasks_take_every_change_that_kfp_knows(tmp_path: Path) -> None:

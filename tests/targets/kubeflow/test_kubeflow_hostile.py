@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuflow.targets.kubeflow import conditions, refusals, text
+from gpuflow.targets.kubeflow import conditions, container, refusals, text
 from tests.hostile import running
 from tests.hostile.smoke import assert_nothing_is_injected, found, in_place, injections
 
@@ -45,3 +45,11 @@ def test_a_placeholder_of_the_launcher_is_noticed(monkeypatch: pytest.MonkeyPatc
     """It is spelled for Argo and the kubelet; the launcher reads the command after both."""
     monkeypatch.setattr(refusals, "placeholder_problems", lambda words: iter(()))
     assert found(in_place("kubeflow", "beside: steps.a.command.0", hostile))
+
+
+@pytest.mark.parametrize("mode", ["kubeflow", "kubeflow crd"])
+def test_text_that_only_one_kubelet_gives_back_is_noticed(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    case = in_place(mode, "beside: steps.a.command.0", "$(KFP_POD_NAME)")
+    assert found(case) == []
+    monkeypatch.setattr(container, "for_driver", str)
+    assert found(case)
