@@ -47,6 +47,7 @@ OF_STEPS = {
     "other_node": 'write retry={…, "other_node": True} in the step',
     "fallback_after": 'write spot={"mode": "prefer", "fallback_after": N} in the step',
     "on_demand": 'write spot={"mode": "prefer", "fallback_after": N} in the step',
+    "links": "set engines.airflow.links in the site",
     "sidecar_resources": "set engines.airflow.output_containers in the site",
 }
 """GpuPodOperator's own arguments that are made from the step."""

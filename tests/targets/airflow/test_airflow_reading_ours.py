@@ -85,8 +85,10 @@ def test_copies_and_order_count(demands: dict[str, Demand]) -> None:
 
 def test_a_check_judges_them(demands: dict[str, Demand], tmp_path: Path) -> None:
     (tmp_path / "quota.yaml").write_text(QUOTA)
-    verdicts = {name: check(demands[name], str(tmp_path), namespace="team").verdict for name in ("function", "mapped")}
-    assert verdicts == {"function": "always", "mapped": "may-queue"}
+    reports = {name: check(demands[name], str(tmp_path), namespace="team") for name in ("function", "mapped")}
+    of_quota = {name: [line.verdict for line in report.scopes] for name, report in reports.items()}
+    assert of_quota == {"function": ["always"], "mapped": ["may-queue"]}
+    assert {report.verdict for report in reports.values()} == {"unknown"}, "the queue is not shown"
 
 
 def test_a_step_that_still_lacks_a_value_is_an_error_of_the_file(gpuflow: Gpuflow, tmp_path: Path) -> None:
