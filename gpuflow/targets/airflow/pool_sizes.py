@@ -105,7 +105,7 @@ def size(
         return given, list(_too_small(asked, given))
     peaks = _peaks(asked, site)
     if cluster is None:
-        found, notes = _need(asked, peaks)
+        found, notes = _need(asked, peaks, "no cluster asked")
     else:
         found, notes = _from_cluster(asked, site, cluster, namespace, peaks)
     return found, [*notes, *_too_small(asked, found), *_held_back(asked, found, peaks)]
@@ -122,7 +122,7 @@ def _from_cluster(
         if limit.amount is None
     ]
     if not known:
-        found, more = _need(asked, peaks)
+        found, more = _need(asked, peaks, "the cluster shows no number")
         return found, [*notes, *more]
     known.sort(key=lambda each: each[0])
     amount, source = known[0]
@@ -130,8 +130,8 @@ def _from_cluster(
     return Size(amount, f"{source} ({others})" if others else source), notes
 
 
-def _need(asked: Takers, peaks: Sequence[tuple[Pipeline, Bound]]) -> tuple[Size, list[Finding]]:
-    """What the largest pipeline takes at its worst moment; at least the largest step."""
+def _need(asked: Takers, peaks: Sequence[tuple[Pipeline, Bound]], why: str) -> tuple[Size, list[Finding]]:
+    """What the largest pipeline takes at its worst moment; at least the largest step. `why`: nothing else says it."""
     slots, reason = asked.largest, "the largest step"
     notes: list[Finding] = []
     for pipeline, peak in peaks:
@@ -140,8 +140,8 @@ def _need(asked: Takers, peaks: Sequence[tuple[Pipeline, Bound]]) -> tuple[Size,
             hint = "set parallel on the fan-out, or say the number with --available or --cluster"
             notes.append(Finding("GF367", text, pipeline.where(), hint, "note"))
         elif (value := _whole(peak.value)) > slots or (value == slots and reason == "the largest step"):
-            slots, reason = value, f"the worst moment of {pipeline.name}, no cluster asked"
-    return Size(slots, reason), notes
+            slots, reason = value, f"the worst moment of {pipeline.name}"
+    return Size(slots, f"{reason}, {why}"), notes
 
 
 def _peaks(asked: Takers, site: Site) -> list[tuple[Pipeline, Bound]]:

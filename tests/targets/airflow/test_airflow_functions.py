@@ -182,7 +182,7 @@ def test_several_outputs_are_xcoms_of_their_own_where_the_hint_or_the_decorator_
             return {}
 
         @gpu_task(image="i", multiple_outputs=True)
-        def untyped():  # type: ignore[no-untyped-def]
+        def untyped():  # type: ignore[no-untyped-def]  # as people write it
             return {}
 
         @gpu_task(image="i")
@@ -218,7 +218,7 @@ def test_arguments_travel_as_they_are(tmp_path: Path) -> None:
     with DAG(dag_id="d"):
 
         @gpu_task(image="i")
-        def f(text, items, moment, lr, *more, flag=False, ds=None, params=None) -> list:  # type: ignore[no-untyped-def, type-arg]
+        def f(text, items, moment, lr, *more, flag=False, ds=None, params=None) -> list:  # type: ignore[no-untyped-def, type-arg]  # so
             return [text, list(items), moment.isoformat(), lr, list(more), flag, ds, params, type(items).__name__]
 
         plain = f("$(A) {{'}}", ["ü"], moment, param("lr"), 1, flag=True)

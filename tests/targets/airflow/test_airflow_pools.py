@@ -68,7 +68,7 @@ def sized(
 def test_without_a_cluster_a_pool_lets_parallel_happen() -> None:
     pool, findings = sized()
     assert (pool["slots"], findings) == (4, [])  # two steps of two GPUs at once
-    assert "the worst moment of sweep" in pool["description"]
+    assert pool["description"].endswith("the worst moment of sweep, no cluster asked")
 
 
 def test_a_fan_out_of_unknown_size_is_said_to_be_unknown() -> None:
@@ -144,6 +144,7 @@ def test_nothing_known_is_what_the_pipelines_ask_for() -> None:
     elsewhere = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "nlp"}}
     pool, findings = sized(elsewhere)
     assert pool["slots"] == 4
+    assert pool["description"].endswith("the worst moment of sweep, the cluster shows no number")
     assert {each.code for each in findings} == {"GF367"}
 
 
