@@ -8,36 +8,25 @@ full schema asks for although nothing reads it, and none in 4.x.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-from gpuflow.errors import Finding, Where
+from gpuflow.errors import Finding
 from gpuflow.site import Site
+from gpuflow.targets.versions import Version, unsuited, version_at
 
 OLDEST = (3, 7)
 NEWEST = (4, 0)
 """What is written for when the site does not say."""
-_VERSION = re.compile(r"v?(\d+)\.(\d+)(?:[.+-].*)?")
 
 
-def version(site: Site) -> tuple[int, int]:
+def version(site: Site) -> Version:
     """The site's Argo."""
-    found = _VERSION.fullmatch(site.engine("argo").version or "")
-    return (int(found[1]), int(found[2])) if found is not None else NEWEST
+    return version_at(site, "argo") or NEWEST
 
 
 def version_finding(site: Site) -> Finding | None:
     """A site whose Argo would drop or misread what is written."""
-    said = site.engine("argo").version
-    if said is None or (_VERSION.fullmatch(said) and version(site) >= OLDEST):
-        return None
-    what = "is older than 3.7" if _VERSION.fullmatch(said) else "is not a version such as 4.0"
-    return Finding(
-        "GF308",
-        f'site "{site.name}" runs Argo {said}, which {what}',
-        Where(site.source.file),
-        "artifacts are for Argo 3.7 and later: correct engines.argo.version, or upgrade Argo",
-    )
+    return unsuited(site, "argo", "Argo", OLDEST, "GF308", "4.0")
 
 
 def for_version(manifest: dict[str, Any], site: Site) -> dict[str, Any]:
