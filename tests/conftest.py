@@ -27,6 +27,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--update-golden is refused when CI is set: goldens change on purpose, by a person")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that starts a cluster says so by its mark; without one every suite would start it."""
+    for item in items:
+        starts = "proof_ground" in getattr(item, "fixturenames", ())
+        if starts and not any(item.get_closest_marker(mark) for mark in ("cluster", "control_plane")):
+            raise pytest.UsageError(f"{item.nodeid} starts a cluster: mark it cluster or control_plane")
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     """Compare a text with a golden file; `--update-golden` rewrites it instead."""

@@ -14,6 +14,8 @@ import pytest
 from .cluster import Cluster
 from .kubeflow_retries import Case, Player, Result, cases, player
 
+pytestmark = pytest.mark.cluster
+
 
 @pytest.fixture(scope="module")
 def ground(kubeflow: Cluster) -> Iterator[Player]:
