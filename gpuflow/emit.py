@@ -80,6 +80,9 @@ def _write(value: Any, indent: str, put: Callable[[str], None], start: str | Non
             put(f"{first}? {name}")
             head = f"{indent}:"
         first = indent
+        if type(item) is str and "\n" not in item:  # as `_leaf` says; most values, so without a call
+            put(f"{head} {_word(item)}")
+            continue
         leaf = _leaf(item, indent)
         if leaf is not None:
             put(f"{head} {leaf}")

@@ -84,7 +84,8 @@ class Seq(list[Any]):
 class _Open:
     """A collection that is being filled."""
 
-    value: Map | Seq
+    value: Any
+    """A Map or a Seq."""
     anchor: str | None
     is_map: bool
     key: str | None = None
@@ -250,12 +251,26 @@ class _Builder:
         self._sizes.clear()
 
     def _value(self, event: Any) -> None:
+        """A scalar. There are more of them than of all else, so that the usual case makes few calls."""
         is_plain = self._plain = event.implicit[0]
-        if event.tag is None and self._read is None:  # nearly every scalar; `value_of` says the same in more calls
-            text = event.value
-            self._add(plain(text) if is_plain else text, _spot(event), event.anchor)
+        if event.tag is None and self._read is None:  # as `value_of` says
+            value = event.value
+            if is_plain and (value in _WORDS or value[0] in _NUMBERS_BEGIN):
+                value = plain(value)
         else:
-            self._add(self._scalar(event), _spot(event), event.anchor)
+            value = self._scalar(event)
+        mark = event.start_mark
+        spot = _new_tuple(Spot, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
+        top = self._stack[-1] if self._stack else None
+        if top is None or event.anchor is not None:
+            self._add(value, spot, event.anchor)
+        elif not top.is_map:
+            top.value.append(value)
+            top.value.item_at.append(spot)
+        elif top.key is None:
+            self._key(top, value, spot)
+        else:
+            self._entry(top, value, spot)
 
     def _open(self, value: Map | Seq, event: Any) -> None:
         if len(self._stack) >= MAX_DEPTH:
@@ -288,8 +303,8 @@ class _Builder:
             return
         top = self._stack[-1]
         if not top.is_map:
-            top.value.append(value)  # type: ignore[union-attr]  # it is a Seq
-            top.value.item_at.append(spot)  # type: ignore[union-attr]
+            top.value.append(value)
+            top.value.item_at.append(spot)
         elif top.key is None:
             self._key(top, value, spot)
         else:
@@ -307,10 +322,9 @@ class _Builder:
             if isinstance(value, Map | Seq):
                 self.refuse("GF107", "a key must be plain text", spot, "write the key as a word")
             value = getattr(value, "text", None) or ("null" if value is None else str(value).lower())
-        assert isinstance(top.value, Map)
         top.merging = value == "<<" and self._plain
         if value in top.value.key_at and not top.merging:
-            first = top.value.key_at[value]
+            first: Spot = top.value.key_at[value]
             self.refuse(
                 "GF109",
                 f'the key "{value}" stands twice in this mapping, first on line {first.line}',
@@ -320,7 +334,6 @@ class _Builder:
         top.key, top.key_spot = value, spot
 
     def _entry(self, top: _Open, value: Any, spot: Spot) -> None:
-        assert isinstance(top.value, Map) and top.key is not None and top.key_spot is not None
         key, top.key = top.key, None
         if top.merging:
             merged = value if isinstance(value, Seq) else [value]
@@ -328,9 +341,10 @@ class _Builder:
                 self.refuse("GF107", "`<<` merges mappings only", spot, "give it an alias of a mapping")
             top.merges.extend(merged)
             return
-        top.value.key_at[key] = top.key_spot
-        top.value.value_at[key] = spot
-        top.value[key] = value
+        entries = top.value
+        entries.key_at[key] = top.key_spot
+        entries.value_at[key] = spot
+        entries[key] = value
 
     def _alias(self, event: yaml.AliasEvent) -> Any:
         name = event.anchor
@@ -410,7 +424,7 @@ def plain(text: str) -> Any:
 
 def _spot(event: Any) -> Spot:
     mark = event.start_mark
-    return _new_tuple(Spot, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
+    return Spot(mark.line + 1, mark.column + 1)
 
 
 _new_tuple = tuple.__new__
