@@ -126,7 +126,7 @@ def _text(text: str) -> str:
     return printable.escaped(json.dumps(text, ensure_ascii=False))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=65536)
 def _word(text: str) -> str:
     """Keys and values as text: manifests have few different ones, many times each."""
     return _text(text)
