@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.notes import without_merge
 from gpuflow.pod.volumes import run_claim_volume
@@ -46,10 +46,9 @@ LONGEST_CLAIM = 26
 """A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
 
 
-def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
+def partial_losses(plan: Plan) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
-    plan = plan_of(pipeline, site)
-    old = version_finding(site)
+    old = version_finding(plan.site)
     if old is not None:
         yield refused(old)
     yield from _everywhere(plan, _pipeline, _step, optional=False)
@@ -145,7 +144,7 @@ def _pods(plan: Plan) -> Iterator[Finding]:
     tags_in_site = holds_tags(plan.site)
     for each in plan.containers:
         merges = each.step.kubernetes is not None and each.step.kubernetes.merge is not None
-        if each.step.volumes or merges or tags_in_site or holds_tags(list(each.step.__dict__.values())):
+        if each.step.volumes or merges or tags_in_site or holds_tags(each.step):
             yield from _pod_findings(each, plan.site)
 
 
