@@ -80,7 +80,7 @@ def killed_pod(ground: Ground) -> dict[str, Any]:
 def full_quota(ground: Ground) -> dict[str, Any]:
     """The GPU quota is used up when the training begins, and free again when the stock task has spent its tries."""
     found: dict[str, Any] = {}
-    hold: float = SHORTEST_HOLD
+    least: float = SHORTEST_HOLD
     for way in WAYS:
         kube = ground.namespace(f"quota-{way}")
         kube.create(GPU_QUOTA)
@@ -89,14 +89,15 @@ def full_quota(ground: Ground) -> dict[str, Any]:
         ground.put(f"{way}.py")
         run = ground.start(way, kube.namespace)
         until("the quota to be met", lambda run=run: run.said("exceeded quota") or run.is_over(), timeout=LONGEST)
-        hold = _hold(run, hold)
+        held = _hold(run, least)
+        least = max(least, held)
         freed = time.time()
         kube("delete", "pod", "holder", "--grace-period=0", "--force", "--wait=false")
         text = run.ended()
         trained = pods(kube, "train")
         found[way] = {
             "run": run.state,
-            "quota full for (s)": round(hold),
+            "quota full for (s)": round(held),
             "tries of train": run.tries("train"),
             "pods of train": len(trained),
             "room to pod (s)": round(_made(trained[0]) - freed) if trained else None,
@@ -112,7 +113,7 @@ def _hold(run: Run, least: float) -> float:
     began = time.monotonic()
     while not run.is_over() and run.states().get("train") != "failed" and not _waits(run, began, least):
         time.sleep(1)
-    return max(least, time.monotonic() - began)
+    return time.monotonic() - began
 
 
 def _waits(run: Run, began: float, least: float) -> bool:
