@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -193,7 +194,11 @@ def functions(ground: Ground) -> dict[str, Any]:
         "override": run.xcoms("on_a_slice").get("return_value"),
         "serializers": {name: run.xcoms(f"by_{name}").get("return_value") for name in ("pickle", *ground.serializers)},
         "second try": {"state": states.get("flaky"), "tries": run.tries("flaky")},
-        "failing": {"state": states.get("broken"), "tries": run.tries("broken"), "traceback": _traceback(text)},
+        "failing": {
+            "state": states.get("broken"),
+            "tries": run.tries("broken"),
+            "traceback": _traceback(text, "broken")[-3:],
+        },
         "tasks": states,
     }
 
@@ -234,15 +239,17 @@ def _line(text: str, words: tuple[str, ...]) -> str:
     return ""
 
 
-def _traceback(text: str) -> list[str]:
-    """The lines of the container's log from the traceback of the function to its message."""
-    lines = [line.split("[main] ", 1)[1] for line in text.splitlines() if "[main] " in line]
-    lines = [line.split(" [airflow", 1)[0].split("  [", 1)[0].rstrip() for line in lines]
-    if "Traceback (most recent call last):" not in lines:
-        return []
-    start = lines.index("Traceback (most recent call last):")
-    end = next((n for n, line in enumerate(lines) if n > start and line[:1].isalpha()), len(lines) - 1)
-    return lines[start : end + 1]
+def _traceback(text: str, function: str) -> list[str]:
+    """The lines of the container's log from the first traceback of this function to its message."""
+    said = [line.split("[main] ", 1)[1] for line in text.splitlines() if "[main] " in line]
+    lines = [re.sub(r"\s*\[[\w.]+\] loc=.*$", "", line) for line in said]
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback ")]
+    for start in starts:
+        end = next((n for n, line in enumerate(lines) if n > start and line[:1].isalpha()), len(lines) - 1)
+        found = lines[start : end + 1]
+        if any(f"<gpu_task {function}>" in line for line in found):
+            return found
+    return []
 
 
 def _alert(got: list[dict[str, Any]]) -> dict[str, Any]:

@@ -69,7 +69,12 @@ EXPECTED: Mapping[str, Mapping[str, Any]] = {
         "override": {"loss": 0.5, "steps": 4},
         "serializers": {"pickle": ["set", "a", "b"], "dill": ["set", "a", "b"]},
         "second try": {"state": "success", "tries": 2},
-        "failing": {"state": "failed", "tries": 2},
+        "nothing": {"return_value": None},
+        "failing": {
+            "state": "failed",
+            "tries": 2,
+            "traceback": ["    return sizes[number]", "           ~~~~~^^^^^^^^", "KeyError: 3"],
+        },
     },
 }
 

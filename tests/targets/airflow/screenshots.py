@@ -74,7 +74,7 @@ class Browser:
     def __init__(self, folder: Path) -> None:
         profile = folder / "browser"
         program = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
-        words = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", "--window-size=1280,760"]
+        words = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0"]
         with (folder / "browser.out").open("wb") as out:
             self._process = subprocess.Popen(words, stdout=out, stderr=out)
         told = profile / "DevToolsActivePort"
@@ -87,15 +87,19 @@ class Browser:
         self._process.kill()
         self._process.wait()
 
-    def page(self, address: str, words: Sequence[str], picture: Path | None = None) -> list[str]:
+    def page(
+        self, address: str, words: Sequence[str] = (), picture: Path | None = None, height: int = 760
+    ) -> list[str]:
         """Open a page, wait until it shows these words, take its picture; the words that never came."""
-        return asyncio.run(self._page(address, words, picture))
+        return asyncio.run(self._page(address, words, picture, height))
 
-    async def _page(self, address: str, words: Sequence[str], picture: Path | None) -> list[str]:
+    async def _page(self, address: str, words: Sequence[str], picture: Path | None, height: int) -> list[str]:
         async with aiohttp.ClientSession() as session:
             async with session.put(f"http://127.0.0.1:{self._port}/json/new?about:blank") as answer:
                 tab = await answer.json()
             async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                size = {"width": 1280, "height": height, "deviceScaleFactor": 1, "mobile": False}
+                await _told(socket, "Emulation.setDeviceMetricsOverride", **size)
                 await _told(socket, "Page.navigate", url=address)
                 missing = await _awaited(socket, words)
                 if picture is not None:
@@ -200,15 +204,15 @@ def show(airflow: Services, run: str) -> None:
 def look(browser: Browser, url: str, run: str, out: Path) -> int:
     base = f"{url}/dags/nightly/runs/{run}/tasks"
     pages = {
-        "log": (f"{base}/train", ["waiting for room", "exceeded quota", "gpuflow: waiting"]),
-        "rendered": (f"{base}/evaluate/rendered_templates", ["container_resources", "cmds", "evaluate.py", "image"]),
-        "details": (f"{base}/evaluate/details", ["Pod", "Queue", "Grafana", "waiting in queue research"]),
+        "log": (f"{base}/train", 760, ["waiting for room", "exceeded quota", "gpuflow: waiting"]),
+        "rendered": (f"{base}/evaluate/rendered_templates", 1480, ["container_resources", "cmds", "evaluate.py"]),
+        "details": (f"{base}/evaluate/details", 760, ["Pod", "Queue", "Grafana", "waiting in queue research"]),
     }
-    browser.page(f"{url}/auth/token/login", [])
+    browser.page(f"{url}/auth/token/login")
     wanting = 0
-    for name, (address, words) in pages.items():
+    for name, (address, height, words) in pages.items():
         # The name of a tab in English is there when the translations are.
-        missing = browser.page(address, [*words, "Rendered Templates"], out / f"airflow-{name}.png")
+        missing = browser.page(address, [*words, "Rendered Templates"], out / f"airflow-{name}.png", height)
         wanting += len(missing)
         print(f"{name}: {'all there' if not missing else f'missing {missing}'}", flush=True)
     return 1 if wanting else 0
