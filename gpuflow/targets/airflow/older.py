@@ -18,6 +18,7 @@ from gpuflow.targets.airflow.dag import Dag
 from gpuflow.targets.airflow.homes import HOMES
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.python import Call, Method
+from gpuflow.targets.airflow.rendered_once import rendered_once
 from gpuflow.targets.airflow.run_facts import SCHEDULED_TIME
 from gpuflow.targets.frame import Request
 
@@ -35,6 +36,7 @@ IN_2 = {
 IN_3_0 = {
     "AssetOrTimeSchedule": "airflow.timetables.assets",
     "CronTriggerTimetable": "airflow.timetables.trigger",
+    "literal": "airflow.sdk.definitions.template",  # airflow.sdk of 3.0 and 3.1 names it, and cannot import it
 }
 SCHEDULED_IN_2 = 'dag_run.data_interval_end if dag_run.run_type in ("scheduled", "backfill") else dag_run.logical_date'
 """Airflow 2 has no `run_after`; of its own timetables the end of the interval is when a run is due."""
@@ -89,7 +91,8 @@ def in_words_of(dag: Dag, version: str | None) -> Dag:
     if functions:
         functions = (RUN_NAME, DEPLOYMENT_IN_2 if is_2 else DEPLOYMENT_IN_3_0)
     tasks = [replace(made, call=_rewritten(made.call, is_2)) for made in dag.tasks]
-    return replace(dag, settings=settings, tasks=tasks, functions=functions)
+    older = replace(dag, settings=settings, tasks=tasks, functions=functions)
+    return rendered_once(older) if is_2 else older
 
 
 def _rewritten(tree: Any, is_2: bool) -> Any:

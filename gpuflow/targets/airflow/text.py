@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +26,8 @@ def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> st
     """The text of the file. `homes`: where its names are imported from."""
     own = _own_imports(dag)
     dag = _with_imports(dag, own)
-    used = {"DAG"} | {name for name in names_in([dag.settings, *(made.call for made in dag.tasks)]) if name in HOMES}
+    names = names_in([dag.settings, *(made.call for made in dag.tasks)]) | _bases(dag.functions)
+    used = {"DAG"} | {name for name in names if name in HOMES}
     if any(made.group for made in dag.tasks):
         used.add("TaskGroup")
     lines = [*comment([*header(request), *image_lines(request)]).splitlines(), "", *_imports(used, own, homes), ""]
@@ -43,6 +45,12 @@ def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> st
     lines += _edges(dag.edges)
     lines += [*([""] if dag.roles else []), *(f"    {source(role, '    ')}" for role in dag.roles)]
     return "\n".join(lines) + "\n"
+
+
+def _bases(definitions: Iterable[str]) -> set[str]:
+    """What the classes that the file defines stand on."""
+    parts = [part for text in definitions for part in ast.parse(text).body if isinstance(part, ast.ClassDef)]
+    return {base.id for part in parts for base in part.bases if isinstance(base, ast.Name)}
 
 
 def _constants(constants: Mapping[str, Any]) -> list[str]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[3]
+from .forking import ROOT, Forks, Running
+
+LONGEST = 900
+"""Seconds after which something is not slow but wrong, on a machine that does ten other things."""
+DATABASES = ROOT / "build" / "airflow-databases"
+"""Empty databases, as `airflow db migrate` made them: one for each set of packages."""
 
 
 class Home:
@@ -21,6 +29,7 @@ class Home:
         self.folder, self.enter = folder, list(enter)
         self.python, self._airflow = str(programs / "python"), str(programs / "airflow")
         self.dags = folder / "dags"
+        self._forks: Forks | None = None
         inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         self.environment = {
             **inherited,
@@ -39,29 +48,60 @@ class Home:
         }
 
     def migrate(self) -> None:
-        """Make the database."""
+        """Make the database: a copy of the one that the first `airflow db migrate` with these packages made."""
         self.dags.mkdir(parents=True)
-        subprocess.run([self._airflow, "db", "migrate"], env=self.environment, check=True, capture_output=True)
+        empty = DATABASES / f"{_packages(Path(self.python))}.db"
+        DATABASES.mkdir(parents=True, exist_ok=True)
+        with open(DATABASES / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # tests run side by side
+            if not empty.exists():
+                made = self.folder / "airflow.db"
+                subprocess.run([self._airflow, "db", "migrate"], env=self.environment, check=True, capture_output=True)
+                partial = empty.with_suffix(".new")
+                shutil.copy(made, partial)
+                partial.replace(empty)
+                return
+        shutil.copy(empty, self.folder / "airflow.db")
 
     def compile(self, source: Path, namespace: str = "ml") -> None:
         """Write the DAG file of a pipeline into the DAG folder."""
         words = ["compile", str(source), "--target", "airflow", "--namespace", namespace, "-o", f"{self.dags}/"]
         subprocess.run([self.python, "-m", "gpuflow.cli.main", *words], env=self.environment, check=True)
 
-    def test(self, dag: str, **params: Any) -> subprocess.CompletedProcess[str]:
-        """Run a DAG to its end; the return code is not 0 when the run failed."""
-        conf = ["--conf", json.dumps(params)] if params else []
+    def forks(self) -> Forks:
+        """The process that starts this Airflow's programs, with the environment as it is now."""
+        if self._forks is None or self._forks.environment != self.environment:
+            if self._forks is not None:
+                self._forks.close()
+            self._forks = Forks(self.python, self.environment)
+        return self._forks
+
+    def run(self, module: str, *words: str, timeout: float = LONGEST) -> subprocess.CompletedProcess[str]:
+        """`python -m module words…` to its end, `airflow` among them."""
+        if not self.enter:
+            return self.forks().run(module, *words, timeout=timeout)
         return subprocess.run(
-            [*self.enter, self._airflow, "dags", "test", dag, *conf],
+            [*self.enter, self.python, "-m", module, *words],
             env=self.environment,
+            cwd=ROOT,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=500,
+            timeout=timeout,
             check=False,
         )
 
-    def answering(self, answer: str) -> subprocess.Popen[str]:
+    def test(self, dag: str, **params: Any) -> subprocess.CompletedProcess[str]:
+        """Run a DAG to its end; the return code is not 0 when the run failed."""
+        conf = ["--conf", json.dumps(params)] if params else []
+        return self.run("airflow", "dags", "test", dag, *conf)
+
+    def answering(self, answer: str) -> Running:
         """A person who gives this answer to whatever is asked: Approve, Reject, or nothing until the time is over."""
-        words = [self.python, "-m", "tests.targets.airflow.answering", answer]
-        return subprocess.Popen(words, env=self.environment, cwd=ROOT, text=True)
+        return self.forks().start("tests.targets.airflow.answering", answer, log=self.folder / "answering.log")
+
+
+def _packages(python: Path) -> str:
+    """What the database depends on: the packages beside a Python, by name and version."""
+    names = sorted(path.name for path in python.parents[1].glob("lib/python3*/site-packages/*.dist-info"))
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]

@@ -15,10 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
-from .home import Home
-
-LONGEST = 900
-"""Seconds after which something is not slow but wrong, on a machine that does ten other things."""
+from .forking import Running
+from .home import LONGEST, Home
 
 
 class Services:
@@ -51,7 +49,7 @@ class Services:
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": str(LONGEST),
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": str(LONGEST),
         }
-        self._running: list[subprocess.Popen[bytes]] = []
+        self._running: list[Running] = []
         self._token: str | None = None
 
     def __enter__(self) -> Self:
@@ -61,17 +59,14 @@ class Services:
     def start(self, *programs: str) -> None:
         """Start some of them, and wait until the API server answers."""
         for program in programs:
-            with open(self._log(program), "wb") as log:
-                words = [str(Path(self.home.python).parent / "airflow"), program]
-                self._running.append(
-                    # A group of its own, so that the workers end with the program.
-                    subprocess.Popen(words, env=self.home.environment, stdout=log, stderr=log, start_new_session=True)
-                )
+            # A session of its own, so that the workers end with the program.
+            self._running.append(self.home.forks().start("airflow", program, log=self._log(program), session=True))
         self.until(lambda: self._asked("GET", "/api/v2/version") is not None, "the API server to answer")
 
     def __exit__(self, *_: object) -> None:
         for running in self._running:
-            os.killpg(running.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGTERM)
         for running in self._running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(20)
@@ -87,11 +82,8 @@ class Services:
 
     def cli(self, *words: str) -> str:
         """The `airflow` command."""
-        program = str(Path(self.home.python).parent / "airflow")
-        done = subprocess.run(
-            [program, *words], env=self.home.environment, text=True, capture_output=True, timeout=LONGEST, check=False
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+        done = self.home.run("airflow", *words, timeout=LONGEST)
+        assert done.returncode == 0, done.stdout[-4000:]
         return done.stdout
 
     def ended(self, dag: str, count: int) -> dict[str, dict[str, Any]]:

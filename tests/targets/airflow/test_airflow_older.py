@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import Any
 
 import pytest
+from airflow.providers.cncf.kubernetes.operators.pod import KubernetesPodOperator
+from airflow.sdk import literal
+from jinja2 import TemplateError
 
 from gpuflow import GpuflowError, Pipeline, compile, load, loads
+from gpuflow.targets.airflow.rendered_once import DEFINITION
 
 CASE = Path(__file__).parent / "cases" / "older.yaml"
 HEAD = "apiVersion: gpuflow/v1\nkind: Pipeline\nname: p\ndefaults: {image: i}\n"
@@ -43,6 +48,7 @@ def test_airflow_3_0_and_3_1_differ_in_timetables_and_in_how_runs_are_named() ->
         homes = imports(text)
         assert homes["DAG"] == "airflow.sdk"
         assert homes["CronTriggerTimetable"] == "airflow.timetables.trigger"
+        assert homes["literal"] == "airflow.sdk.definitions.template", "their airflow.sdk cannot import it"
         assert "airflow.providers.common.compat.sdk" not in text
         assert "create the Variable gpuflow_deployment" in text
 
@@ -50,6 +56,48 @@ def test_airflow_3_0_and_3_1_differ_in_timetables_and_in_how_runs_are_named() ->
 @pytest.mark.parametrize("version", ["3.2", "3.3"])
 def test_a_current_airflow_gets_what_it_gets_without_the_option(version: str) -> None:
     assert text_for(version) == text_for(None)
+
+
+@pytest.mark.parametrize(
+    ("step", "made"),
+    [
+        ("{command: [x, '{{ kept }}']}", "RenderedOnce("),
+        ("{command: [x], env: {A: '{# kept #}'}}", "RenderedOnce("),
+        ("{command: [x, {join: ['{% kept', {param: lr}]}]}", "RenderedOnce("),
+        ("{command: [x, {item: n}, '{{ kept }}'], for_each: {n: [1, 2]}}", "RenderedOnce.partial("),
+        ("{command: [x, {item: n}], for_each: {n: ['{{ a }}', b]}}", "RenderedOnce.partial("),
+        ("{command: [x, '{}', '{a: 1}', {param: lr}]}", "KubernetesPodOperator("),
+    ],
+)
+def test_a_step_with_braces_of_its_own_is_rendered_once_in_airflow_2(step: str, made: str) -> None:
+    pipeline = loads(HEAD + f"params: {{lr: 0.1}}\nsteps: {{a: {step}}}")
+    text = text_for("2.11", pipeline)
+    assert f"a = {made}" in text
+    assert ("class RenderedOnce(KubernetesPodOperator):" in text) == made.startswith("RenderedOnce")
+    assert imports(text)["KubernetesPodOperator"] == "airflow.providers.cncf.kubernetes.operators.pod"
+    for version in ("3.0", None):
+        assert "RenderedOnce" not in text_for(version, pipeline), "Airflow 3 renders a task anew from its file"
+
+
+def test_a_second_rendering_changes_the_stock_operator_and_not_that_one() -> None:
+    """What `airflow dags test` of Airflow 2 does to a deferred task, done here to the operator of this Airflow."""
+    names: dict[str, Any] = {"KubernetesPodOperator": KubernetesPodOperator}
+    exec(DEFINITION, names)
+    kept = {"containers": [{"command": ["x", "{{ kept }}"]}], "nested": {"a": "{% if %}"}}
+    name = {"metadata": {"name": "{{ given }}"}}
+    for template, expected in (
+        (literal({"spec": kept}), {"spec": kept}),
+        ({**name, "spec": literal(kept)}, {"metadata": {"name": "n"}, "spec": kept}),
+    ):
+        once = names["RenderedOnce"](task_id="a", pod_template_dict=template)
+        stock = KubernetesPodOperator(task_id="a", pod_template_dict=template)
+        for operator in (once, stock):
+            operator.render_template_fields({"given": "n"})
+        assert once.pod_template_dict == stock.pod_template_dict == expected
+        once.render_template_fields({"given": "m"})
+        assert once.pod_template_dict == expected
+        with pytest.raises(TemplateError):
+            stock.render_template_fields({"given": "m"})
 
 
 def test_delays_that_double_are_a_word_of_every_airflow() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,7 @@ from airflow.sdk.execution_time.comms import ErrorResponse, GetVariable, PutVari
 from gpuflow.airflow import references
 from gpuflow.airflow.run_names import deployment, run_name
 
-from .home import ROOT, Home
+from .home import Home
 from .playing import Stage
 from .stand_in import GOOD, StandIn, ended, running
 
@@ -151,16 +150,14 @@ def test_two_real_airflows_share_a_store_and_a_cleared_run_keeps_its_name(tmp_pa
                 homes[0].migrate()
                 homes[0].compile(tmp_path / "nightly.yaml")
         for home, times in zip(homes, ("2", "1"), strict=True):
-            words = [home.python, "-m", "tests.targets.airflow.same_run", str(home.dags / "nightly.py"), times]
-            done = subprocess.run(words, env=home.environment, cwd=ROOT, text=True, capture_output=True, check=False)
-            assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+            done = home.run("tests.targets.airflow.same_run", str(home.dags / "nightly.py"), times)
+            assert done.returncode == 0, done.stdout[-4000:]
         ids = [pod["metadata"]["labels"]["run_id"] for pod in server.made]
         assert len(set(ids)) == 1  # Airflow's own id does not tell them apart
         first, again, other = (pod["spec"]["containers"][0]["command"][-1] for pod in server.made)
         assert first == again != other
-        words = [str(Path(sys.executable).parent / "airflow"), "tasks", "render", "nightly", "train", "2026-11-14"]
-        shown = subprocess.run(words, env=homes[0].environment, text=True, capture_output=True, check=False)
-        assert shown.returncode == 0, (shown.stdout + shown.stderr)[-4000:]  # no task runs here: it reads the database
+        shown = homes[0].run("airflow", "tasks", "render", "nightly", "train", "2026-11-14")
+        assert shown.returncode == 0, shown.stdout[-4000:]  # no task runs here: it reads the database
 
 
 class SecretsManager:
