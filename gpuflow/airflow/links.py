@@ -10,6 +10,9 @@ from urllib.parse import quote
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperatorLink
 
+from gpuflow.airflow import watching
+from gpuflow.airflow.pods import Pod
+
 
 class SourceLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not installed where types are checked
     """`[gpuflow] source_url` in airflow.cfg is where the repository can be browsed; without it there is no link."""
@@ -35,7 +38,7 @@ class PatternLink(BaseOperatorLink):  # type: ignore[misc]  # as above
         return f"_link_gpuflow_{re.sub(r'[^A-Za-z0-9]+', '_', self.name)}"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        return filled(self.pattern, operator.link_values(ti_key))
+        return filled(self.pattern, link_values(operator, ti_key))
 
 
 def filled(pattern: str, values: Mapping[str, Any]) -> str:
@@ -44,6 +47,23 @@ def filled(pattern: str, values: Mapping[str, Any]) -> str:
     if any(values.get(name) in (None, "") for name in names):
         return ""
     return re.sub(r"\{(\w+)\}", lambda match: quote(str(values[match[1]]), safe=""), pattern)
+
+
+def link_values(operator: Any, ti: Any) -> dict[str, Any]:
+    """What the patterns of links may name. The pod is known from when it is made."""
+    template = operator.template.metadata if isinstance(operator.template, Pod) else operator.template["metadata"]
+    began = getattr(ti, "start_date", None)
+    return {
+        "namespace": operator._namespace() if operator._seen else operator.namespace,
+        "pod": operator._seen,
+        "queue": (template.get("labels") or {}).get(watching.QUEUE_LABEL),
+        "dag_id": ti.dag_id,
+        "task_id": ti.task_id,
+        "run_id": ti.run_id,
+        "map_index": ti.map_index,
+        "try_number": ti.try_number,
+        "start": began and int(began.timestamp() * 1000),
+    }
 
 
 SOURCE = SourceLink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -80,7 +81,7 @@ def killed_pod(ground: Ground) -> dict[str, Any]:
 def full_quota(ground: Ground) -> dict[str, Any]:
     """The GPU quota is used up when the training begins, and free again when the stock task has spent its tries."""
     found: dict[str, Any] = {}
-    hold: float = SHORTEST_HOLD
+    least: float = SHORTEST_HOLD
     for way in WAYS:
         kube = ground.namespace(f"quota-{way}")
         kube.create(GPU_QUOTA)
@@ -89,14 +90,15 @@ def full_quota(ground: Ground) -> dict[str, Any]:
         ground.put(f"{way}.py")
         run = ground.start(way, kube.namespace)
         until("the quota to be met", lambda run=run: run.said("exceeded quota") or run.is_over(), timeout=LONGEST)
-        hold = _hold(run, hold)
+        held = _hold(run, least)
+        least = max(least, held)
         freed = time.time()
         kube("delete", "pod", "holder", "--grace-period=0", "--force", "--wait=false")
         text = run.ended()
         trained = pods(kube, "train")
         found[way] = {
             "run": run.state,
-            "quota full for (s)": round(hold),
+            "quota full for (s)": round(held),
             "tries of train": run.tries("train"),
             "pods of train": len(trained),
             "room to pod (s)": round(_made(trained[0]) - freed) if trained else None,
@@ -112,7 +114,7 @@ def _hold(run: Run, least: float) -> float:
     began = time.monotonic()
     while not run.is_over() and run.states().get("train") != "failed" and not _waits(run, began, least):
         time.sleep(1)
-    return max(least, time.monotonic() - began)
+    return time.monotonic() - began
 
 
 def _waits(run: Run, began: float, least: float) -> bool:
@@ -192,7 +194,11 @@ def functions(ground: Ground) -> dict[str, Any]:
         "override": run.xcoms("on_a_slice").get("return_value"),
         "serializers": {name: run.xcoms(f"by_{name}").get("return_value") for name in ("pickle", *ground.serializers)},
         "second try": {"state": states.get("flaky"), "tries": run.tries("flaky")},
-        "failing": {"state": states.get("broken"), "tries": run.tries("broken"), "traceback": _traceback(text)},
+        "failing": {
+            "state": states.get("broken"),
+            "tries": run.tries("broken"),
+            "traceback": _traceback(text, "broken")[-3:],
+        },
         "tasks": states,
     }
 
@@ -233,15 +239,17 @@ def _line(text: str, words: tuple[str, ...]) -> str:
     return ""
 
 
-def _traceback(text: str) -> list[str]:
-    """The lines of the container's log from the traceback of the function to its message."""
-    lines = [line.split("[main] ", 1)[1] for line in text.splitlines() if "[main] " in line]
-    lines = [line.split(" [airflow", 1)[0].split("  [", 1)[0].rstrip() for line in lines]
-    if "Traceback (most recent call last):" not in lines:
-        return []
-    start = lines.index("Traceback (most recent call last):")
-    end = next((n for n, line in enumerate(lines) if n > start and line[:1].isalpha()), len(lines) - 1)
-    return lines[start : end + 1]
+def _traceback(text: str, function: str) -> list[str]:
+    """The lines of the container's log from the first traceback of this function to its message."""
+    said = [line.split("[main] ", 1)[1] for line in text.splitlines() if "[main] " in line]
+    lines = [re.sub(r"\s*\[[\w.]+\] loc=.*$", "", line) for line in said]
+    starts = [number for number, line in enumerate(lines) if line.startswith("Traceback ")]
+    for start in starts:
+        end = next((n for n, line in enumerate(lines) if n > start and line[:1].isalpha()), len(lines) - 1)
+        found = lines[start : end + 1]
+        if any(f"<gpu_task {function}>" in line for line in found):
+            return found
+    return []
 
 
 def _alert(got: list[dict[str, Any]]) -> dict[str, Any]:

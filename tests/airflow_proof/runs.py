@@ -64,9 +64,7 @@ class Run:
     def xcoms(self, task: str) -> dict[str, Any]:
         """What a task handed over, by key; of a mapped one by key and index."""
         words = f"SELECT key, map_index, value FROM xcom WHERE dag_id = ? AND run_id = {LAST_RUN} AND task_id = ?"
-        return {
-            _name(key, index): json.loads(value) for key, index, value in self._read(words, self.dag, self.dag, task)
-        }
+        return {_name(key, index): _value(value) for key, index, value in self._read(words, self.dag, self.dag, task)}
 
     def assets(self) -> list[str]:
         """The assets that its tasks have updated."""
@@ -79,6 +77,11 @@ class Run:
     def _read(self, words: str, *values: str) -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=60)) as database:
             return database.execute(words, values).fetchall()
+
+
+def _value(kept: Any) -> Any:
+    """An XCom as SQLite gives it: numbers are numbers there, everything else is JSON."""
+    return json.loads(kept) if isinstance(kept, str | bytes) else kept
 
 
 def _name(text: str, index: int) -> str:

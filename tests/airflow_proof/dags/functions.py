@@ -25,7 +25,7 @@ class Scores(TypedDict):
     steps: int
 
 
-@task
+@task(multiple_outputs=True)
 def where():
     return {"path": "s3://lake/today", "shards": [1, 2, 3]}
 

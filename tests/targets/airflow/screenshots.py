@@ -7,18 +7,23 @@ when something is missing.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+import aiohttp  # type: ignore[import-not-found]  # comes with Airflow's Kubernetes provider
+
+from ...cluster.waiting import until
 from .home import Home
-from .services import Services
+from .services import LONGEST, Services
 from .stand_in import StandIn, gated, quota_words
 
 PIPELINE = """\
@@ -63,22 +68,67 @@ FLAGS = (
 
 
 class Browser:
-    """Chromium, with the cookie that Airflow's login gives."""
+    """Chromium, told what to do by its own protocol: a page of a running task asks for news without end, so that no
+    flag of the command line says when it is complete."""
 
-    def __init__(self, folder: Path, url: str) -> None:
-        self.profile, self.url = folder / "browser", url
-        self._run(f"{url}/auth/token/login", "--dump-dom")
-
-    def page(self, path: str, picture: Path) -> str:
-        """The picture of a page, once its program has loaded everything; and its text."""
-        address = f"{self.url}{path}"
-        self._run(address, f"--screenshot={picture}", "--window-size=1280,760")
-        return re.sub(r"<[^>]+>", " ", self._run(address, "--dump-dom", "--window-size=1280,760"))
-
-    def _run(self, address: str, *flags: str) -> str:
+    def __init__(self, folder: Path) -> None:
+        profile = folder / "browser"
         program = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
-        words = [program, *FLAGS, f"--user-data-dir={self.profile}", "--virtual-time-budget=60000", *flags, address]
-        return subprocess.run(words, capture_output=True, text=True, timeout=600, check=True).stdout
+        words = [program, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0"]
+        with (folder / "browser.out").open("wb") as out:
+            self._process = subprocess.Popen(words, stdout=out, stderr=out)
+        told = profile / "DevToolsActivePort"
+        self._port = until("the browser", lambda: told.exists() and told.read_text().split("\n")[0], timeout=LONGEST)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def page(
+        self, address: str, words: Sequence[str] = (), picture: Path | None = None, height: int = 760
+    ) -> list[str]:
+        """Open a page, wait until it shows these words, take its picture; the words that never came."""
+        return asyncio.run(self._page(address, words, picture, height))
+
+    async def _page(self, address: str, words: Sequence[str], picture: Path | None, height: int) -> list[str]:
+        async with aiohttp.ClientSession() as session:
+            async with session.put(f"http://127.0.0.1:{self._port}/json/new?about:blank") as answer:
+                tab = await answer.json()
+            async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                size = {"width": 1280, "height": height, "deviceScaleFactor": 1, "mobile": False}
+                await _told(socket, "Emulation.setDeviceMetricsOverride", **size)
+                await _told(socket, "Page.navigate", url=address)
+                missing = await _awaited(socket, words)
+                if picture is not None:
+                    shot = await _told(socket, "Page.captureScreenshot", format="png")
+                    picture.write_bytes(base64.b64decode(shot["data"]))
+            async with session.get(f"http://127.0.0.1:{self._port}/json/close/{tab['id']}"):
+                return missing
+
+
+async def _awaited(socket: Any, words: Sequence[str]) -> list[str]:
+    """Those of the words that the page does not show, after as long as is reasonable; none once all are there."""
+    end = time.monotonic() + LONGEST
+    while True:
+        asked = {"expression": "document.body ? document.body.innerText : ''", "returnByValue": True}
+        text = (await _told(socket, "Runtime.evaluate", **asked))["result"].get("value", "")
+        missing = [word for word in words if word not in text]
+        if not missing or time.monotonic() > end:
+            await asyncio.sleep(2)  # what is drawn comes a moment after what is known
+            return missing
+        await asyncio.sleep(1)
+
+
+async def _told(socket: Any, method: str, **params: Any) -> dict[str, Any]:
+    """One request of the protocol and its answer; what happens in between is left out."""
+    await socket.send_json({"id": 1, "method": method, "params": params})
+    while True:
+        said = await socket.receive_json(timeout=LONGEST)
+        if said.get("id") == 1:
+            return dict(said.get("result", {}))
 
 
 def main(out: Path) -> int:
@@ -96,7 +146,9 @@ def main(out: Path) -> int:
             airflow.ask("PATCH", "/dags/nightly", {"is_paused": False})
             run = airflow.ask("POST", "/dags/nightly/dagRuns", {"logical_date": "2026-11-14T02:00:00Z"})["dag_run_id"]
             waiting(airflow, run)
-            return look(Browser(folder, airflow.url), airflow, run, out)
+            show(airflow, run)
+            with Browser(folder) as browser:
+                return look(browser, airflow.url, run, out)
 
 
 def home_of(server: StandIn, folder: Path) -> Home:
@@ -140,22 +192,27 @@ def waiting(airflow: Services, run: str) -> None:
     time.sleep(5)
 
 
-def look(browser: Browser, airflow: Services, run: str, out: Path) -> int:
-    base = f"/dags/nightly/runs/{run}/tasks"
-    pages = {
-        "log": (f"{base}/train", ["waiting for room", "exceeded quota", "gpuflow: waiting"]),
-        "rendered": (f"{base}/evaluate/rendered_templates", ["container_resources", "cmds", "evaluate.py", "image"]),
-        "details": (f"{base}/evaluate/details", ["Pod", "Queue", "Grafana", "waiting in queue research"]),
-    }
+def show(airflow: Services, run: str) -> None:
+    """What Airflow's API says of both tasks: links, status and note."""
     for task in ("train", "evaluate"):
         links = airflow.ask("GET", f"/dags/nightly/dagRuns/{run}/taskInstances/{task}/links")["extra_links"]
         status = airflow.ask("GET", f"/dags/nightly/dagRuns/{run}/taskInstances/{task}/xcomEntries/gpuflow_status")
         note = airflow.ask("GET", f"/dags/nightly/dagRuns/{run}/taskInstances/{task}")["note"]
         print(task, json.dumps({"links": links, "status": status["value"], "note": note}, indent=1), flush=True)
+
+
+def look(browser: Browser, url: str, run: str, out: Path) -> int:
+    base = f"{url}/dags/nightly/runs/{run}/tasks"
+    pages = {
+        "log": (f"{base}/train", 760, ["waiting for room", "exceeded quota", "gpuflow: waiting"]),
+        "rendered": (f"{base}/evaluate/rendered_templates", 1480, ["container_resources", "cmds", "evaluate.py"]),
+        "details": (f"{base}/evaluate/details", 760, ["Pod", "Queue", "Grafana", "waiting in queue research"]),
+    }
+    browser.page(f"{url}/auth/token/login")
     wanting = 0
-    for name, (path, words) in pages.items():
-        text = browser.page(path, out / f"airflow-{name}.png")
-        missing = [word for word in words if word not in text]
+    for name, (address, height, words) in pages.items():
+        # The name of a tab in English is there when the translations are.
+        missing = browser.page(address, [*words, "Rendered Templates"], out / f"airflow-{name}.png", height)
         wanting += len(missing)
         print(f"{name}: {'all there' if not missing else f'missing {missing}'}", flush=True)
     return 1 if wanting else 0
