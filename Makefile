@@ -247,8 +247,9 @@ test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready .venvs
 	  tests/targets/airflow/test_airflow_cluster_faults.py \
 	  tests/targets/argo/test_argo_cluster.py tests/targets/argo/test_argo_cluster_flow.py tests/targets/argo/test_argo_cluster_token.py \
 	  tests/targets/argo/test_argo_cluster_alerts.py \
-	  tests/gitops/test_argo_cluster.py tests/readers/argo/test_argo_cluster.py tests/retries -m "control_plane or cluster" -rs
-	@.venvs/kubeflow/bin/python -m pytest tests/targets/kubeflow/live -m cluster -rs
+	  tests/gitops/test_argo_cluster.py tests/readers/argo/test_argo_cluster.py tests/retries --ignore tests/cluster/test_kubeflow_retries.py \
+	  -m "control_plane or cluster" -rs
+	@.venvs/kubeflow/bin/python -m pytest tests/targets/kubeflow/live tests/cluster/test_kubeflow_retries.py -m cluster -rs
 
 bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \

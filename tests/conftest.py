@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Times are not judged: the machine may be busy.
-settings.register_profile("gpuflow", deadline=None)
+# Times are not judged: the machine may be busy. GPUFLOW_EXAMPLES looks longer than every change can wait for.
+settings.register_profile("gpuflow", deadline=None, max_examples=int(os.environ.get("GPUFLOW_EXAMPLES", "60")))
 settings.load_profile("gpuflow")
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpuflow.airflow.function_source import MOST
 from gpuflow.airflow.references import Context, Value
+from gpuflow.errors import fail
 
 SERIALIZERS = ("pickle", "dill", "cloudpickle")
 """What Airflow's own decorators offer. Values that JSON holds exactly travel as JSON, whatever is chosen."""
@@ -35,11 +36,9 @@ class arguments(Value):
         args = [_settled(one, context) for one in task.op_args]
         kwargs = {name: _settled(one, context) for name, one in task.op_kwargs.items()}
         kwargs |= _from_context(task.python_callable, args, kwargs, context)
-        word = _word((args, kwargs), self.serializer)
+        word = _word((args, kwargs), self.serializer, task.python_callable.__name__)
         size = len(word.encode())
         if size > MOST:
-            from gpuflow.errors import fail
-
             text = f"the arguments of {task.python_callable.__name__} are {size:,} bytes; {MOST:,} is the most"
             raise fail("GF363", text, hint="pass the place of the data, for example a URI, instead of the data")
         return word
@@ -74,10 +73,22 @@ def _settled(value: Any, context: Context) -> Any:
     return value
 
 
-def _word(given: tuple[list[Any], dict[str, Any]], serializer: str) -> str:
-    if all(map(_is_json, (*given[0], *given[1].values()))):
+def _word(given: tuple[list[Any], dict[str, Any]], serializer: str, function: str) -> str:
+    others = [one for one in (*given[0], *given[1].values()) if not _is_json(one)]
+    if not others:
         return "json:" + json.dumps(given, ensure_ascii=False, separators=(",", ":"))
-    data = importlib.import_module(serializer).dumps(given, protocol=PROTOCOL)
+    kinds = ", ".join(sorted({type(one).__name__ for one in others}))
+    try:
+        dumps = importlib.import_module(serializer).dumps
+    except ImportError:
+        text = f"arguments of {function} ({kinds}) are no JSON, and {serializer} is not installed on this worker"
+        hint = f"install {serializer} on the workers and in the image, or pass numbers, text, lists and maps"
+        raise fail("GF349", text, hint=hint) from None
+    try:
+        data = dumps(given, protocol=PROTOCOL)
+    except Exception as trouble:  # each serializer, and each class with a way of its own, has other errors
+        text = f"arguments of {function} ({kinds}) are no JSON, and {serializer} cannot hold them: {trouble}"
+        raise fail("GF349", text, hint="pass numbers, text, lists and maps, or the place of the data") from None
     return f"{serializer}:{base64.b64encode(data).decode()}"
 
 

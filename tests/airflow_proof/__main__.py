@@ -1,6 +1,7 @@
-"""`python -m tests.airflow_proof`: three DAGs on a real Airflow and a private cluster; goes on where it was stopped.
+"""`python -m tests.airflow_proof`: DAGs on a real Airflow and a private cluster; goes on where it was stopped.
 
-Needs Go and root: it uses the cluster that is up under `--cluster`, or starts one and ends it.
+Needs Go and root: it uses the cluster that is up under `--cluster`, or starts one and ends it. Ends with 1 when
+something was seen that must not be; such a case is played again at the next start.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,6 +20,7 @@ from ..cluster.cluster import Cluster
 from ..targets.airflow.home import ROOT
 from .cases import CASES
 from .ground import Ground
+from .judging import wrong
 
 KEPT = ROOT / "build" / "airflow-proof"
 
@@ -44,11 +47,30 @@ def _cluster(name: str) -> Iterator[Cluster]:
         Cluster.down(name)
 
 
+def _commit() -> str:
+    words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(words, cwd=ROOT, text=True, capture_output=True, check=False).stdout.strip() or "unknown"
+
+
+def _is_good(name: str, results: dict[str, Any]) -> bool:
+    return name in results and not wrong(name, results[name]["seen"])
+
+
 def _print(results: dict[str, Any]) -> None:
-    for name, seen in results.items():
-        print(f"\n== {name}")
-        for key, value in seen.items():
+    for name, result in results.items():
+        red = wrong(name, result["seen"])
+        print(f"\n== {name}: {'RED' if red else 'green'} ({result['commit']}, {result['seconds']} s)")
+        for line in red:
+            print(f"  RED {line}")
+        for key, value in result["seen"].items():
             print(f"  {key}: {json.dumps(value, ensure_ascii=False)}")
+
+
+def _play(name: str, ground: Ground) -> dict[str, Any]:
+    print(f"{name} …", flush=True)
+    began, commit = time.monotonic(), _commit()
+    seen = CASES[name](ground)
+    return {"commit": commit, "seconds": round(time.monotonic() - began), "seen": seen}
 
 
 def main(given: Sequence[str] | None = None) -> int:
@@ -56,19 +78,16 @@ def main(given: Sequence[str] | None = None) -> int:
     file = KEPT / "results.json"
     results: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     wanted = [name for name in CASES if not options.only or name in options.only]
-    left = [] if options.sum else [name for name in wanted if options.again or name not in results]
+    left = [] if options.sum else [name for name in wanted if options.again or not _is_good(name, results)]
     if left:
-        with _cluster(options.cluster) as cluster:
-            ground = Ground(cluster, Path("/tmp") / "gpuflow-airflow-proof" / options.cluster)
+        folder = Path("/tmp") / "gpuflow-airflow-proof" / options.cluster
+        with _cluster(options.cluster) as cluster, Ground(cluster, folder) as ground:
             for name in left:
-                began = time.monotonic()
-                print(f"{name} …", flush=True)
-                results[name] = CASES[name](ground)
+                results[name] = _play(name, ground)
                 KEPT.mkdir(parents=True, exist_ok=True)
                 file.write_text(json.dumps(results, indent=1))
-                print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     _print({name: results[name] for name in wanted if name in results})
-    return 0
+    return 0 if all(_is_good(name, results) for name in wanted) else 1
 
 
 if __name__ == "__main__":

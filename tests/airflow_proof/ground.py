@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from ..cluster import images
 from ..cluster.cluster import Cluster
 from ..cluster.kube import Kube, KubeError
 from ..cluster.waiting import until
 from ..targets.airflow.home import ROOT, Home
+from .runs import Run
 
 ENVIRONMENT = ROOT / ".venvs" / "airflow"
 DAGS = Path(__file__).parent / "dags"
+READY = "migrated"
+"""The file that says that the database is whole: it takes a while to make, and the next start uses it too."""
 LONGEST = 3600
 """Seconds after which a run is not slow but wrong, on a machine that does ten other things."""
 
@@ -26,22 +32,64 @@ class Ground:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
-        shutil.rmtree(folder, ignore_errors=True)
         extra = {
             "kube_config_path": str(cluster.kube.kubeconfig),
             "in_cluster": False,
             "xcom_sidecar_container_image": cluster.image("busybox"),
         }
+        self.serializers = images.serializers()
         more = {
-            **cluster.environment(),
+            # No KUBECONFIG: the trigger of the stock operator refuses it beside a connection that names a cluster.
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(self._packages())]),
             "PYTHONPYCACHEPREFIX": str(ENVIRONMENT / "pycache"),
             "AIRFLOW_CONN_SECOND": json.dumps({"conn_type": "kubernetes", "extra": extra}),
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": str(LONGEST),
             "PROOF_IMAGE": cluster.image("busybox"),
-            "PROOF_PYTHON_IMAGE": cluster.image("gpuflow"),
+            "PROOF_PYTHON_IMAGE": cluster.image("serializers"),
         }
         self.home = Home(folder, ENVIRONMENT / "bin", extra, cluster.enter, **more)
-        self.home.migrate()
+        if not (folder / READY).exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            self.home.migrate()
+            (folder / READY).touch()
+        self._forks: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        ready, log = self.folder / "forks.ready", self.folder / "forks.log"
+        ready.unlink(missing_ok=True)
+        words = [*self.home.enter, self.home.python, "-m", "tests.airflow_proof.forks", str(ready)]
+        with log.open("wb") as out:
+            self._forks = subprocess.Popen(
+                words,
+                cwd=ROOT,
+                env=self.home.environment,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,  # so that the runs end with it
+            )
+        try:
+            until("Airflow to be imported", lambda: ready.exists() or not self._is_alive(), timeout=LONGEST)
+            assert ready.exists(), log.read_text(errors="replace")[-3000:]
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._forks is not None:
+            os.killpg(self._forks.pid, signal.SIGKILL)
+            self._forks.wait()
+
+    def _packages(self) -> Path:
+        """The serializers that this machine has, where the worker finds them beside Airflow."""
+        folder = self.folder.with_name(f"{self.folder.name}-packages")
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, place in self.serializers.items():
+            link = folder / name
+            link.unlink(missing_ok=True)
+            link.symlink_to(place)
+        return folder
 
     def namespace(self, name: str) -> Kube:
         kube = self.cluster.kube.within(name)
@@ -85,45 +133,27 @@ class Ground:
             process.wait()
 
     def start(self, dag: str, namespace: str, *words: str, **environment: str) -> Run:
+        """`airflow dags test` in the cluster's network."""
         log = self.folder / f"{dag}-{namespace}.log"
-        out = log.open("wb")
-        process = subprocess.Popen(
-            [*self.home.enter, self.home.python, "-m", "airflow", "dags", "test", dag, *words],
-            env={**self.home.environment, "PROOF_NAMESPACE": namespace, **environment},
-            stdout=out,
-            stderr=out,
-        )
-        return Run(process, log)
+        code = log.with_suffix(".code")
+        code.unlink(missing_ok=True)
+        order: Mapping[str, Any] = {
+            "words": [dag, *words],
+            "environment": {"PROOF_NAMESPACE": namespace, **environment},
+            "log": str(log),
+            "code": str(code),
+        }
+        assert self._forks is not None and self._forks.stdin is not None, "use it as a context"
+        self._forks.stdin.write(f"{json.dumps(order)}\n".encode())
+        self._forks.stdin.flush()
+        return Run(dag, log, code, self.folder / "airflow.db", self._is_alive)
+
+    def _is_alive(self) -> bool:
+        return self._forks is not None and self._forks.poll() is None
 
 
 def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines()
-
-
-class Run:
-    """One run of a DAG to its end, in another process."""
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process, self.log = process, log
-
-    def ended(self) -> str:
-        try:
-            self.process.wait(LONGEST)
-        finally:
-            if self.process.poll() is None:
-                self.process.kill()
-        return self.text
-
-    @property
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    @property
-    def state(self) -> str:
-        return "success" if self.process.returncode == 0 else "failed"
-
-    def said(self, words: str) -> bool:
-        return words in self.text
 
 
 def pods(kube: Kube, task: str = "") -> list[dict[str, Any]]:
@@ -131,16 +161,18 @@ def pods(kube: Kube, task: str = "") -> list[dict[str, Any]]:
     return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
 
 
-def running(kube: Kube, task: str) -> str:
-    """The name of the task's pod, once its program runs."""
+def running(kube: Kube, task: str, run: Run, but: frozenset[str] = frozenset()) -> str:
+    """The name of the task's pod, once its program runs; nothing when the run ends without another one."""
 
     def found() -> str:
         for pod in pods(kube, task):
-            if pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp"):
-                return str(pod["metadata"]["name"])
-        return ""
+            name = str(pod["metadata"]["name"])
+            is_there = pod["status"].get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
+            if is_there and name not in but:
+                return name
+        return "-" if run.is_over() else ""
 
-    return until(f"a pod of {task} to run", found, timeout=LONGEST)
+    return until(f"a pod of {task} to run", found, timeout=LONGEST, every=1).strip("-")
 
 
 def forget(kube: Kube) -> None:

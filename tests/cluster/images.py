@@ -124,6 +124,26 @@ def _gpuflow() -> Content:
     return replace(base, files={**base.files, **sources}, scripts=scripts)
 
 
+def serializers() -> dict[str, Path]:
+    """Packages that pickle what the standard library cannot, as far as this machine has them: name -> folder."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    homes = [*sorted(GPUFLOW.parent.glob(".venvs/*")), Path(sys.base_prefix)]
+    places = [home / "lib" / version / "site-packages" / name for name in ("dill", "cloudpickle") for home in homes]
+    return {place.name: place for place in reversed(places) if place.is_dir()}
+
+
+def _serializers() -> Content:
+    """The Python image with those packages."""
+    base = _python()
+    place = f"{sys.base_prefix[1:]}/lib/python{sys.version_info.major}.{sys.version_info.minor}"
+    found = {
+        f"{place}/{name}/{path.relative_to(folder)}": path
+        for name, folder in serializers().items()
+        for path in sorted(_library(folder))
+    }
+    return replace(base, files={**base.files, **found})
+
+
 def _library(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in LEFT_OUT and not name.startswith("config-")]
@@ -144,6 +164,7 @@ CONTENTS: dict[str, Callable[[], Content]] = {
     "kfp-launcher": lambda: _kfp("kfp-launcher", "bin/launcher-v2"),
     "python": _python,
     "gpuflow": _gpuflow,
+    "serializers": _serializers,
 }
 
 

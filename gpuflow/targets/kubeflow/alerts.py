@@ -23,6 +23,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
 from gpuflow.targets.alerts import UNSAID, placed_alerts
 from gpuflow.targets.frame import Request
+from gpuflow.targets.kubeflow.exit_outputs import added_defaults, started_after
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.outcomes import added_step
 
@@ -54,8 +55,8 @@ for each in said["alerts"]:
 
 
 def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
-    """The pipeline with an exit step for each outcome that somebody is told of, and one that asks for the outcome; the
-    same one where there are none."""
+    """The pipeline with an exit step for each outcome that somebody is told of, one that asks for the outcome, and a
+    first step that writes what exit steps may read; the same one where none of them is needed."""
     sent = [alert for alert in alerts_of(pipeline, site) if alert.channel in CARRIED and _lacks(alert, site) is None]
     taken = {*pipeline.steps, *pipeline.exit}
     added: dict[str, Step] = {}
@@ -67,14 +68,16 @@ def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
                 name += "-x"
             added[name] = _step(pipeline, site, status, told)
     added |= added_step(pipeline.model_copy(update={"exit": {**pipeline.exit, **added}}), site)
-    if not added:
+    first = added_defaults(pipeline, site)
+    if not added and not first:
         return pipeline
     # Our containers take nothing from the defaults of steps, so these are put into the steps that do.
     sections = {
         section: {name: pipeline.effective(name) for name in getattr(pipeline, section)}
         for section in ("steps", "exit")
     }
-    update = {"defaults": Settings(), "steps": sections["steps"], "exit": {**sections["exit"], **added}}
+    steps = {**first, **started_after(first, sections["steps"])} if first else sections["steps"]
+    update = {"defaults": Settings(), "steps": steps, "exit": {**sections["exit"], **added}}
     return pipeline.model_copy(update=update)
 
 

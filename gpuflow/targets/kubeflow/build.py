@@ -21,6 +21,7 @@ from gpuflow.spec.types import output_types
 from gpuflow.targets.kubeflow.caching import cached_settings
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.exit_outputs import defaults_of, defaults_step
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
 from gpuflow.targets.kubeflow.helpers import helper_config
@@ -78,6 +79,8 @@ class Builder:
         self.consumed = {*pipeline.outputs.values(), *(ref for refs in self.reads.values() for ref in refs)}
         self.wanted = wanted_types(pipeline, outside or {})
         self.param_types = param_types(pipeline, self.wanted)
+        self.handed_out = defaults_of(pipeline) if defaults_step(pipeline) else {}
+        """The outputs that exit steps read, where a step writes their defaults."""
         self.claim_volumes = {name: run_claim_volume(name) for name in pipeline.claims}
 
     def type_of(self, channel: Channel, dag: Dag, items: Items) -> Type:
@@ -149,10 +152,13 @@ class Builder:
         return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_words(step).display_name)
 
     def _source(self, name: str, channel: Channel) -> Channel | Fixed:
-        """Where a step finds a value: exit steps see no outputs, and get their defaults."""
-        if name in self.pipeline.exit and isinstance(channel, OutputRef) and channel.step in self.pipeline.steps:
-            return Fixed(text_of(self.steps[channel.step].outputs[channel.name].default))
-        return channel
+        """Where a step finds a value: outputs that no step hands out to exit steps are their defaults."""
+        steps = self.pipeline.steps
+        if name not in self.pipeline.exit or not isinstance(channel, OutputRef) or channel.step not in steps:
+            return channel
+        if channel in self.handed_out:
+            return channel
+        return Fixed(text_of(self.steps[channel.step].outputs[channel.name].default))
 
     def _executor(self, label: str, name: str, step: Step) -> tuple[list[Channel], list[ClaimRef], str | None]:
         """Adds the step's container and its Kubernetes settings.

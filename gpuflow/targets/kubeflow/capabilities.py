@@ -44,8 +44,9 @@ _CANNOT = {
     ),
     "exit.outputs": Cannot(
         "upstream",
-        "an exit task cannot read outputs; it gets their defaults",
-        "write them to a place that the exit step reads",
+        "an exit task that reads an output of a step that did not end well never starts; it gets the defaults",
+        "set images.alerts in the site to an image with Python: a small container then writes the defaults before the "
+        "first step; or write the value to a place that the exit step reads",
     ),
     "gang": Cannot(
         "upstream", "a step is one pod", f"let the step create a JobSet or TrainJob and wait for it ({_CREATE})"
@@ -194,6 +195,14 @@ _WEAKER = {
 _RETRIES_ALWAYS: Capabilities = {"retry.any": True}
 """What the site's key `engines.kubeflow.retry: always` makes true."""
 
+_FROM_CONTAINER: Capabilities = {
+    "exit.outputs": Weaker(
+        "a step that did not end well has the default of its output. A small container (images.alerts of the site) "
+        "writes the defaults before the first step starts; where that container fails, no step and no exit step starts"
+    )
+}
+"""What an image with Python in the site makes possible."""
+
 _OWN_USER = "KFP gives added containers no user: each runs as the user of its image, also where the step has another"
 _ADDED: Capabilities = {"init_containers": Weaker(_OWN_USER), "sidecars": Weaker(_OWN_USER)}
 """What a KFP that adds containers to pods carries."""
@@ -219,4 +228,5 @@ def capabilities_at(site: Site) -> Capabilities:
     """The table for what is installed at a site."""
     retries = _RETRIES_ALWAYS if site.engine("kubeflow").retry == "always" else {}
     added = _ADDED if adds_containers(site) else {}
-    return {**CAPABILITIES, **retries, **added}
+    written = _FROM_CONTAINER if site.images.alerts is not None else {}
+    return {**CAPABILITIES, **retries, **added, **written}

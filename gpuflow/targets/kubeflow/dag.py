@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
@@ -13,6 +14,7 @@ from gpuflow.targets.kubeflow.pods import fixed
 from gpuflow.targets.kubeflow.values import Type, constant
 
 _Input: Any = ir.TaskInputsSpec.InputParameterSpec
+EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,21 @@ class Dag:
         self.used.setdefault(source, type_)
         return _Input(component_input_parameter=self.input_name(source))
 
-    def spec(self, outputs: Mapping[str, OutputRef]) -> Any:
-        """The DAG with the outputs it gives, each under its key."""
+    def spec(self, outputs: Mapping[str, OutputRef], otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY) -> Any:
+        """The DAG with the outputs it gives, each under its key.
+
+        `otherwise`: the task, and its key, that give an output where the task that produces it did not end well.
+        """
         dag = ir.DagSpec(tasks=self.tasks)
         for key, ref in outputs.items():
+            given = dag.outputs.parameters[key]
             task, inner, _ = self.produced[ref]
-            chosen = dag.outputs.parameters[key].value_from_parameter
-            chosen.producer_subtask, chosen.output_parameter_key = task, inner
+            if ref not in otherwise:
+                given.value_from_parameter.producer_subtask = task
+                given.value_from_parameter.output_parameter_key = inner
+                continue
+            for one, own in ((task, inner), otherwise[ref]):
+                given.value_from_oneof.parameter_selectors.add(producer_subtask=one, output_parameter_key=own)
         return dag
 
 

@@ -7,10 +7,13 @@ the steps and their exit task stand in a DAG of their own, which is handed the n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from gpuflow.spec.params import RunClaim
 from gpuflow.spec.text import OutputRef
 from gpuflow.targets.kubeflow.build import Builder, component
-from gpuflow.targets.kubeflow.dag import Dag, Fixed, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.dag import EMPTY, Dag, Fixed, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.exit_outputs import defaults_step
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import (
     ClaimRef,
@@ -58,7 +61,7 @@ def _handled(builder: Builder, dag: Dag) -> None:
     """The steps as one group, and its exit task beside it."""
     body = Dag(direct=False)
     builder.fill(body)
-    handler = _group(builder, "exit-handler", body, surfaced=True)
+    handler = _group(builder, "exit-handler", body, surfaced=True, otherwise=_defaults(builder, body))
     dag.add(handler)
     dag.status_of = handler.name
     exits = builder.pipeline.exit
@@ -66,6 +69,19 @@ def _handled(builder: Builder, dag: Dag) -> None:
     task = builder.step_task(next(iter(exits)), dag) if simple else _exits(builder, handler.name)
     task.spec.trigger_policy.strategy = _AT_THE_END
     dag.add(task, [handler.name])
+
+
+def _defaults(builder: Builder, body: Dag) -> dict[OutputRef, tuple[str, str]]:
+    """The outputs that exit steps read, each with the task and the key that give its default."""
+    name = defaults_step(builder.pipeline)
+    if name is None:
+        return {}
+    keys = {ref: channel_name(ref) for ref in builder.handed_out}
+    made = builder.components[body.tasks[name].component_ref.name]
+    made.output_definitions.CopyFrom(outputs_of({key: body.produced[ref][2] for ref, key in keys.items()}))
+    places = (f"{{{{$.outputs.parameters['{key}'].output_file}}}}" for key in keys.values())
+    builder.executors[made.executor_label].container.command.extend(places)
+    return {ref: (name, key) for ref, key in keys.items()}
 
 
 def _exits(builder: Builder, handler: str) -> Task:
@@ -102,12 +118,20 @@ def _asking(builder: Builder, name: str, dag: Dag, handler: str) -> Task:
     return task
 
 
-def _group(builder: Builder, kind: str, inner: Dag, *, surfaced: bool = False) -> Task:
+def _group(
+    builder: Builder,
+    kind: str,
+    inner: Dag,
+    *,
+    surfaced: bool = False,
+    otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY,
+) -> Task:
+    """`surfaced`: it gives the pipeline's outputs. `otherwise`: what it gives to exit steps, and who else has it."""
     name = builder.names.group(kind, builder.step_names)
     types: dict[str, Type] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
-    given = builder.pipeline.outputs.values() if surfaced else ()
+    given = (*(builder.pipeline.outputs.values() if surfaced else ()), *otherwise)
     outputs = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
-    made = ir.ComponentSpec(dag=inner.spec({key: ref for ref, (key, _) in outputs.items()}))
+    made = ir.ComponentSpec(dag=inner.spec({key: ref for ref, (key, _) in outputs.items()}, otherwise))
     if types:
         made.input_definitions.CopyFrom(inputs_of(types))
     if outputs:

@@ -25,6 +25,7 @@ from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
 from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
+from gpuflow.targets.kubeflow.exit_outputs import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.helpers import helper_problems
 from gpuflow.targets.kubeflow.installation import fs_group_losses
@@ -56,6 +57,7 @@ def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
+    yield from _exit_groups(plan)
     yield from fs_group_losses(plan)
     yield from _helpers(plan)
     yield from _patches(plan)
@@ -295,6 +297,19 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
     for kind in ("podAffinity", "podAntiAffinity"):
         if affinity.get(kind):
             yield f"{kind} is never read by KFP's backend", ("kubernetes", "affinity"), "use nodeAffinity"
+
+
+def _exit_groups(plan: Plan) -> Iterator[Loss]:
+    """What exit steps read of steps that KFP makes groups of tasks of, where they may read outputs at all."""
+    pipeline = plan.pipeline
+    for name, path, ref in exit_reads(pipeline) if plan.site.images.alerts is not None else ():
+        if not has_one_end(pipeline.effective(ref.step)):
+            yield Loss(
+                f'kubeflow: exit "{name}": "{ref.step}" is a fan-out, a sub-pipeline or has a condition, and KFP does '
+                f"not always record how such a step ended: {ref.step}.{ref.name} would be its default",
+                pipeline.where("exit", name, *path),
+                "let a plain step read the output and write it as its own, and read that",
+            )
 
 
 def _fan_out(pipeline: Pipeline, name: str, step: Step) -> Iterator[Problem]:

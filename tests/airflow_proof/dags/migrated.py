@@ -39,9 +39,7 @@ EXTRACT = Step(
 UPLOAD = Step(
     **SMALL,
     command=shell("test -s /var/run/tokens/lake && echo has a token"),
-    volumes={
-        "/var/run/tokens": {"projected": [{"token": {"path": "lake", "audience": "lake.example.com", "expires": "1h"}}]}
-    },
+    volumes={"/var/run/tokens": {"projected": [TOKEN]}},
 )
 TRAIN = Step(
     **SMALL,

@@ -143,7 +143,7 @@ def test_the_document_itself_is_sound() -> None:
     assert len(found.steps) == 14
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), st.sampled_from(WORDS)), min_size=1, max_size=4))
 def test_any_change_of_a_workflow_is_answered(changes: list[tuple[tuple[Any, ...], Any]]) -> None:
     tree = copy.deepcopy(VALID)
@@ -152,7 +152,6 @@ def test_any_change_of_a_workflow_is_answered(changes: list[tuple[tuple[Any, ...
     read(tree)
 
 
-@settings(max_examples=100)
 @given(st.data())
 def test_any_part_may_stand_in_the_place_of_another(data: st.DataObject) -> None:
     tree = copy.deepcopy(VALID)

@@ -238,6 +238,24 @@ def test_plain_arguments_are_readable_in_the_pod() -> None:
     assert command_of(made)[5] == 'json:[[0.1],{"name":"x"}]'
 
 
+def test_what_cannot_be_pickled_is_refused_by_its_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    with DAG(dag_id="d"):
+
+        @gpu_task(image="i")
+        def f(x: Any, lr: float) -> None: ...
+
+        @gpu_task(image="i", serializer="cloudpickle")
+        def g(words: set[str]) -> None: ...
+
+        made, other = f(lambda: 1, 0.5), g({"a"})
+    with pytest.raises(GpuflowError, match=r"GF349 arguments of f \(function\) are no JSON, and pickle cannot"):
+        command_of(made)
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(GpuflowError, match=r"GF349 .* \(set\) are no JSON, and cloudpickle is not") as refused:
+        command_of(other)
+    assert "install cloudpickle on the workers and in the image" in str(refused.value)
+
+
 def test_airflow_renders_the_arguments_and_leaves_the_pod_alone() -> None:
     with DAG(dag_id="d"):
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import pytest
 
 from gpuflow.demands import demand_of
+from gpuflow.errors import GpuflowError
 from gpuflow.site import Site
 from gpuflow.spec.loading import loads
 from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import ask_argo, target
+from gpuflow.targets.kubeflow.exit_outputs import PROGRAM
 from tests.targets.kubeflow.compiling import HEAD, documents
 
 PLAIN = "steps: {work: {command: [work]}}"
@@ -178,3 +182,65 @@ def test_the_program_answers_by_the_group_of_the_steps(
     ended = ask_argo.main("run-1", "exit-handler-1", json.dumps({"state": state}), str(place))
     assert ended == (1 if expected is None else 0)
     assert (place.read_text() if place.exists() else None) == expected
+
+
+READS = """
+name: reads
+defaults: {image: "i:1"}
+params: {go: true}
+steps:
+  a: {command: [a], outputs: {n: {type: int, default: -1}, t: {type: string, default: none yet}}}
+  b: {command: [b], needs: [a]}
+  c: {command: [c]}
+exit:
+  e: {command: [e, {output: a.n}], on: failure}
+  f: {command: [f, {output: a.n}, {output: a.t}]}
+"""
+
+
+def test_an_exit_step_reads_the_output_of_a_step_or_what_a_container_wrote_before_the_first_step() -> None:
+    spec, *_ = documents(READS, site=ASKS)
+    tasks = spec["root"]["dag"]["tasks"]
+    handler = next(name for name in tasks if name.startswith("exit-handler"))
+    body = spec["components"][tasks[handler]["componentRef"]["name"]]
+    given = body["dag"]["outputs"]["parameters"]["pipelinechannel--a-n"]["valueFromOneof"]["parameterSelectors"]
+    assert [(each["producerSubtask"], each["outputParameterKey"]) for each in given] == [
+        ("a", "n"),
+        ("exit-defaults", "pipelinechannel--a-n"),
+    ]
+    # Argo starts nothing more in a group where a step has failed: the defaults are written before.
+    assert [body["dag"]["tasks"][name].get("dependentTasks") for name in ("exit-defaults", "a", "b", "c")] == [
+        None,
+        ["exit-defaults"],
+        ["a"],
+        ["exit-defaults"],
+    ]
+    exits = next(task for task in tasks.values() if "strategy" in task.get("triggerPolicy", {}))
+    read = {"outputParameterKey": "pipelinechannel--a-n", "producerTask": handler}
+    assert exits["inputs"]["parameters"]["pipelinechannel--a-n"] == {"taskOutputParameter": read}
+    words = spec["deploymentSpec"]["executors"]["exec-exit-defaults"]["container"]["command"]
+    assert words[3] == "-1"
+    assert words[5:] == [f"{{{{$.outputs.parameters['pipelinechannel--a-{key}'].output_file}}}}" for key in "nt"]
+
+
+def test_the_container_writes_each_default_to_its_place(tmp_path: Path) -> None:
+    places = [tmp_path / "x" / "n", tmp_path / "y" / "t"]
+    subprocess.run([sys.executable, "-c", PROGRAM, "-1", "a\nb", *map(str, places)], check=True)
+    assert [place.read_text() for place in places] == ["-1", "a\nb"]
+
+
+def test_the_container_that_writes_defaults_is_counted() -> None:
+    found = demand_of(loads(HEAD + READS), ASKS, engine="kubeflow")
+    assert "exit-defaults" in {step.name for step in found.steps}
+
+
+@pytest.mark.parametrize("more", ["when: params.go, ", "for_each: {i: [1]}, "], ids=["condition", "fan-out"])
+def test_an_output_of_a_group_of_tasks_is_no_value_for_an_exit_step(more: str) -> None:
+    source = READS.replace("a: {command: [a], ", f"a: {{command: [a], {more}")
+    with pytest.raises(GpuflowError, match=r"does not always record how such a step ended: a\.n would be its default"):
+        documents(source, site=ASKS)
+
+
+def test_without_an_image_an_exit_step_reads_no_output() -> None:
+    with pytest.raises(GpuflowError, match=r"does not support exit\.outputs"):
+        documents(READS)

@@ -54,8 +54,8 @@ class Case:
     """Whether the pods must be those of the spec, one for one; not where pods are repeated or taken away."""
     edit: Callable[[list[dict[str, Any]]], None] | None = None
     """Changes the compiled documents, to say what gpuflow refuses to say."""
+    unrefused: bool = False
+    """Compiled although gpuflow refuses it, to see what KFP makes of it."""
     lossy: bool = False
-    act: str = ""
-    """What is done to the run while it runs: a word that playing.py knows."""
     service_account: str | None = None
     note: str = ""

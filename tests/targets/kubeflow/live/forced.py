@@ -55,19 +55,31 @@ def _unknown(name: str) -> Callable[[Documents], None]:
     return edit
 
 
-def _read_output_at_exit(documents: Documents) -> None:
+def _read_at_exit(documents: Documents, chosen: dict[str, Any]) -> None:
+    """The DAG of the exit handler hands out an output of its steps, and the exit task reads it."""
     spec = documents[0]
     spec["components"]["comp-e"]["inputDefinitions"]["parameters"]["pipeline_run-id"] = {
         "parameterType": "NUMBER_INTEGER"
     }
     handler = spec["components"]["comp-exit-handler-1"]
-    handler["dag"]["outputs"] = {
-        "parameters": {"o": {"valueFromParameter": {"outputParameterKey": "o", "producerSubtask": "a"}}}
-    }
+    handler["dag"]["outputs"] = {"parameters": {"o": chosen}}
     handler["outputDefinitions"] = {"parameters": {"o": {"parameterType": "NUMBER_INTEGER"}}}
     spec["root"]["dag"]["tasks"]["e"]["inputs"]["parameters"]["pipeline_run-id"] = {
         "taskOutputParameter": {"producerTask": "exit-handler-1", "outputParameterKey": "o"}
     }
+
+
+def _read_output_at_exit(documents: Documents) -> None:
+    _read_at_exit(documents, {"valueFromParameter": _selector("a")})
+
+
+def _read_one_of_at_exit(documents: Documents) -> None:
+    """The first of the two that has ended well, which is how `dsl.OneOf` is compiled."""
+    _read_at_exit(documents, {"valueFromOneof": {"parameterSelectors": [_selector("a"), _selector("first")]}})
+
+
+def _selector(task: str) -> dict[str, str]:
+    return {"outputParameterKey": "o", "producerSubtask": task}
 
 
 def _braces(documents: Documents) -> None:
@@ -139,7 +151,50 @@ def cases() -> Iterator[Case]:
         says("e", "7"),
         edit=_read_output_at_exit,
         constructs=("exit.outputs",),
-        note="an exit task does read the output of a step that ran; gpuflow refuses it",
+        note="an exit task reads the output of a step that succeeded",
+    )
+    for name, why in (("failed", "failed"), ("never", "never ran")):
+        yield scene(
+            f"forced-exit-{name}",
+            pods(e=0),
+            edit=_read_output_at_exit,
+            state="FAILED",
+            constructs=("exit.outputs",),
+            note=f"where the step {why}, the driver of the exit task fails, and the exit step never starts",
+        )
+    for how, name, state, value in (("0", "good", "SUCCEEDED", "7"), ("3", "bad", "FAILED", "3")):
+        yield scene(
+            f"forced-exit-else-{name}",
+            says("e", value),
+            file="forced-exit-else",
+            edit=_read_one_of_at_exit,
+            arguments={"how": how},
+            state=state,
+            constructs=("exit.outputs",),
+            note="with valueFromOneof the exit step gets the value of another task where the step has none",
+        )
+    yield scene(
+        "forced-exit-else-never",
+        says("e", "3"),
+        file="forced-exit-never",
+        edit=_read_one_of_at_exit,
+        state="FAILED",
+        constructs=("exit.outputs",),
+        note="the same for a step that never ran",
+    )
+    yield scene(
+        "forced-nested-outputs",
+        says("sum", "all=[15,16,25,26]"),
+        unrefused=True,
+        constructs=("for_each.dynamic_matrix",),
+    )
+    yield scene(
+        "forced-item-outputs",
+        pods(some=2, sum=0),
+        unrefused=True,
+        state="FAILED",
+        constructs=("when.item",),
+        note="the driver of the reader fails",
     )
     yield scene(
         "forced-if-skipped",

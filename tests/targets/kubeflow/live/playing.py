@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from gpuflow.spec.meaning import meaning_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.targets.frame import Request, compile_with
 from gpuflow.targets.kubeflow import target
+from gpuflow.targets.kubeflow.alerts import with_alerts
 from gpuflow.targets.kubeflow.options import KubeflowOptions
 from tests.cluster import nodes
 from tests.cluster.cluster import Cluster
@@ -43,7 +45,7 @@ from .knowing import VALUES_HERE, KnownRun, facts_of, specified_pods
 IMAGE = f"kfp-examples-{hashlib.sha256(repr([case.document for case in every_case()]).encode()).hexdigest()[:8]}"
 """Named after what it must hold: another checkout on the same cluster does not put its own in the place of it."""
 IMAGE_NAME = f"gpuflow.test/{IMAGE}:1"
-HERE = {"k": "v", "node.example.com/spot": "true", "nvidia.com/gpu.sharing-strategy": "time-slicing"}
+HERE = {"k": "v", "node.example.com/spot": "true"}
 """Labels that the table's pipelines ask for, on top of those of the examples."""
 CLASSES = ("fast", "slow")
 VOLUMES = 12
@@ -134,7 +136,7 @@ class Player:
         for case in cases:
             request = Request(pipelines[case.name], site, None, f"{case.name}.yaml", (), KubeflowOptions())
             try:
-                text = compile_with(target, request, allow_lossy=case.lossy).artifact.text
+                text = _text(request, case)
             except GpuflowError as error:
                 keep(case, {"name": case.name, "state": "NOT COMPILED", "complaints": [str(error)]})
                 continue
@@ -202,9 +204,15 @@ class Player:
         complaints = [] if state == case.state else [f"it ended {state}, not {case.state}: {self._why(seen)}"]
         compared, equal, differ = 0, 0, []
         if case.compares and seen.facts:
-            known = KnownRun(meaning_of(pipeline), run, _texts(case.arguments), case.made, {}, VALUES_HERE, seen.facts)
+            whole = with_alerts(meaning_of(pipeline), site)
+            known = KnownRun(whole, run, _texts(case.arguments), case.made, {}, VALUES_HERE, seen.facts)
             left = pipeline.deadline.seconds if pipeline.deadline else 0
-            compared, equal, differ = compare(specified_pods(known, site, case.leaves_out), seen, left)
+            added = {*whole.steps, *whole.exit} - {*pipeline.steps, *pipeline.exit}
+
+            def without(step: str, item: Mapping[str, Any]) -> bool:
+                return case.leaves_out(step, item) or for_another_end(whole, step, state)
+
+            compared, equal, differ = compare(specified_pods(known, site, without), seen, left, added)
         if case.check is not None:
             complaints += case.check(seen)
         return {
@@ -265,10 +273,19 @@ def _by_run(found: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return runs
 
 
-def compare(pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0) -> tuple[int, int, list[str]]:
+def for_another_end(pipeline: Pipeline, step: str, state: str) -> bool:
+    """Whether it is an exit step for runs that end in another way: it has no pod."""
+    wanted = {"SUCCEEDED": "success", "FAILED": "failure"}.get(state)
+    return step in pipeline.exit and pipeline.exit[step].on in {"success", "failure"} - {wanted}
+
+
+def compare(
+    pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0, added: Set[str] = frozenset()
+) -> tuple[int, int, list[str]]:
     """Each pod of the spec beside one of the cluster's, step by step; how many, how many equal, and what differs.
 
-    Argo gives a pod without a timeout what is left of the run's deadline.
+    Argo gives a pod without a timeout what is left of the run's deadline. The steps that gpuflow has `added` are told
+    by KFP where to write, after the words that the spec has.
     """
     ours: dict[str, list[dict[str, Any]]] = {}
     for pod in pods:
@@ -284,6 +301,8 @@ def compare(pods: Iterator[dict[str, Any]], seen: Seen, deadline: int = 0) -> tu
             compared += 1
             best = min(left, key=lambda other: len(differences(pod, other)))
             left.remove(best)
+            if step in added:
+                best["words"] = best["words"][: len(pod["words"])]
             if pod["activeDeadlineSeconds"] is None and 0 < (best["activeDeadlineSeconds"] or 0) <= deadline:
                 best["activeDeadlineSeconds"] = None
             if words := differences(pod, best):
@@ -303,6 +322,14 @@ def _runner(account: str, namespace: str) -> dict[str, Any]:
         "roleRef": {"apiGroup": group, "kind": "Role", "name": "pipeline-runner"},
         "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
     }
+
+
+def _text(request: Request, case: Case) -> str:
+    """The compiled file; the refusals of the target are asked unless the case is there to show what they spare."""
+    if not case.unrefused:
+        return compile_with(target, request, allow_lossy=case.lossy).artifact.text
+    meant = dataclasses.replace(request, pipeline=meaning_of(request.pipeline), site=meaning_of(request.site))
+    return target.compile(meant)[0].text
 
 
 class _Anything(dict[str, str]):
@@ -338,6 +365,7 @@ def ground(cluster: Cluster, name: str = "live") -> Iterator[Player]:
     kube("label", "node", REAL_NODE, "--overwrite", *(f"{key}={value}" for key, value in labels.items()))
     player = Player(cluster, folder)
     cluster.image(programs.register())
+    cluster.image("python")  # what gpuflow adds to a pipeline runs in the site's image for alerts
     player.kfp.kube.apply(*player.stage.volume(CLAIM))
     try:
         yield player

@@ -23,6 +23,13 @@ PROGRAMS = {
     # Hangs until the attempt of that number, which ends well.
     "hangs-until": ATTEMPT + "time.sleep(900 if attempt < int(float(sys.argv[1])) else 0)\n" + WRITE
     + "if folder:\n    open(os.path.join(folder, 'o'), 'w').write('1')\n",
+    # Its first start, counted in that folder over all pods, hangs or eats memory; the second ends well. A pod that was
+    # deleted by force is made again under its own name, so neither its name nor Argo's count tells a second start.
+    "struck-once": "how, place = sys.argv[1:]\nos.makedirs(place, exist_ok=True)\nnumber = len(os.listdir(place)) + 1\n"
+    "open(os.path.join(place, f'{number:03}'), 'w').close()\nprint('start', number, flush=True)\nheld = []\n"
+    "while number == 1 and how == 'eat':\n    held.append(b'x' * (8 << 20))\n"
+    "time.sleep(900 if number == 1 else 0)\n" + WRITE
+    + "if folder:\n    open(os.path.join(folder, 'o'), 'w').write('1')\n",
 }  # fmt: skip
 
 

@@ -118,18 +118,29 @@ def flow() -> Iterator[Case]:
     yield scene(
         "ends-badly",
         says("alarm", "ALARM"),
-        silent("cheer", "CHEER"),
         _run_id,
-        pods(never=0, bad=1),
+        pods(never=0, bad=1, cheer=0),
         state="FAILED",
         constructs=("exit.failure", "exit.success", "exit.always"),
     )
     yield scene(
         "ends-well",
-        silent("alarm", "ALARM"),
         says("cheer", "CHEER"),
+        pods(alarm=0),
         constructs=("exit.failure", "exit.success"),
     )
+
+    for how, state, value in (("0", "SUCCEEDED", "7"), ("3", "FAILED", "-1")):
+        yield scene(
+            f"exit-outputs-{how}",
+            says("tell", value, "-2" if how == "3" else "8"),
+            pods(alarm=int(how == "3"), after=int(how == "0")),
+            *([says("alarm", value)] if how == "3" else []),
+            file="exit-outputs",
+            arguments={"how": how},
+            state=state,
+            constructs=("exit.outputs",),
+        )
 
 
 def storage() -> Iterator[Case]:
