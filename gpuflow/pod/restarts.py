@@ -12,7 +12,7 @@ from typing import Literal
 
 from gpuflow.plan import PlannedStep
 from gpuflow.site import Site
-from gpuflow.spec.policies import Retry
+from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
 
 Restarts = Literal["by cause", "always", "unknown", "left alone"]
@@ -53,8 +53,8 @@ def counts_budgets(step: Step, site: Site, restarts: Restarts = "by cause") -> b
     retry = step.retry
     if (
         retry is None
-        or not retry.attempts
         or not has_place(step, site)
+        or not retry.attempts
         or restarts == "left alone"
         or writes_xcom(step)
     ):
@@ -99,13 +99,22 @@ def longest_wait(retry: Retry, times: int) -> int:
     """The seconds of the last of so many waits, or `MOST` where it would be longer."""
     if retry.backoff is None or times < 1:
         return 0
-    wait, factor = retry.backoff.start.seconds, retry.backoff.factor
+    most = retry.backoff.max
+    wait = unlimited_wait(retry.backoff, times)
+    return wait if most is None else min(wait, most.seconds)
+
+
+def unlimited_wait(backoff: Backoff, times: int) -> int:
+    """The seconds of the last of so many waits if the step named no longest one, or `MOST`."""
+    if times < 1:
+        return 0
+    wait, factor = backoff.start.seconds, backoff.factor
     if factor > 1 and wait:
         for _ in range(min(times - 1, MOST.bit_length())):  # it at least doubles, so that this is enough
             wait *= factor
             if wait > MOST:
                 break
-    return min(MOST, wait, retry.backoff.max.seconds if retry.backoff.max is not None else MOST)
+    return min(MOST, wait)
 
 
 def time_in_pod(step: Step, room: int, grace: int) -> int:

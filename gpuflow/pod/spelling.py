@@ -34,6 +34,8 @@ class Readable:
 
 def spelled(text: Text, spelling: Spelling) -> str:
     """A text as it stands in a pod: literals safe from Kubernetes' expansion, references in the engine's words."""
+    if isinstance(text, str):  # most words of most commands
+        return spelling.literal(escaped(text))
     parts = parts_of(text)
     result = ""
     for index, part in enumerate(parts):

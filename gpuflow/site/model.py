@@ -289,6 +289,10 @@ ONLY = {
 """What a site says about one engine and about no other."""
 
 
+_NO_ENGINE_WORDS = Engine()
+"""What a site says of an engine that it does not name; one value, since it is asked for every step."""
+
+
 class Site(Model):
     """What one cluster calls its GPUs, nodes and queues."""
 
@@ -350,7 +354,7 @@ class Site(Model):
 
     def engine(self, name: str) -> Engine:
         """What the site says about an engine; nothing when it does not name it."""
-        return self.engines.get(name) or Engine()
+        return self.engines.get(name) or _NO_ENGINE_WORDS
 
     @classmethod
     def load(cls, name: str = "nvidia") -> Site:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from gpuflow.by_type import ByType
 from gpuflow.emit import emit
 from gpuflow.quantity import Quantity
 from gpuflow.spec import expression
@@ -47,15 +49,14 @@ def to_document(model: Model) -> Any:
         return model.canonical()
     result: dict[str, Any] = {}
     unsaid = model.unsaid if isinstance(model, Step) else frozenset()
+    # An optional JSON parameter whose default is null must keep saying so, or it would become required.
+    keeps_null = isinstance(model, Param) and not model.required and model.default is None
     values = model.__dict__
     for name, default, always in _defaults(type(model)):
         value = values[name]
-        nulls = sorted(path[1] for path in unsaid if path[0] == name and len(path) > 1) if unsaid else None
-        if unsaid and (name,) in unsaid:
-            result[name] = None
-        elif nulls:
-            result[name] = {**_plain(value), **dict.fromkeys(nulls)}
-        elif always or (value is not default and value != default) or _is_required_default(model, name):
+        if unsaid and any(path[0] == name for path in unsaid):
+            result[name] = _with_nulls(value, name, unsaid)
+        elif always or (value is not default and value != default) or (keeps_null and name == "default"):
             result[name] = _plain(value)
     short = _SINGLE.get(type(model))
     if short is not None and set(result) <= {short} and getattr(model, short) is not None:
@@ -68,9 +69,12 @@ def to_yaml(pipeline: Pipeline) -> str:
     return emit(to_document(pipeline))
 
 
-def _is_required_default(model: Model, name: str) -> bool:
-    """An optional JSON parameter whose default is null must keep saying so, or it would become required."""
-    return isinstance(model, Param) and name == "default" and not model.required and model.default is None
+def _with_nulls(value: Any, name: str, unsaid: frozenset[tuple[str, ...]]) -> Any:
+    """A field of which the step says null: as a whole, or of some of its keys."""
+    if (name,) in unsaid:
+        return None
+    nulls = sorted(path[1] for path in unsaid if path[0] == name)
+    return {**_plain(value), **dict.fromkeys(nulls)}
 
 
 @cache
@@ -92,18 +96,26 @@ def _ordered(kind: type[Model]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Range):
-        return {"range": to_document(value)}
-    if isinstance(value, Model):
-        return to_document(value)
-    if isinstance(value, str):
-        return literal(value)
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(item) for item in value]
-    if isinstance(value, Quantity | Duration):
-        return str(value)
-    if isinstance(value, expression.Expression):
-        return expression.render(value)
-    return value if isinstance(value, int | float | None) else value.canonical()
+    return _FORMS[type(value)](value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _form(kind: type) -> Callable[[Any], Any]:
+    """How a value of exactly this type is written."""
+    forms: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+        (Range, lambda value: {"range": to_document(value)}),
+        (Model, to_document),
+        (str, literal),
+        (dict, lambda value: {key: _plain(item) for key, item in value.items()}),
+        ((tuple, list), lambda value: [_plain(item) for item in value]),
+        ((Quantity, Duration), str),
+        (expression.Expression, expression.render),
+        ((int, float, type(None)), _as_it_is),
+    )
+    return next((form for base, form in forms if issubclass(kind, base)), lambda value: value.canonical())
+
+
+_FORMS = ByType(_form)

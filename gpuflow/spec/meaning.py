@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from gpuflow.by_type import ByType
 from gpuflow.graph.order import order
 from gpuflow.spec.canonical import to_document
 from gpuflow.spec.flow import edges
@@ -17,8 +19,6 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import Join, Literally, join
 
 M = TypeVar("M", bound=Model)
-_PLAIN = frozenset((type(None), bool, int, float, str))
-"""Most of a document: values of exactly these types have nothing to put in order."""
 
 
 def meaning_of(document: M) -> M:
@@ -31,16 +31,22 @@ def meaning_of(document: M) -> M:
 
 def digest(pipeline: Pipeline) -> str:
     """The hash of what a pipeline says, its sub-pipelines included: equal pipelines have equal hashes."""
-    text = json.dumps(to_document(meaning_of(pipeline)), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return digest_of_meaning(meaning_of(pipeline))
+
+
+def digest_of_meaning(pipeline: Pipeline) -> str:
+    """The same hash of what `meaning_of` gave: whoever compiles has that already, and finding it again takes time."""
+    text = json.dumps(to_document(pipeline), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _model(model: Model) -> Model:
     changes = {}
     for name, value in model.__dict__.items():
-        if type(value) in _PLAIN:
+        put = _WAYS[type(value)]
+        if put is None or not value:
             continue
-        ordered = _value(value)
+        ordered = put(value)
         if ordered is not value:
             changes[name] = ordered
     if changes:
@@ -57,21 +63,37 @@ def _pipeline(pipeline: Pipeline) -> Pipeline:
 
 def _value(value: Any) -> Any:
     """The value itself where it is in order already: most of a document is."""
-    if type(value) in _PLAIN:
-        return value
-    if isinstance(value, Model):
-        return _model(value)
-    if isinstance(value, Literally):
-        return str(value)
-    if isinstance(value, Join):
-        return join(*(_value(part) for part in value.parts))
-    if isinstance(value, dict):
-        keys = sorted(value)
-        ordered = {key: _value(value[key]) for key in keys}
-        same = keys == list(value) and all(ordered[key] is value[key] for key in keys)
-        return value if same else ordered
-    if isinstance(value, tuple | list):
-        items = [_value(item) for item in value]
-        same = all(new is old for new, old in zip(items, value, strict=True))
-        return value if same else type(value)(items)
-    return value
+    put = _WAYS[type(value)]
+    return value if put is None else put(value)
+
+
+def _join(value: Join) -> Any:
+    return join(*map(_value, value.parts))
+
+
+def _map(value: dict[str, Any]) -> dict[str, Any]:
+    keys = sorted(value)
+    ordered = {key: _value(value[key]) for key in keys}
+    same = keys == list(value) and all(ordered[key] is value[key] for key in keys)
+    return value if same else ordered
+
+
+def _items(value: Any) -> Any:
+    items = list(map(_value, value))
+    same = all(new is old for new, old in zip(items, value, strict=True))
+    return value if same else type(value)(items)
+
+
+def _way(kind: type) -> Callable[[Any], Any] | None:
+    """How a value of exactly this type is put in order; None: it has no order, as most of a document."""
+    ways: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+        (Model, _model),
+        (Literally, str),
+        (Join, _join),
+        (dict, _map),
+        ((tuple, list), _items),
+    )
+    return next((way for base, way in ways if issubclass(kind, base)), None)
+
+
+_WAYS = ByType(_way)

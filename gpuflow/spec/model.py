@@ -138,7 +138,7 @@ def receivable(text: str) -> str:
     """Text that a program can receive as an argument, a variable or a file: no NUL, no half of a surrogate pair."""
     if "\0" in text:
         raise problem("GF141", "text cannot hold a NUL character", "no program can receive it as an argument")
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
         raise problem("GF141", "text cannot hold half of a surrogate pair", "no program can receive it as UTF-8")
     return text
 

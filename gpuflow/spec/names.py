@@ -22,6 +22,7 @@ from gpuflow.spec.model import problem
 
 _LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
+_IS_LABEL, _IS_IDENTIFIER = re.compile(_LABEL), re.compile(_IDENTIFIER)
 PIPELINE_LENGTH = 52
 STEP_LENGTH = 52
 """Leaves room in 63 characters for what engines append to a step's name (fan-out index, retry number, hash)."""
@@ -31,7 +32,7 @@ def _label(value: Any, what: str, length: int) -> str:
     hint = f"use lower-case letters, digits and '-', starting with a letter, at most {length} characters"
     if not isinstance(value, str):
         raise problem("GF131", f"{value!r} is not a {what} name", hint)
-    if not re.fullmatch(_LABEL, value) or len(value) > length:
+    if not _IS_LABEL.fullmatch(value) or len(value) > length:
         better = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-0123456789")[:length].strip("-")
         if better and better != value:
             hint += f'; for example "{better}"'
@@ -41,12 +42,7 @@ def _label(value: Any, what: str, length: int) -> str:
 
 def _identifier(value: Any, what: str) -> str:
     hint = "use letters, digits and '_', starting with a letter, at most 63 characters"
-    if (
-        not isinstance(value, str)
-        or not re.fullmatch(_IDENTIFIER, value)
-        or len(value) > 63
-        or keyword.iskeyword(value)
-    ):
+    if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value) or len(value) > 63 or keyword.iskeyword(value):
         raise problem("GF132", f"{_short(value)!r} is not a {what} name that every engine accepts", hint)
     return value
 
@@ -112,7 +108,7 @@ def _label_value(value: Any) -> str:
 
 
 def _env_name(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(_IDENTIFIER, value):
+    if not isinstance(value, str) or not _IS_IDENTIFIER.fullmatch(value):
         raise problem("GF136", f"{_short(value)!r} is not an environment variable name", "use letters, digits and '_'")
     if value.startswith("GPUFLOW_"):
         raise problem(

@@ -204,7 +204,9 @@ class Step(Settings, metaclass=Alone):
     @property
     def unsaid(self) -> frozenset[tuple[str, ...]]:
         """The defaults that do not count for this step, which wrote null there: a field, or a field and a key of it."""
-        return self._unsaid
+        memory = self.__pydantic_private__ or {}  # as in `references`
+        said: frozenset[tuple[str, ...]] = memory["_unsaid"]
+        return said
 
     @model_validator(mode="wrap")
     @classmethod
@@ -365,6 +367,8 @@ def _text_refs(
     path: tuple[str | int, ...], texts: tuple[Any, ...], *, indexed: bool = True
 ) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
     for index, text in enumerate(texts):
+        if isinstance(text, str):
+            continue
         for ref in refs_of(text):
             yield (*path, index) if indexed else path, ref
 

@@ -176,6 +176,8 @@ def _glued(left: str, right: str) -> str:
 
 def parse_text(value: Any) -> Text:
     """A scalar or a reference map as Text."""
+    if type(value) is str:  # nearly always
+        return receivable(value)
     if isinstance(value, ParamRef | OutputRef | ItemRef | RunRef | Join):
         return value
     value = spelled(value)

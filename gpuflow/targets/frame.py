@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Any, TypeVar
 
+from gpuflow import collector
 from gpuflow.engines import NO_ENGINE, EngineFacts, load_engine
 from gpuflow.errors import EnvironmentFailure, Finding, GpuflowError, install_line
 from gpuflow.plan import Plan, PlannedStep, plan_of
@@ -20,11 +21,12 @@ from gpuflow.runtime import bundle
 from gpuflow.site import Site
 from gpuflow.site.exposed_secrets import exposed_in_site
 from gpuflow.site.silence import heard_at
-from gpuflow.spec.meaning import digest, meaning_of
+from gpuflow.spec.meaning import digest_of_meaning, meaning_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.remarks import heard, remarks_on
 from gpuflow.targets.alerts import site_losses, site_weaknesses
 from gpuflow.targets.capabilities import Capabilities
+from gpuflow.targets.constructs import Use, uses
 from gpuflow.targets.losses import Loss, construct_losses, named_steps, weaknesses
 from gpuflow.targets.options import NoOptions
 from gpuflow.version import __version__
@@ -58,6 +60,11 @@ class Request:
     def plan(self) -> Plan:
         """The pipeline on its site, step by step."""
         return plan_of(self.pipeline, self.site)
+
+    @cached_property
+    def uses(self) -> tuple[Use, ...]:
+        """The constructs that the pipeline uses: what is lost and what is weaker are both looked for among them."""
+        return tuple(uses(self.pipeline))
 
     def options_as(self, kind: type[Options]) -> Options:
         """The options as the target's own type."""
@@ -172,7 +179,7 @@ def losses_of(target: Target, request: Request) -> list[Loss]:
     """All that a target does not support of a pipeline: whole constructs first, then parts of them."""
     table = target.capabilities_at(request.site)
     return [
-        *construct_losses(request.pipeline, table, target.name),
+        *construct_losses(request.pipeline, table, target.name, used=request.uses),
         *site_losses(request.pipeline, request.site, table, target.name),
         *dict.fromkeys(target.partial_losses(request)),
     ]
@@ -195,6 +202,7 @@ def engine_findings(engine: str, pipeline: Pipeline, site: Site, *, allow_lossy:
     return tuple(loss.warning() if allow_lossy and loss.optional else loss.refusal() for loss in losses)
 
 
+@collector.paused()
 def compile_with(target: Target, request: Request, *, allow_lossy: bool) -> Compiled:
     """The artifacts, and what they do not hold. Without `allow_lossy` a loss is an error."""
     request = replace(request, pipeline=meaning_of(request.pipeline), site=meaning_of(request.site))
@@ -229,7 +237,7 @@ def weaker_of(target: Target, request: Request) -> list[Finding]:
     """All that a target carries of a pipeline only in part: it compiles, and is said on the console and in the file."""
     table = target.capabilities_at(request.site)
     return [
-        *weaknesses(request.pipeline, table),
+        *weaknesses(request.pipeline, table, request.uses),
         *site_weaknesses(request.pipeline, request.site, table),
         *target.weaker(request),
     ]
@@ -292,9 +300,10 @@ def _supervisor(request: Request) -> list[str]:
 def header(request: Request) -> list[str]:
     """What stands at the top of an artifact, for `comment`: where it came from, for which site, and what it lost.
 
-    No clock, no machine. The hash is that of what the pipeline says: a comment in its file does not change it.
+    No clock, no machine. The hash is that of what the pipeline says: a comment in its file does not change it. What a
+    target is asked to compile is the pipeline's meaning already.
     """
-    origin = f"{request.shown_source} sha256:{digest(request.pipeline)[:16]}"
+    origin = f"{request.shown_source} sha256:{digest_of_meaning(request.pipeline)[:16]}"
     lines = [
         f"Made by gpuflow {__version__} from {origin} for site {request.site.name}.",
         "Do not edit: change the source and compile again.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gpuflow.errors import Finding, Where
@@ -68,10 +68,14 @@ def construct_losses(
     *,
     optional: bool = True,
     counts: Callable[[Use], bool] = lambda use: True,
+    used: Iterable[Use] | None = None,
 ) -> list[Loss]:
-    """The constructs that a table cannot carry: one loss each, in the order of the vocabulary. `counts`: which uses."""
+    """The constructs that a table cannot carry: one loss each, in the order of the vocabulary. `counts`: which uses.
+
+    `used`: all uses of the pipeline, where they have been looked for already.
+    """
     found: dict[str, list[tuple[str | None, Where]]] = {}
-    for use in filter(counts, uses(pipeline)):
+    for use in filter(counts, uses(pipeline) if used is None else used):
         if isinstance(table[use.construct], Cannot):
             found.setdefault(use.construct, []).append((use.step, pipeline.where(*use.path)))
     result = []
@@ -88,10 +92,10 @@ def construct_losses(
     return result
 
 
-def weaknesses(pipeline: Pipeline, table: Capabilities) -> list[Finding]:
-    """What a target carries only in part, as notes, one per construct."""
+def weaknesses(pipeline: Pipeline, table: Capabilities, used: Iterable[Use] | None = None) -> list[Finding]:
+    """What a target carries only in part, as notes, one per construct. `used`: as for `construct_losses`."""
     notes: dict[str, Finding] = {}
-    for use in uses(pipeline):
+    for use in uses(pipeline) if used is None else used:
         how = table[use.construct]
         if isinstance(how, Weaker) and not how.by_step and use.construct not in notes:
             notes[use.construct] = Finding(

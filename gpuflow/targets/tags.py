@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from gpuflow.by_type import ByType
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.model import Model
 from gpuflow.spec.text import Join
@@ -30,23 +31,30 @@ def stray_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Finding
 def holds_tags(value: Any) -> bool:
     """Whether any text in a value, or in a model's fields, holds what begins or ends a tag."""
     left = [value]
-    while left:  # of every step of a pipeline, so without a call for each part
+    while left:  # of every step of a pipeline, so without a call for each text
         part = left.pop()
-        if part is None or part is True or part is False:
-            continue
         if isinstance(part, str):
             if "{{" in part or "}}" in part:
                 return True
-        elif isinstance(part, dict):
-            left += part
-            left += part.values()
-        elif isinstance(part, list | tuple):
-            left += part
-        elif isinstance(part, Join):
-            left += part.parts
-        elif isinstance(part, Model):
-            left += filter(None, part.__dict__.values())
+        elif part:
+            parts = _PARTS[type(part)]
+            if parts is not None:
+                left += parts(part)
     return False
+
+
+def _parts(kind: type) -> Callable[[Any], Iterable[Any]] | None:
+    """How to get at what a value of this type holds; None: it holds no text."""
+    ways: tuple[tuple[Any, Callable[[Any], Iterable[Any]]], ...] = (
+        (dict, lambda value: (*value, *value.values())),
+        ((list, tuple), lambda value: value),
+        (Join, lambda value: value.parts),
+        (Model, lambda value: filter(None, value.__dict__.values())),
+    )
+    return next((way for base, way in ways if issubclass(kind, base)), None)
+
+
+_PARTS = ByType(_parts)
 
 
 def _is_spelled(path: Path) -> bool:

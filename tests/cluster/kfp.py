@@ -60,7 +60,11 @@ class Kfp:
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait(20)
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:  # a busy machine: it has nothing to lose
+                self._process.kill()
+                self._process.wait()
             self._process = None
 
     def ask(self, do: str, **named: Any) -> Any:

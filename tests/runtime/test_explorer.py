@@ -14,7 +14,7 @@ from tests.runtime.explorer.search import explore
 
 ROOT = explorer.ROOT
 MOST = 80
-"""Executions of each scenario: the first ones with one decision, the same on every machine. CI plays all of them apart."""
+"""Executions of each scenario: the first ones with one decision, the same on every machine; CI plays all of them."""
 
 
 @pytest.mark.parametrize("name", [scenario.name for scenario in ALL])

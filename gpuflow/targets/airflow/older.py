@@ -97,8 +97,11 @@ def in_words_of(dag: Dag, version: str | None) -> Dag:
 
 def _rewritten(tree: Any, is_2: bool) -> Any:
     if isinstance(tree, Call):
-        named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
-        return Call(tree.name, tuple(_rewritten(arg, is_2) for arg in tree.args), _with_backoff(named))
+        named = _with_backoff({key: _rewritten(value, is_2) for key, value in tree.named.items()})
+        if tree.name == "ApprovalOperator" and "response_timeout" in named:
+            # Its older provider has no other word for it, and newer ones still understand this one.
+            named = {"execution_timeout" if key == "response_timeout" else key: named[key] for key in named}
+        return Call(tree.name, tuple(_rewritten(arg, is_2) for arg in tree.args), named)
     if isinstance(tree, Method):
         named = {key: _rewritten(value, is_2) for key, value in tree.named.items()}
         args = tuple(_rewritten(arg, is_2) for arg in tree.args)

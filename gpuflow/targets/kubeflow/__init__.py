@@ -58,7 +58,7 @@ class Kubeflow(Target):
         yield from unsure_ends(request.plan)
 
     def partial_losses(self, request: Request) -> Iterable[Loss]:
-        yield from partial_losses(with_alerts(request.pipeline, request.site), request.site)
+        yield from partial_losses(self.with_alerts(request.plan))
         yield from map(left_out, alert_refusals(request))
         yield from map(refused, taken_mounts(request.plan))
 

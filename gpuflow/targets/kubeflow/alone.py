@@ -82,7 +82,7 @@ def alone(
     refuse_nothing(step)
     refuse_flow(step, FLOW, "kubernetes.mount_pvc of kfp")
     pipeline = Pipeline.model_construct(name=name, steps={name: step}, labels=dict(labels or {}))
-    missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(pipeline, site)]
+    missing = [*construct_losses(pipeline, capabilities_at(site), FACTS.name), *partial_losses(plan_of(pipeline, site))]
     if missing and not judged:
         where = caller()
         raise GpuflowError(loss.refusal_by_hand(where) for loss in missing)

@@ -82,6 +82,8 @@ class Builder:
         self.handed_out = defaults_of(pipeline) if defaults_step(pipeline) else {}
         """The outputs that exit steps read, where a step writes their defaults."""
         self.claim_volumes = {name: run_claim_volume(name) for name in pipeline.claims}
+        self.restarts = restarts_at(site)
+        self.engine = replace(ENGINE, within=prefix.rstrip("-"), restarts=self.restarts)
 
     def type_of(self, channel: Channel, dag: Dag, items: Items) -> Type:
         """The type of what flows through a channel, as seen from a DAG and inside the loops that give the items."""
@@ -142,8 +144,7 @@ class Builder:
         self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, types)
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         set_caching(spec.caching_options, step)
-        restarts = restarts_at(self.site)
-        policy = retry_policy(step, self.site, restarts, active_deadline(step, self.site, restarts))
+        policy = retry_policy(step, self.site, self.restarts, active_deadline(step, self.site, self.restarts))
         if policy is not None:
             spec.retry_policy.CopyFrom(policy)
         if asks_outcome(step):
@@ -166,7 +167,7 @@ class Builder:
         Gives what its text refers to, its claims, and a hash of what KFP's cache does not look at.
         """
         spelling = KubeflowSpelling()
-        pod = pod_for(self.pipeline, name, self.site, spelling, self._engine())
+        pod = pod_for(self.pipeline, name, self.site, spelling, self.engine)
         claims = claim_channels(pod, self.claim_volumes)
         container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
         self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
@@ -176,9 +177,6 @@ class Builder:
             self.later[f"exec-{label}"] = helper_config(pod)
         outcome = [outcome_channel(self.pipeline)] if asks_outcome(step) else []
         return [*spelling.used, *outcome], list(claims.values()), cached_settings(step, pod)
-
-    def _engine(self) -> Engine:
-        return replace(ENGINE, within=self.prefix.rstrip("-"), restarts=restarts_at(self.site))
 
     def sub_pipeline(self, name: str, step: Step, dag: Dag) -> Task:
         """Another pipeline as one task."""

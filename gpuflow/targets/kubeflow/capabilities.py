@@ -42,12 +42,6 @@ _CANNOT = {
         "it has no request for local disk",
         "volumes: {/scratch: {empty_dir: 50Gi}}, or a LimitRange default",
     ),
-    "exit.outputs": Cannot(
-        "upstream",
-        "an exit task that reads an output of a step that did not end well never starts; it gets the defaults",
-        "set images.alerts in the site to an image with Python: a small container then writes the defaults before the "
-        "first step; or write the value to a place that the exit step reads",
-    ),
     "gang": Cannot(
         "upstream", "a step is one pod", f"let the step create a JobSet or TrainJob and wait for it ({_CREATE})"
     ),
@@ -160,6 +154,10 @@ _WEAKER = {
     "notify.pagerduty": _SENT_BY_POD,
     "notify.slack": _SENT_BY_POD,
     "notify.webhook": _SENT_BY_POD,
+    "exit.outputs": Weaker(
+        "a step that did not end well has the default of its output. A small container (images.alerts of the site) "
+        "writes the defaults before the first step starts; where that container fails, no step and no exit step starts"
+    ),
     "checkpoint.scratch": Weaker(
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
@@ -195,14 +193,6 @@ _WEAKER = {
 _RETRIES_ALWAYS: Capabilities = {"retry.any": True}
 """What the site's key `engines.kubeflow.retry: always` makes true."""
 
-_FROM_CONTAINER: Capabilities = {
-    "exit.outputs": Weaker(
-        "a step that did not end well has the default of its output. A small container (images.alerts of the site) "
-        "writes the defaults before the first step starts; where that container fails, no step and no exit step starts"
-    )
-}
-"""What an image with Python in the site makes possible."""
-
 _OWN_USER = "KFP gives added containers no user: each runs as the user of its image, also where the step has another"
 _ADDED: Capabilities = {"init_containers": Weaker(_OWN_USER), "sidecars": Weaker(_OWN_USER)}
 """What a KFP that adds containers to pods carries."""
@@ -228,5 +218,4 @@ def capabilities_at(site: Site) -> Capabilities:
     """The table for what is installed at a site."""
     retries = _RETRIES_ALWAYS if site.engine("kubeflow").retry == "always" else {}
     added = _ADDED if adds_containers(site) else {}
-    written = _FROM_CONTAINER if site.images.alerts is not None else {}
-    return {**CAPABILITIES, **retries, **added, **written}
+    return {**CAPABILITIES, **retries, **added}

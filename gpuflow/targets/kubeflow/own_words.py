@@ -9,6 +9,8 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.targets.kubeflow.text import for_driver
 
+_NOTHING = KubeflowTask()
+
 
 def pipeline_words(pipeline: Pipeline) -> KubeflowPipeline:
     """What the pipeline says to Kubeflow alone."""
@@ -17,7 +19,7 @@ def pipeline_words(pipeline: Pipeline) -> KubeflowPipeline:
 
 def task_words(step: Step) -> KubeflowTask:
     """What a step says to Kubeflow alone."""
-    return (step.engines and step.engines.kubeflow) or KubeflowTask()
+    return (step.engines and step.engines.kubeflow) or _NOTHING
 
 
 def set_caching(options: Any, step: Step) -> None:

@@ -11,10 +11,10 @@ from functools import cache
 from operator import itemgetter
 from typing import Any
 
-from google.protobuf import json_format
 from google.protobuf.descriptor import FieldDescriptor
 
-Convert = Callable[[Any], Any]
+Convert = Callable[[Any], Any] | None
+"""How a value is written; None: as it is."""
 _LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 
 
@@ -23,7 +23,7 @@ def plain(message: Any) -> dict[str, Any]:
     fields = []
     for field, value in message.ListFields():
         name, convert = _named(field)
-        fields.append((name, convert(value)))
+        fields.append((name, value if convert is None else convert(value)))
     fields.sort(key=_first)
     return dict(fields)
 
@@ -49,7 +49,7 @@ _WELL_KNOWN: dict[str, Convert] = {
     "google.protobuf.Value": _value,
     "google.protobuf.Struct": _value,
     "google.protobuf.ListValue": _value,
-    "google.protobuf.Duration": json_format.MessageToDict,
+    "google.protobuf.Duration": lambda message: message.ToJsonString(),
 }
 
 
@@ -62,10 +62,13 @@ def _named(field: Any) -> tuple[str, Convert]:
 def _converter(field: Any) -> Convert:
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        inner = _single(kind.fields_by_name["value"])
+        inner = _single(kind.fields_by_name["value"]) or _as_it_is
         return lambda entries: {key: inner(value) for key, value in sorted(entries.items(), key=_first)}
     one = _single(field)
-    return (lambda items: [one(item) for item in items]) if field.is_repeated else one
+    if not field.is_repeated:
+        return one
+    each = one or _as_it_is
+    return lambda items: [each(item) for item in items]
 
 
 def _single(field: Any) -> Convert:
@@ -74,7 +77,7 @@ def _single(field: Any) -> Convert:
     if field.enum_type is not None:
         names = field.enum_type.values_by_number
         return lambda number: names[number].name
-    return str if field.cpp_type in _LONG else _as_it_is
+    return str if field.cpp_type in _LONG else None
 
 
 def _as_it_is(value: Any) -> Any:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.plan import Plan, PlannedStep, plan_of
+from gpuflow.plan import Plan, PlannedStep
 from gpuflow.pod import Engine, pod_for
 from gpuflow.pod.notes import without_merge
 from gpuflow.pod.volumes import run_claim_volume
@@ -46,10 +46,9 @@ LONGEST_CLAIM = 26
 """A run's claim is called by a UUID, a dash and this name, and so is the volume that mounts it."""
 
 
-def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
+def partial_losses(plan: Plan) -> Iterator[Loss]:
     """What cannot be carried and cannot be left out, then what is left out when losses are accepted."""
-    plan = plan_of(pipeline, site)
-    old = version_finding(site)
+    old = version_finding(plan.site)
     if old is not None:
         yield refused(old)
     yield from _everywhere(plan, _pipeline, _step, optional=False)
@@ -57,7 +56,7 @@ def partial_losses(pipeline: Pipeline, site: Site) -> Iterator[Loss]:
     yield from map(refused, _fan_outs(plan))
     yield from map(refused, _pods(plan))
     yield from _everywhere(plan, _pipeline_omissions, _step_omissions, optional=True)
-    yield from _exit_groups(plan)
+    yield from _unread_at_exit(plan)
     yield from fs_group_losses(plan)
     yield from _helpers(plan)
     yield from _patches(plan)
@@ -145,7 +144,7 @@ def _pods(plan: Plan) -> Iterator[Finding]:
     tags_in_site = holds_tags(plan.site)
     for each in plan.containers:
         merges = each.step.kubernetes is not None and each.step.kubernetes.merge is not None
-        if each.step.volumes or merges or tags_in_site or holds_tags(list(each.step.__dict__.values())):
+        if each.step.volumes or merges or tags_in_site or holds_tags(each.step):
             yield from _pod_findings(each, plan.site)
 
 
@@ -299,15 +298,23 @@ def _step_omissions(pipeline: Pipeline, name: str, step: Step) -> Iterator[Probl
             yield f"{kind} is never read by KFP's backend", ("kubernetes", "affinity"), "use nodeAffinity"
 
 
-def _exit_groups(plan: Plan) -> Iterator[Loss]:
-    """What exit steps read of steps that KFP makes groups of tasks of, where they may read outputs at all."""
+def _unread_at_exit(plan: Plan) -> Iterator[Loss]:
+    """Outputs that exit steps cannot read: nobody could write their default, or KFP may not know how a step ended."""
     pipeline = plan.pipeline
-    for name, path, ref in exit_reads(pipeline) if plan.site.images.alerts is not None else ():
-        if not has_one_end(pipeline.effective(ref.step)):
+    for name, path, ref in exit_reads(pipeline):
+        read, where = f"{ref.step}.{ref.name}", pipeline.where("exit", name, *path)
+        if plan.site.images.alerts is None:
+            yield Loss(
+                f'kubeflow: exit "{name}": an exit task that reads an output of a step that did not end well never '
+                f'starts, and site "{plan.site.name}" names no image for a container that writes the default of {read}',
+                where,
+                "set images.alerts in the site to an image with Python, such as python:3.13-slim",
+            )
+        elif not has_one_end(pipeline.effective(ref.step)):
             yield Loss(
                 f'kubeflow: exit "{name}": "{ref.step}" is a fan-out, a sub-pipeline or has a condition, and KFP does '
-                f"not always record how such a step ended: {ref.step}.{ref.name} would be its default",
-                pipeline.where("exit", name, *path),
+                f"not always record how such a step ended: {read} would be its default",
+                where,
                 "let a plain step read the output and write it as its own, and read that",
             )
 

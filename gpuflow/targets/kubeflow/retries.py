@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.pod.restarts import MOST, Restarts, longest_wait, pods_again
+from gpuflow.pod.restarts import MOST, Restarts, longest_wait, pods_again, unlimited_wait
 from gpuflow.site import Site
 from gpuflow.spec.policies import Backoff, Retry
 from gpuflow.spec.step import Step
@@ -69,6 +69,5 @@ def is_flattened(retry: Retry, again: int) -> bool:
     backoff = retry.backoff
     if backoff is None or backoff.factor == 1:
         return False
-    free = retry.model_copy(update={"backoff": backoff.model_copy(update={"max": None})})
     most = LONGEST_WAIT if backoff.max is None else min(LONGEST_WAIT, backoff.max.seconds)
-    return longest_wait(free, again) > most
+    return unlimited_wait(backoff, again) > most

@@ -77,6 +77,8 @@ def each_for_driver(data: Any) -> Any:
 
 def without_double_braces(text: str) -> str:
     """`text` with no `{{` in it, and no `{` at its end that a following placeholder would make one."""
+    if "{" not in text:
+        return text
     safe = text.replace("{{", "{" + _SAFE)
     if not safe.endswith("{"):
         return safe

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,22 @@ from .stand_in import StandIn
 def deployment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that run a task without an Airflow around it have no API server to ask for the Airflow's own id."""
     monkeypatch.setenv("AIRFLOW__GPUFLOW__DEPLOYMENT", "tests")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def few_certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One authority that is trusted instead of the machine's hundred and fifty.
+
+    Each client of an API server reads them all when it is made, which was half of what a task costs here. The stand-in
+    speaks plain HTTP, and a kubeconfig of a cluster brings its own authority.
+    """
+    trusted = ssl.create_default_context().get_ca_certs(binary_form=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if trusted:
+            file = tmp_path_factory.mktemp("trusted") / "one.pem"
+            file.write_text(ssl.DER_cert_to_PEM_cert(trusted[0]))
+            patch.setenv("SSL_CERT_FILE", str(file))
+        yield
 
 
 @pytest.fixture

@@ -120,6 +120,7 @@ def _ended(process: subprocess.Popen[str]) -> None:
 def main() -> None:
     for name in IMPORTED:
         importlib.import_module(name)
+    _make_api()
     for line in sys.stdin:
         order = json.loads(line)
         if (name := order["words"][0]) != "airflow":
@@ -129,6 +130,13 @@ def main() -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
+
+
+def _make_api() -> None:
+    """What `dags test` asks instead of an API server: Airflow 3.3 makes one for a process, 3.2 one for each task."""
+    api = importlib.import_module("airflow.sdk.execution_time.supervisor").in_process_api_server
+    if hasattr(api, "cache_info"):
+        assert api().app
 
 
 def _keep(order: Mapping[str, Any]) -> None:

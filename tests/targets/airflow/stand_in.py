@@ -157,6 +157,8 @@ class StandIn:
             return self._do(method, split.path, query, body)
 
     def _do(self, method: str, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        if re.fullmatch(r"/api/v1/namespaces/[^/]+/events", path):
+            return 200, {"apiVersion": "v1", "kind": "EventList", "metadata": {}, "items": []}
         match = re.fullmatch(r"/api/v1/namespaces/[^/]+/pods(?:/([^/]+))?(/log)?", path)
         if match is None:
             return 404, {"kind": "Status", "code": 404, "message": "not found"}

@@ -100,6 +100,12 @@ def test_a_second_rendering_changes_the_stock_operator_and_not_that_one() -> Non
             stock.render_template_fields({"given": "m"})
 
 
+def test_the_time_for_an_approval_has_the_word_of_the_provider_of_3_1() -> None:
+    pipeline = loads(HEAD + "steps: {a: {approval: {message: Go?, timeout: 1h}}}")
+    assert "execution_timeout=timedelta(hours=1)," in text_for("3.1", pipeline)
+    assert "response_timeout=timedelta(hours=1)," in text_for(None, pipeline)
+
+
 def test_delays_that_double_are_a_word_of_every_airflow() -> None:
     pipeline = loads(HEAD + "steps: {a: {command: [x], retry: {failures: 2, backoff: {start: 1s, factor: 2}}}}")
     assert "retry_exponential_backoff=2," in text_for(None, pipeline)

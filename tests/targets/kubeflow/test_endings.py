@@ -242,5 +242,5 @@ def test_an_output_of_a_group_of_tasks_is_no_value_for_an_exit_step(more: str) -
 
 
 def test_without_an_image_an_exit_step_reads_no_output() -> None:
-    with pytest.raises(GpuflowError, match=r"does not support exit\.outputs"):
+    with pytest.raises(GpuflowError, match=r"names no image for a container that writes the default of a\.n"):
         documents(READS)

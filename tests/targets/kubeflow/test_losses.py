@@ -173,7 +173,7 @@ def test_an_exit_step_that_reads_an_output_gets_its_default_when_losses_are_acce
     source = step(
         "outputs: {n: {type: int, default: 7}}", 'exit: {tell: {image: "i:1", command: [t, {output: work.n}]}}\n'
     )
-    assert "does not support exit.outputs" in refusal(source)
+    assert "names no image for a container that writes the default of work.n" in refusal(source)
     spec, *_ = yaml.safe_load_all(compiled(source, lossy=True))
     given = spec["root"]["dag"]["tasks"]["tell"]["inputs"]["parameters"]["work-n"]
     assert given == {"runtimeValue": {"constant": "7"}}

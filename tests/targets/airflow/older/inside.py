@@ -55,7 +55,8 @@ def main(dag: str, day: str) -> None:
     said: dict[str, Any] = {"version": installed.__version__, "migrated": airflow("db", "migrate")}
     said["errors"], said["dags"] = loaded()
     said["ran"] = airflow("dags", "test", dag, day)
-    sys.stdout.flush()
+    for stream in (sys.stderr, sys.stdout):
+        stream.flush()
     print("\n" + json.dumps(said), flush=True)
 
 

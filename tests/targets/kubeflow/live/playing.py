@@ -103,13 +103,17 @@ class Player:
                 continue  # somebody restarts the API server
             for run, state in states.items():
                 case, started = running[run]
-                if state in ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED"):
-                    del running[run]
-                    keep(case, self._judge(case, run, state, pipelines[case.name], site, time.monotonic() - started))
+                ended = state in ("SUCCEEDED", "FAILED", "CANCELED", "SKIPPED")
+                if not ended and time.monotonic() <= deadline:
+                    continue
+                try:
+                    result = self._judge(case, run, state, pipelines[case.name], site, time.monotonic() - started)
+                except (KubeError, KfpError, subprocess.TimeoutExpired):
+                    continue  # a busy machine: it is looked at again at the next turn
+                del running[run]
+                keep(case, result)
+                if ended:
                     deadline = time.monotonic() + PATIENCE
-                elif time.monotonic() > deadline:
-                    del running[run]
-                    keep(case, self._judge(case, run, state, pipelines[case.name], site, time.monotonic() - started))
 
     def judge_again(
         self, cases: Sequence[Case], kept: Mapping[str, Result], keep: Callable[[Case, Result], None]
