@@ -81,7 +81,7 @@ ifdef UNLOCKED
 	@$(PIP_INSTALL) -c .venvs/$*/versions.txt -e '.[$(EXTRAS_$*)]' $(PACKAGES_$*)
 else
 	@$(PIP_INSTALL) --require-hashes -r locks/build.txt
-	@$(PIP_INSTALL) --require-hashes --no-build-isolation $(PIP_WORDS_$*) -r locks/$*.txt || \
+	@$(PIP_INSTALL) --require-hashes --no-build-isolation -r locks/$*.txt $(PIP_WORDS_$*) || \
 	  { echo "locks/$*.txt covers Linux with CPython 3.11 to 3.13; elsewhere: make UNLOCKED=1 …"; exit 1; }
 	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 endif
