@@ -12,7 +12,6 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTim
 from airflow.sdk import DAG
 
 from gpuflow.airflow import ledger as books
-from gpuflow.airflow import operator as operators
 
 from .playing import Stage, TaskState
 from .stand_in import BAD, GOOD, PREEMPTED, StandIn, Story, ended, running, stuck, told_to_stop
@@ -197,7 +196,7 @@ def test_airflows_own_alarm_in_a_waiting_worker_is_a_failure(
         waiting.close()
         raise AirflowTaskTimeout
 
-    monkeypatch.setattr(operators.asyncio, "run", alarm)
+    monkeypatch.setattr(asyncio, "run", alarm)
     server.tell([running()] * 100)
     task, stage = maker(failures=1, deferrable=False, execution_timeout=timedelta(hours=1))(), Stage()
     with pytest.raises(AirflowException, match="execution_timeout"):
