@@ -123,7 +123,7 @@ test-core: .venvs/core/.ready
 test-argo test-airflow test-kubeflow: test-%: .venvs/%/.ready
 	@echo "== $*"
 	@GPUFLOW_TEST_TARGET=$* .venvs/$*/bin/python -m pytest tests/targets/$* tests/targets/test_every_target.py \
-	  tests/targets/test_hidden_text.py tests/first_hour $(TESTS_$*) \
+	  tests/targets/test_hidden_text.py tests/targets/test_kinds_of_str.py tests/first_hour $(TESTS_$*) \
 	  $(PYTEST_ARGS) -m "not go and not cluster"
 
 # What can differ between the Airflows that are allowed, on the oldest of them: DAG files of all three kinds loaded and

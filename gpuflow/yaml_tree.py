@@ -238,7 +238,7 @@ class _Builder:
             yaml.SequenceStartEvent: lambda event: self._open(Seq(_spot(event)), event),
             yaml.MappingEndEvent: self._close,
             yaml.SequenceEndEvent: self._close,
-            yaml.AliasEvent: lambda event: self._add(self._alias(event), _spot(event), None),
+            yaml.AliasEvent: lambda event: self._put(self._alias(event), _spot(event)),
             yaml.DocumentStartEvent: self._begin,
         }
 
@@ -261,16 +261,9 @@ class _Builder:
             value = self._scalar(event)
         mark = event.start_mark
         spot = _new_tuple(Spot, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
-        top = self._stack[-1] if self._stack else None
-        if top is None or event.anchor is not None:
-            self._add(value, spot, event.anchor)
-        elif not top.is_map:
-            top.value.append(value)
-            top.value.item_at.append(spot)
-        elif top.key is None:
-            self._key(top, value, spot)
-        else:
-            self._entry(top, value, spot)
+        if event.anchor is not None:
+            self._name(event.anchor, value)
+        self._put(value, spot)
 
     def _open(self, value: Map | Seq, event: Any) -> None:
         if len(self._stack) >= MAX_DEPTH:
@@ -292,12 +285,16 @@ class _Builder:
                         done.value[key] = item
                         done.value.key_at[key] = merged.key_at[key]
                         done.value.value_at[key] = merged.value_at[key]
-        self._add(done.value, done.value.spot, done.anchor)
+        if done.anchor is not None:
+            self._name(done.anchor, done.value)
+        self._put(done.value, done.value.spot)
 
-    def _add(self, value: Any, spot: Spot, anchor: str | None) -> None:
-        if anchor is not None:
-            self._anchors[anchor] = value
-            self._sizes.pop(anchor, None)  # an anchor may be defined again, as something larger
+    def _name(self, anchor: str, value: Any) -> None:
+        self._anchors[anchor] = value
+        self._sizes.pop(anchor, None)  # an anchor may be defined again, as something larger
+
+    def _put(self, value: Any, spot: Spot) -> None:
+        """A value in its place: a document, an item, a key, or what stands behind one."""
         if not self._stack:
             self._document(value)
             return

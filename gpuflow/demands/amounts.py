@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from gpuflow.content import content_of, data_of
 from gpuflow.kubernetes.admission.usage import compute_usage, usage_of_claim
 from gpuflow.kubernetes.ephemeral_claims import claims_of_pod
 from gpuflow.quantity import Quantity
@@ -37,15 +37,13 @@ def amounts_of(pod: Mapping[str, Any]) -> Amounts:
     if claims:
         own = _worked_out(asked)
         return own._replace(usage=_with_claims(own.usage, claims))
-    try:
-        return _amounts_of(marshal.dumps(asked, 2))
-    except ValueError:  # maps of somebody's own type have no bytes
-        return _worked_out(asked)
+    content = content_of(asked)
+    return _worked_out(asked) if content is None else _amounts_of(content)
 
 
 @lru_cache(maxsize=4096)
 def _amounts_of(asked: bytes) -> Amounts:
-    return _worked_out(marshal.loads(asked))
+    return _worked_out(data_of(asked))
 
 
 def _worked_out(asked: Mapping[str, Any]) -> Amounts:

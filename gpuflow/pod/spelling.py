@@ -33,14 +33,17 @@ class Readable:
 
 
 def spelled(text: Text, spelling: Spelling) -> str:
-    """A text as it stands in a pod: literals safe from Kubernetes' expansion, references in the engine's words."""
+    """A text as it stands in a pod: literals safe from Kubernetes' expansion, references in the engine's words.
+
+    A plain str, whatever kind of str the pipeline holds.
+    """
     if isinstance(text, str):  # most words of most commands
-        return spelling.literal(escaped(text))
+        return spelling.literal(escaped(str(text)))
     parts = parts_of(text)
     result = ""
     for index, part in enumerate(parts):
         if isinstance(part, str):
-            result += spelling.literal(escaped(part, glued=index + 1 < len(parts)))
+            result += spelling.literal(escaped(str(part), glued=index + 1 < len(parts)))
         else:
             result += spelling.reference(part)
     return result

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gpuflow.by_type import ByType
+from gpuflow.content import content_of
 from gpuflow.errors import Finding, Where
 from gpuflow.spec.model import Model
 from gpuflow.spec.text import Join
@@ -16,7 +16,8 @@ Path = tuple[str | int, ...]
 
 def stray_tags(name: str, pod: dict[str, Any], where: Where) -> Iterator[Finding]:
     """Argo, under KFP too, replaces tags in every field; outside commands and variables nothing hides them."""
-    if b"{{" not in marshal.dumps(pod, 2):
+    content = content_of(pod)
+    if content is not None and b"{{" not in content:
         return
     for path, text in strings(pod):
         if "{{" in text and not _is_spelled(path):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpuflow.cluster import Cluster, Manifest
+from gpuflow.content import content_of
 from gpuflow.demands import Demand, StepDemand
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.kubernetes.admission import Admission, Quota, admit, read_quota
@@ -42,7 +42,7 @@ class NamespacePolicy:
         found = []
         for step in steps:
             metadata = {"name": step.object_name, **step.pod["metadata"]}
-            first = known.get(shape := _shape(step.pod))
+            first = known.get(shape := _shape(step))
             if first is not None and first.now.allowed and first.ever.allowed:
                 found.append(StepAdmission(step, first.now.of_twin(metadata), first.ever.of_twin(metadata), shape))
                 continue
@@ -89,15 +89,17 @@ def namespace_policy(cluster: Cluster, namespace: str) -> NamespacePolicy:
     )
 
 
-def _shape(pod: Mapping[str, Any]) -> bytes:
+def _shape(step: StepDemand) -> bytes:
     """Everything of a pod that the API server may look at: all but its name, its labels and what its containers run."""
+    pod = step.pod
     spec = dict(pod["spec"])
     for field in ("containers", "initContainers"):
         spec[field] = [
             {key: value for key, value in container.items() if key not in ("command", "args")}
             for container in spec.get(field, ())
         ]
-    return marshal.dumps((spec, pod["metadata"].get("annotations")), 2)
+    content = content_of((spec, pod["metadata"].get("annotations")))
+    return step.object_name.encode() if content is None else content  # what has no bytes is like no other
 
 
 def _read(item: Manifest) -> Quota:

@@ -7,33 +7,30 @@ so nobody changes it.
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from gpuflow.content import content_of, data_of
 from gpuflow.quantity import MICRO
 from gpuflow.resources import ResourceList, read_resource_list
 
 EMPTY: Final[ResourceList] = {}
-PLAIN: Final = 2
-"""The version of `marshal` that writes equal values as equal bytes, whoever else holds them."""
 
 Read = TypeVar("Read")
 
 
 def recalled(read: Callable[[Any], Read], manifest: Any) -> Read:
     """What `read` makes of a manifest, which must be a value that keeps nothing of the manifest itself."""
-    try:
-        content = marshal.dumps(manifest, PLAIN)
-    except ValueError:
-        return read(manifest)  # not only plain maps, lists and scalars: whatever it is, it cannot be compared so
+    content = content_of(manifest)
+    if content is None:
+        return read(manifest)
     return _recalled(read, content)  # type: ignore[return-value]  # what `read` gives
 
 
 @lru_cache(maxsize=4096)
 def _recalled(read: Callable[[Any], object], content: bytes) -> object:
-    return read(marshal.loads(content))
+    return read(data_of(content))
 
 
 def read_stored(raw: object, where: str) -> ResourceList:

@@ -26,9 +26,9 @@ from gpuflow.targets.frame import Request
 from gpuflow.targets.kubeflow.exit_outputs import added_defaults, started_after
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.outcomes import added_step
+from gpuflow.targets.kubeflow.own_steps import free_name, own_step
 
 CARRIED = ("slack", "webhook", "pagerduty")
-CPU, MEMORY = "50m", FACTS.launcher_memory
 _SENDER = """
 import os
 import sys
@@ -58,15 +58,11 @@ def with_alerts(pipeline: Pipeline, site: Site) -> Pipeline:
     """The pipeline with an exit step for each outcome that somebody is told of, one that asks for the outcome, and a
     first step that writes what exit steps may read; the same one where none of them is needed."""
     sent = [alert for alert in alerts_of(pipeline, site) if alert.channel in CARRIED and _lacks(alert, site) is None]
-    taken = {*pipeline.steps, *pipeline.exit}
     added: dict[str, Step] = {}
     for status in ("failure", "success"):
         told = [alert for alert in sent if status in alert.on]
         if told:
-            name = f"alert-{status}"
-            while name in taken:
-                name += "-x"
-            added[name] = _step(pipeline, site, status, told)
+            added[free_name(f"alert-{status}", pipeline)] = _step(pipeline, site, status, told)
     added |= added_step(pipeline.model_copy(update={"exit": {**pipeline.exit, **added}}), site)
     first = added_defaults(pipeline, site)
     if not added and not first:
@@ -113,16 +109,8 @@ def _step(pipeline: Pipeline, site: Site, status: str, alerts: list[Alert]) -> S
     base = site.engine(FACTS.name).url
     said = {"pipeline": pipeline.name, "status": status, "url": base and base.rstrip("/"), "alerts": documents}
     program = (resources.files("gpuflow") / "alert.py").read_text(encoding="utf-8") + _SENDER
-    fields: dict[str, Any] = {
-        "description": f"Tells of a {status}",
-        "image": site.images.alerts,
-        "command": ("python3", "-c", program, RunRef("id")),
-        "cpu": CPU,
-        "memory": MEMORY,
-        "env": {"ALERT": json.dumps(said, ensure_ascii=False), **secrets},
-        "on": status,
-    }
-    return Step.model_validate(fields)
+    env = {"ALERT": json.dumps(said, ensure_ascii=False), **secrets}
+    return own_step(site, f"Tells of a {status}", program, RunRef("id"), env=env, on=status)
 
 
 def _document(alert: Alert, secrets: dict[str, SecretKey]) -> dict[str, Any]:

@@ -9,15 +9,14 @@ it, because Argo starts nothing more in a group once a step of it has failed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef
-from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import channel_name
+from gpuflow.targets.kubeflow.own_steps import free_name, own_step
 
 NAME = "exit-defaults"
 """The step that writes the defaults."""
@@ -62,17 +61,8 @@ def added_defaults(pipeline: Pipeline, site: Site) -> dict[str, Step]:
     texts = defaults_of(pipeline)
     if not texts or site.images.alerts is None:
         return {}
-    name = NAME
-    while name in pipeline.steps or name in pipeline.exit:
-        name += "-x"
-    fields: dict[str, Any] = {
-        "description": "Writes what exit steps read where a step did not end well",
-        "image": site.images.alerts,
-        "command": ("python3", "-c", PROGRAM, *texts.values()),
-        "cpu": "50m",
-        "memory": FACTS.launcher_memory,
-    }
-    return {name: Step.model_validate(fields)}
+    says = "Writes what exit steps read where a step did not end well"
+    return {free_name(NAME, pipeline): own_step(site, says, PROGRAM, *texts.values())}
 
 
 def started_after(first: Mapping[str, Step], steps: Mapping[str, Step]) -> dict[str, Step]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from gpuflow.errors import Finding
 from gpuflow.plan import Plan
@@ -21,8 +20,8 @@ from gpuflow.site import Site
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import OutputRef, RunRef
-from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.names import StatusRef, input_name
+from gpuflow.targets.kubeflow.own_steps import free_name, own_step
 
 OUTCOMES = ("failure", "success")
 """The values of `on` that ask how the run ended, and what the container that asks Argo answers."""
@@ -73,17 +72,8 @@ def added_step(pipeline: Pipeline, site: Site) -> dict[str, Step]:
     needed = any(map(asks_outcome, pipeline.exit.values())) and may_stay_open(pipeline)
     if not needed or site.images.alerts is None:
         return {}
-    name = NAME
-    while name in pipeline.steps or name in pipeline.exit:
-        name += "-x"
-    fields: dict[str, Any] = {
-        "description": "Asks Argo how the steps ended",
-        "image": site.images.alerts,
-        "command": ("python3", "-c", _program(), RunRef("name")),
-        "cpu": "50m",
-        "memory": FACTS.launcher_memory,
-    }
-    return {name: Step.model_validate(fields)}
+    step = own_step(site, "Asks Argo how the steps ended", _program(), RunRef("name"))
+    return {free_name(NAME, pipeline): step}
 
 
 @cache

@@ -1,0 +1,60 @@
+"""A str of somebody's own kind (`gpuflow.text`, a StrEnum's member) is compiled and checked as its text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+
+import gpuflow
+from gpuflow import Pipeline
+from tests.targets.test_every_target import HERE
+
+
+class Loud(str):
+    """A str that marshal, pickle and `type(…) is str` tell from a plain one."""
+
+
+def member(text: str) -> str:
+    return StrEnum("Words", {"WORD": text}).WORD  # type: ignore[attr-defined]  # made from a map
+
+
+KINDS = [gpuflow.text, Loud, member]
+
+
+def pipeline_of(kind: Callable[[str], str]) -> Pipeline:
+    with Pipeline("kinds", description=kind("of text")) as pipeline:
+        pipeline.param("greeting", str, default=kind("hi"))
+        pipeline.step(
+            "say",
+            [kind("echo"), kind("plain"), kind("a { b } c }}"), kind("$x $"), kind("two\nlines")],
+            image=kind("registry.example.com/say:1"),
+            cpu=kind("1"),
+            memory=kind("1Gi"),
+            env={kind("PLAIN"): kind("plain"), "END": kind("}}"), "TOKEN": {"secret": kind("s"), "key": kind("k")}},
+            labels={kind("team"): kind("nlp")},
+            annotations={kind("why"): kind("so")},
+            kubernetes={"node_selector": {kind("disk"): kind("ssd")}},
+            volumes={kind("/data"): {"claim": kind("data")}},
+        )
+    return pipeline
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", HERE)
+def test_every_target_writes_it_as_plain_text(target: str, kind: Callable[[str], str]) -> None:
+    assert gpuflow.compile(pipeline_of(kind), target).text == gpuflow.compile(pipeline_of(str), target).text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_check_and_demand_judge_it_as_plain_text(kind: Callable[[str], str], tmp_path: Path) -> None:
+    (tmp_path / "quota.yaml").write_text(
+        "apiVersion: v1\nkind: ResourceQuota\nmetadata: {name: q, namespace: ml}\nspec: {hard: {requests.cpu: 500m}}\n"
+    )
+    odd, plain = pipeline_of(kind), pipeline_of(str)
+    assert gpuflow.demand(odd).document() == gpuflow.demand(plain).document()
+    found = gpuflow.check(odd, str(tmp_path), namespace="ml").document()
+    assert found == gpuflow.check(plain, str(tmp_path), namespace="ml").document()
+    assert found["verdict"] == "never"
