@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,9 @@ LONGEST_KEY = 1000
 """YAML reads `key: value` only up to 1,024 characters; longer keys are written `? key`."""
 _LISTS, _COLLECTIONS = (list, tuple), (list, tuple, Mapping)
 _SCALARS = frozenset((bool, int, float, type(None)))
+_Known = dict[tuple[int, str], tuple[Any, slice]]
+"""Where the lines of a map or list stand already, by its identity and what stands before its first line. The map or
+list itself is kept as well: while it lives, no other has its identity."""
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null", "inf", "nan"}
 
 
@@ -40,7 +43,7 @@ def emit(data: Any) -> str:
     if alone is not None:
         return alone + "\n"
     lines: list[str] = []
-    _write(data, "", lines.append)
+    _write(data, "", lines, {})
     return "\n".join(lines) + "\n"
 
 
@@ -60,36 +63,51 @@ def _leaf(value: Any, indent: str) -> str | None:
     return _scalar(value, indent)
 
 
-def _write(value: Any, indent: str, put: Callable[[str], None], start: str | None = None) -> None:
-    """Hand the lines of a map or list to `put`; `start` stands before the first instead of the indent (`- `)."""
-    first = indent if start is None else start
-    if isinstance(value, _LISTS):
-        for item in value:
-            leaf = _leaf(item, indent)
-            if leaf is not None:
-                put(f"{first}- {leaf}")
-            else:
-                _write(item, indent + "  ", put, f"{first}- ")
-            first = indent
+def _write(value: Any, indent: str, lines: list[str], known: _Known, start: str | None = None) -> None:
+    """Add the lines of a map or list; `start` stands before the first instead of the indent (`- `).
+
+    Steps that are alike share their settings: the lines of one and the same map are made once for each depth.
+    """
+    place = (id(value), start or indent)
+    before = known.get(place)
+    if before is not None:
+        lines += lines[before[1]]
         return
+    begin = len(lines)
+    write = _write_list if isinstance(value, _LISTS) else _write_map
+    write(value, indent, lines, known, indent if start is None else start)
+    known[place] = value, slice(begin, len(lines))
+
+
+def _write_list(value: Any, indent: str, lines: list[str], known: _Known, first: str) -> None:
+    for item in value:
+        leaf = _leaf(item, indent)
+        if leaf is not None:
+            lines.append(f"{first}- {leaf}")
+        else:
+            _write(item, indent + "  ", lines, known, f"{first}- ")
+        first = indent
+
+
+def _write_map(value: Any, indent: str, lines: list[str], known: _Known, first: str) -> None:
     deeper = indent + "  "
     for key, item in value.items():
         name = _word(key) if type(key) is str else key if type(key) is Bare else _word(str(key))
         head = f"{first}{name}:"
         if len(name) > LONGEST_KEY:
-            put(f"{first}? {name}")
+            lines.append(f"{first}? {name}")
             head = f"{indent}:"
         first = indent
         if type(item) is str and "\n" not in item:  # as `_leaf` says; most values, so without a call
-            put(f"{head} {_word(item)}")
+            lines.append(f"{head} {_word(item)}")
             continue
         leaf = _leaf(item, indent)
         if leaf is not None:
-            put(f"{head} {leaf}")
+            lines.append(f"{head} {leaf}")
         else:
-            put(head)
+            lines.append(head)
             # Sequences stand at the key's own column, as kubectl and most hand-written manifests have them.
-            _write(item, indent if isinstance(item, _LISTS) else deeper, put)
+            _write(item, indent if isinstance(item, _LISTS) else deeper, lines, known)
 
 
 def _scalar(value: Any, indent: str) -> str:

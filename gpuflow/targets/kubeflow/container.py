@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
+from gpuflow.content import content_of, data_of
 from gpuflow.quantity import NANO, Quantity
 from gpuflow.targets.kubeflow.command import PLACEHOLDER, command_words
 from gpuflow.targets.kubeflow.messages import ir
@@ -16,14 +18,34 @@ _GIGA = 10**9
 
 def container_spec(main: dict[str, Any], *, outputs: tuple[str, ...] = ()) -> Any:
     """The typed container spec. `outputs`: values KFP's launcher looks for."""
-    env = main.get("env", [])
-    plain = [entry for entry in env if "value" in entry and PLACEHOLDER not in entry["value"]]
     command = command_words(main, outputs)
-    if any(f"$({BRACE})" in word for word in (*command, *(entry["value"] for entry in plain))):
-        plain = [{"name": BRACE, "value": "{"}, *plain]
-    spec = _Container(image=for_driver(main["image"]), command=[for_driver(word) for word in command])
-    spec.env.extend(_Container.EnvVar(name=entry["name"], value=for_driver(entry["value"])) for entry in plain)
-    resources = main.get("resources", {})
+    spec = _Container()
+    spec.CopyFrom(_around(main, any(_BRACE in word for word in command)))
+    spec.command.extend(map(for_driver, command))
+    return spec
+
+
+_BRACE = f"$({BRACE})"
+
+
+def _around(main: dict[str, Any], braces: bool) -> Any:
+    """All but the command, in which there may be `braces`. Many steps have the same: it is made once per content."""
+    env = [entry for entry in main.get("env", ()) if "value" in entry and PLACEHOLDER not in entry["value"]]
+    said = (main["image"], env, main.get("resources", {}), braces)
+    content = content_of(said)
+    return _made(*said) if content is None else _made_once(content)
+
+
+@lru_cache(maxsize=1024)
+def _made_once(content: bytes) -> Any:
+    return _made(*data_of(content))
+
+
+def _made(image: str, env: list[dict[str, str]], resources: dict[str, dict[str, str]], braces: bool) -> Any:
+    if braces or any(_BRACE in entry["value"] for entry in env):
+        env = [{"name": BRACE, "value": "{"}, *env]
+    spec = _Container(image=for_driver(image))
+    spec.env.extend(_Container.EnvVar(name=entry["name"], value=for_driver(entry["value"])) for entry in env)
     if resources:
         spec.resources.CopyFrom(_resources(resources))
     return spec

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from google.protobuf import json_format
 
+from gpuflow.content import content_of, data_of
 from gpuflow.pod.nodes import PREFERRED, REQUIRED
 from gpuflow.targets.kubeflow.messages import ir, platform
 from gpuflow.targets.kubeflow.names import ClaimRef
@@ -17,13 +19,49 @@ Config = Any
 """A KubernetesExecutorConfig."""
 
 
+_OF_SPEC = (
+    "nodeSelector",
+    "tolerations",
+    "affinity",
+    "volumes",
+    "imagePullSecrets",
+    "activeDeadlineSeconds",
+    "securityContext",
+)
+_OF_MAIN = ("volumeMounts", "imagePullPolicy")
+
+
 def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     """The typed config of a pod. `claims`: where the name of each run's claim comes from, by volume name."""
-    spec, main = pod["spec"], pod["spec"]["containers"][0]
+    config = platform.KubernetesExecutorConfig()
+    config.CopyFrom(_settings(pod["spec"], claims))
+    # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
+    metadata = pod.get("metadata", {})
+    config.pod_metadata.labels.update(metadata.get("labels", {}))
+    config.pod_metadata.annotations.update(metadata.get("annotations", {}))
+    return config
+
+
+def _settings(spec: dict[str, Any], claims: Mapping[str, Any]) -> Config:
+    """All but the metadata. Most pods of a pipeline have the same: it is made once for each content."""
+    main = spec["containers"][0]
+    said = {key: spec[key] for key in _OF_SPEC if key in spec}
+    own = {key: main[key] for key in _OF_MAIN if key in main}
+    env = [entry for entry in main.get("env", ()) if "valueFrom" in entry]
+    content = content_of((said, own, env, dict(claims)))
+    return _made(said, own, env, claims) if content is None else _made_once(content)
+
+
+@lru_cache(maxsize=1024)
+def _made_once(content: bytes) -> Config:
+    return _made(*data_of(content))
+
+
+def _made(spec: dict[str, Any], main: dict[str, Any], env: list[dict[str, Any]], claims: Mapping[str, Any]) -> Config:
     config = platform.KubernetesExecutorConfig()
     _placement(config, spec)
     _volumes(config, spec, main, claims)
-    _environment(config, main.get("env", []))
+    _environment(config, env)
     for secret in spec.get("imagePullSecrets", []):
         config.image_pull_secret.add(secret_name=secret["name"], secret_name_parameter=fixed(secret["name"]))
     config.image_pull_policy = main.get("imagePullPolicy", "")
@@ -32,10 +70,6 @@ def executor_config(pod: dict[str, Any], claims: Mapping[str, Any]) -> Config:
     if "$" in str(config):
         safe = each_for_driver(json_format.MessageToDict(config))
         config = json_format.ParseDict(safe, platform.KubernetesExecutorConfig())
-    # Argo puts labels and annotations on the pod by itself: the driver, and its kubelet, have no part in it.
-    metadata = pod.get("metadata", {})
-    config.pod_metadata.labels.update(metadata.get("labels", {}))
-    config.pod_metadata.annotations.update(metadata.get("annotations", {}))
     return config
 
 
@@ -128,7 +162,7 @@ def _claim(config: Config, volume: dict[str, Any], mount: dict[str, Any], claims
 
 def _environment(config: Config, env: list[dict[str, Any]]) -> None:
     for entry in env:
-        source = entry.get("valueFrom", {})
+        source = entry["valueFrom"]
         if "secretKeyRef" in source:
             ref = source["secretKeyRef"]
             keys = [platform.SecretAsEnv.SecretKeyToEnvMap(secret_key=ref["key"], env_var=entry["name"])]

@@ -6,6 +6,7 @@ supervisor does beside it stands in `gpuflow.pod.restarts`, what a user is told 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from gpuflow.pod.restarts import MOST, Restarts, longest_wait, pods_again, unlimited_wait
@@ -37,13 +38,19 @@ def retry_policy(step: Step, site: Site, restarts: Restarts, deadline: int | Non
     again = pods_again(step, site, restarts)
     if step.retry is None or not again:
         return None
+    start, factor = written_backoff(step.retry, again)
+    longest = (deadline or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
+    total = min(MOST, max(LEAST_DURATION, (again + 1) * longest))
+    return _policy(again, start, factor, total)
+
+
+@lru_cache(maxsize=1024)
+def _policy(again: int, start: int, factor: int, total: int) -> Any:
+    """The message, one for all steps that retry alike: whoever wants to change it copies it."""
     from google.protobuf import duration_pb2
 
     from gpuflow.targets.kubeflow.messages import ir  # loads kfp, which whoever asks for the waits alone may not have
 
-    start, factor = written_backoff(step.retry, again)
-    longest = (deadline or LONGEST_ATTEMPT) + min(LONGEST_WAIT, longest_wait(step.retry, again))
-    total = min(MOST, max(LEAST_DURATION, (again + 1) * longest))
     return ir.PipelineTaskSpec.RetryPolicy(
         max_retry_count=again,
         backoff_duration=duration_pb2.Duration(seconds=start),
