@@ -8,7 +8,7 @@ pipeline to another GPU without a word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from gpuflow.catalog.catalog import Model, Profile, ambiguous, models
 from gpuflow.catalog.profile_name import parse_profile
@@ -97,6 +97,7 @@ def _by_name() -> dict[str, Model]:
     return {name: owner for owner in models() for name in (owner.id, *owner.aliases)}
 
 
+@lru_cache(maxsize=1024)
 def _folded(name: str) -> str:
     return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
 

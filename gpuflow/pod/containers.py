@@ -47,7 +47,7 @@ def environment(env: dict[str, Any], spelling: Spelling) -> list[dict[str, Any]]
 
 
 def _env_value(value: Any, spelling: Spelling) -> dict[str, Any]:
-    if isinstance(value, SecretKey | ConfigMapKey):
+    if not isinstance(value, str) and isinstance(value, SecretKey | ConfigMapKey):
         kind, name = (
             ("secretKeyRef", value.secret) if isinstance(value, SecretKey) else ("configMapKeyRef", value.config_map)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Any
 
 from gpuflow.quantity import Quantity
@@ -63,6 +64,7 @@ class Volumes:
         return [{"name": name, **source} for name, source in self._sources.items()]
 
 
+@lru_cache(maxsize=4096)
 def volume_name(wish: str) -> str:
     """A DNS label that stays recognizable: `scratch-/dev/shm` becomes `scratch-dev-shm`."""
     plain = re.sub(r"[^a-z0-9]+", "-", wish.lower()).strip("-") or "volume"

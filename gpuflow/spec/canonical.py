@@ -45,12 +45,16 @@ _SINGLE: dict[type[Model], str] = {
 
 def to_document(model: Model) -> Any:
     """The model as plain data."""
-    if isinstance(model, Amount | Gpu | Mig):
-        return model.canonical()
+    form = _FORMS[type(model)]
+    return form(model) if form is _canonical else _fields(model)
+
+
+def _fields(model: Model) -> Any:
     result: dict[str, Any] = {}
-    unsaid = model.unsaid if isinstance(model, Step) else frozenset()
+    base = _BASES[type(model)]
+    unsaid = model.unsaid if base is Step else frozenset()  # type: ignore[attr-defined]  # a step has it
     # An optional JSON parameter whose default is null must keep saying so, or it would become required.
-    keeps_null = isinstance(model, Param) and not model.required and model.default is None
+    keeps_null = base is Param and not model.required and model.default is None  # type: ignore[attr-defined]
     values = model.__dict__
     for name, default, always in _defaults(type(model)):
         value = values[name]
@@ -103,11 +107,16 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _canonical(value: Any) -> Any:
+    return value.canonical()
+
+
 def _form(kind: type) -> Callable[[Any], Any]:
     """How a value of exactly this type is written."""
     forms: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-        (Range, lambda value: {"range": to_document(value)}),
-        (Model, to_document),
+        (Range, lambda value: {"range": _fields(value)}),
+        ((Amount, Gpu, Mig), _canonical),
+        (Model, _fields),
         (str, literal),
         (dict, lambda value: {key: _plain(item) for key, item in value.items()}),
         ((tuple, list), lambda value: [_plain(item) for item in value]),
@@ -115,7 +124,9 @@ def _form(kind: type) -> Callable[[Any], Any]:
         (expression.Expression, expression.render),
         ((int, float, type(None)), _as_it_is),
     )
-    return next((form for base, form in forms if issubclass(kind, base)), lambda value: value.canonical())
+    return next((form for base, form in forms if issubclass(kind, base)), _canonical)
 
 
 _FORMS = ByType(_form)
+_BASES = ByType(lambda kind: next((base for base in (Step, Param) if issubclass(kind, base)), None))
+"""Which of the two models that have more to say a model is; `isinstance` is slow for the classes of pydantic."""

@@ -50,7 +50,7 @@ EnvValue = Text | SecretKey | ConfigMapKey
 
 
 def _env_value(value: Any) -> Any:
-    if isinstance(value, SecretKey | ConfigMapKey):
+    if not isinstance(value, str) and isinstance(value, SecretKey | ConfigMapKey):
         return value
     if isinstance(value, dict):
         if "secret" in value:

@@ -26,7 +26,7 @@ def meaning_of(document: M) -> M:
 
     Lists keep the order that they were written in. What only decides which remarks are printed is left out.
     """
-    return cast(M, _model(document))
+    return cast(M, _value(document))
 
 
 def digest(pipeline: Pipeline) -> str:
@@ -49,12 +49,11 @@ def _model(model: Model) -> Model:
         ordered = put(value)
         if ordered is not value:
             changes[name] = ordered
-    if changes:
-        model = model.model_copy(update=changes)
-    return _pipeline(model) if isinstance(model, Pipeline) else model
+    return model.model_copy(update=changes) if changes else model
 
 
-def _pipeline(pipeline: Pipeline) -> Pipeline:
+def _pipeline(written: Pipeline) -> Pipeline:
+    pipeline = cast(Pipeline, _model(written))
     names = order(edges(pipeline))
     if names == list(pipeline.steps) and not pipeline.silence:
         return pipeline
@@ -87,6 +86,7 @@ def _items(value: Any) -> Any:
 def _way(kind: type) -> Callable[[Any], Any] | None:
     """How a value of exactly this type is put in order; None: it has no order, as most of a document."""
     ways: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+        (Pipeline, _pipeline),
         (Model, _model),
         (Literally, str),
         (Join, _join),

@@ -103,7 +103,7 @@ def _quantity(value: Any) -> Quantity:
         raise problem(
             "GF121", f'"{value}" is not a quantity: {refusal}', "write it like 4, 500m, 16Gi or 1.5"
         ) from None
-    if parsed < Quantity("0"):
+    if parsed.nano < 0:
         raise problem("GF122", f'"{value}" is negative', "quantities start at 0")
     return parsed
 

@@ -310,14 +310,17 @@ class Step(Settings, metaclass=Alone):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with other fields, which may hold other references."""
         copy = super().model_copy(update=update, deep=deep)
-        copy._references = None
+        memory = copy.__pydantic_private__ or {}  # as in `references`
+        memory["_references"] = None
         return copy
 
     def _find_references(self) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
         yield from _text_refs(("command",), self.command)
-        yield from _text_refs(("args",), self.args)
+        if self.args:
+            yield from _text_refs(("args",), self.args)
         yield from _map_refs(("env",), self.env)
-        yield from _map_refs(("inputs",), self.inputs)
+        if self.inputs:
+            yield from _map_refs(("inputs",), self.inputs)
         for field in ("init_containers", "sidecars"):
             for index, helper in enumerate(getattr(self, field)):
                 yield from _text_refs((field, index, "command"), helper.command)
@@ -375,7 +378,7 @@ def _text_refs(
 
 def _map_refs(path: tuple[str | int, ...], values: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Ref]]:
     for name, value in values.items():
-        if not isinstance(value, Model):
+        if not isinstance(value, str | Model):  # most are text, in which there is none
             yield from _text_refs((*path, name), (value,), indexed=False)
 
 

@@ -20,7 +20,7 @@ from gpuflow.spec.notify import CHANNELS
 from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.policies import Kubernetes
 from gpuflow.spec.step import Step
-from gpuflow.spec.text import RUN_FIELDS, OutputRef, ParamRef, RunRef, parts_of
+from gpuflow.spec.text import RUN_FIELDS, OutputRef, ParamRef, RunRef, Text, parts_of
 from gpuflow.spec.volumes import VOLUME_SOURCES
 
 Place = tuple[str | int, ...]
@@ -192,7 +192,9 @@ def _step_constructs(step: Step) -> Iterator[tuple[str, Place]]:
     values = step.__dict__
     for field, constructs in _BY_FIELD.items():
         if values[field]:
-            yield from ((construct, place) for construct, place, present in constructs if present(step))
+            for construct, place, present in constructs:
+                if present(step):
+                    yield construct, place
     for name, source in (step.for_each or {}).items():
         kind = {ParamRef: "param", OutputRef: "output", Range: "range"}.get(type(source), "list")
         yield f"for_each.{kind}", ("for_each", name)
@@ -229,18 +231,25 @@ def texts_of(step: Step) -> Iterator[tuple[Place, str]]:
     """Every literal the user wrote that reaches a container."""
     for field in ("command", "args"):
         for index, value in enumerate(getattr(step, field)):
-            yield from (((field, index), part) for part in parts_of(value) if isinstance(part, str))
+            yield from _parts((field, index), value)
     for name, value in step.env.items():
-        if not isinstance(value, SecretKey | ConfigMapKey):
-            yield from ((("env", name), part) for part in parts_of(value) if isinstance(part, str))
+        if type(value) not in _ENV_KINDS:
+            yield from _parts(("env", name), value)
     if step.script is not None:
         yield ("script",), step.script.run
     for kind in ("init_containers", "sidecars"):
         for index, helper in enumerate(getattr(step, kind)):
             for value in (*helper.command, *helper.args, *(v for v in helper.env.values() if isinstance(v, str))):
-                yield from (((kind, index), part) for part in parts_of(value) if isinstance(part, str))
+                yield from _parts((kind, index), value)
     if step.kubernetes is not None and step.kubernetes.merge is not None:
         yield from ((("kubernetes", "merge", *path), text) for path, text in merged_texts(step.kubernetes.merge))
+
+
+def _parts(place: Place, value: Text) -> list[tuple[Place, str]]:
+    """The literals in one text, each with its place."""
+    if isinstance(value, str):  # most are nothing else
+        return [(place, value)]
+    return [(place, part) for part in parts_of(value) if isinstance(part, str)]
 
 
 POD: tuple[str, ...] = tuple(
