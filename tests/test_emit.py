@@ -1,6 +1,8 @@
 """What is emitted is read back as the same data, by our reader (YAML 1.2) and by PyYAML (YAML 1.1) alike."""
 
 import math
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -109,3 +111,28 @@ def test_no_anchor_is_written_for_values_that_are_shared() -> None:
 def test_something_that_is_not_data_is_refused() -> None:
     with pytest.raises(TypeError, match="object cannot be written as YAML"):
         emit({"key": object()})
+
+
+@given(documents)
+def test_what_stands_in_several_places_is_written_as_if_each_had_its_own(part: Any) -> None:
+    def everywhere(make: Callable[[], Any]) -> Any:
+        return {"a": make(), "b": {"c": make(), "d": [make(), make(), [make(), [make()]]]}, "e": [[make()], make()]}
+
+    assert emit(everywhere(lambda: part)) == emit(everywhere(lambda: deepcopy(part)))
+
+
+class _MadeAnew(Mapping[str, Any]):
+    """Makes its values when it is asked for them, so that one may lie in memory where another was."""
+
+    def __getitem__(self, key: str) -> Any:
+        return {"name": key}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("abcdefgh")
+
+    def __len__(self) -> int:
+        return 8
+
+
+def test_values_that_are_made_anew_are_not_taken_for_each_other() -> None:
+    assert yaml.safe_load(emit(_MadeAnew())) == {key: {"name": key} for key in "abcdefgh"}
