@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuflow.airflow.alerts import mail_alert, pagerduty_alert, slack_alert, webhook_alert
     from gpuflow.airflow.alone import gpu_step, task
+    from gpuflow.airflow.approvals import Approve
     from gpuflow.airflow.budgets import LOST_WORKERS
     from gpuflow.airflow.dags import to_dag
     from gpuflow.airflow.deadlines import deadline
@@ -42,10 +43,10 @@ if TYPE_CHECKING:
         run_id,
     )
     from gpuflow.airflow.run_facts import attempt, dag_run_id, interval_start, logical_date
-    from gpuflow.airflow.tasks import Approve, DeleteClaim, ListItems, MakeClaim, Mark
+    from gpuflow.airflow.tasks import DeleteClaim, ListItems, MakeClaim, Mark
 
 _HOMES = {
-    "Approve": "tasks",
+    "Approve": "approvals",
     "DeleteClaim": "tasks",
     "GpuPodOperator": "operator",
     "LOST_WORKERS": "budgets",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 
 if TYPE_CHECKING:
     from gpuflow.airflow.ledger import Ledger

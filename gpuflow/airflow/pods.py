@@ -10,6 +10,7 @@ from typing import Any
 from gpuflow.airflow.masking import FilledPod, tell_masker
 from gpuflow.airflow.references import Context, references, resolved
 from gpuflow.airflow.run_facts import asks_attempt
+from gpuflow.kubernetes.expansion import escaped
 
 
 class Pod:
@@ -26,7 +27,6 @@ class Pod:
 
     def resolve(self, context: Context) -> FilledPod:
         """The manifest, every reference replaced by its value in this run."""
-        from gpuflow.pod.expansion import escaped  # at run time only: parsing a DAG must stay cheap
 
         def safe(text: str) -> str:
             return escaped(text, glued=True)

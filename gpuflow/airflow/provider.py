@@ -18,7 +18,10 @@ def get_provider_info() -> dict[str, Any]:
         "versions": [__version__],
         "integrations": [{"integration-name": NAME}],
         "operators": [
-            {"integration-name": NAME, "python-modules": ["gpuflow.airflow.operator", "gpuflow.airflow.tasks"]}
+            {
+                "integration-name": NAME,
+                "python-modules": [f"gpuflow.airflow.{name}" for name in ("operator", "tasks", "approvals")],
+            }
         ],
         "triggers": [{"integration-name": NAME, "python-modules": ["gpuflow.airflow.trigger"]}],
         "extra-links": ["gpuflow.airflow.links.SourceLink"],

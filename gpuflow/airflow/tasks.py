@@ -1,21 +1,17 @@
-"""The small tasks around the pods: listing items, asking a person, making and deleting a run's volumes."""
+"""The small tasks around the pods: listing items, making and deleting a run's volumes."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
 from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException, conf
-from airflow.providers.standard.exceptions import HITLRejectException, HITLTimeoutError
-from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import BaseOperator
 from kubernetes.client.exceptions import ApiException
 
-from gpuflow.airflow import deadlines as times
 from gpuflow.airflow.budgets import LOST_WORKERS
 from gpuflow.airflow.conditions import skip_unless_due
 from gpuflow.airflow.references import Context, Value, as_text, combinations
@@ -136,55 +132,6 @@ class Mark(BaseOperator):  # type: ignore[misc]  # as above
     def execute(self, context: Context) -> float:
         skip_unless_due(self, context)
         return time.time()
-
-
-class Approve(ApprovalOperator):  # type: ignore[misc]  # as above
-    """Waits for a person to approve. A rejection or a timeout is a failure, and Airflow does not ask again.
-
-    :param message: what the person is asked.
-    :param when: a condition; nobody is asked when it is false.
-    :param item: the fan-out item of a mapped approval.
-    :param deadlines: until when the sub-pipelines around it must be done.
-    :param kwargs: arguments of Airflow's ApprovalOperator, such as `response_timeout`.
-    """
-
-    template_fields: Sequence[str] = ()
-    response_timeout: timedelta | None
-
-    def __init__(
-        self,
-        *,
-        message: str,
-        when: Value | bool | None = None,
-        item: Mapping[str, Any] | None = None,
-        deadlines: Sequence[times.deadline] = (),
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(subject=message, fail_on_reject=True, **kwargs)
-        self.message, self.when, self.item, self.deadlines = message, when, item, deadlines
-
-    @property
-    def label(self) -> str:
-        """The name of a mapped approval's item."""
-        return ", ".join(f"{key}={value}" for key, value in (self.item or {}).items())
-
-    def execute(self, context: Context) -> Any:
-        skip_unless_due(self, context)
-        ends = times.first(self.deadlines, context)
-        if ends is not None:
-            left = timedelta(seconds=ends[0] - time.time())
-            if left <= timedelta(0):
-                raise AirflowFailException(ends[1].sentence())
-            self.response_timeout = min(left, self.response_timeout or left)
-        return super().execute(context)
-
-    def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
-        try:
-            return super().execute_complete(context, event)
-        except HITLRejectException:
-            raise AirflowFailException(f"refused: {self.message}") from None
-        except HITLTimeoutError:
-            raise AirflowFailException(f"nobody answered within {self.response_timeout}: {self.message}") from None
 
 
 class _Claim(BaseOperator):  # type: ignore[misc]  # as above

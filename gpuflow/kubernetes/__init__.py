@@ -1,1 +1,1 @@
-"""What Kubernetes itself says: labels and selectors, and the API server's admission of one pod."""
+"""What Kubernetes itself says: labels and selectors, the kubelet's expansion of text, the admission of one pod."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, Text, parts_of
 
 

@@ -6,9 +6,8 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +15,7 @@ from ..cluster import images
 from ..cluster.cluster import Cluster
 from ..cluster.kube import Kube, KubeError
 from ..cluster.waiting import until
+from ..targets.airflow.forking import Running
 from ..targets.airflow.home import ROOT, Home
 from .runs import Run
 
@@ -52,34 +52,15 @@ class Ground:
             shutil.rmtree(folder, ignore_errors=True)
             self.home.migrate()
             (folder / READY).touch()
-        self._forks: subprocess.Popen[bytes] | None = None
+        self._started: list[Running] = []
 
     def __enter__(self) -> Self:
-        ready, log = self.folder / "forks.ready", self.folder / "forks.log"
-        ready.unlink(missing_ok=True)
-        words = [*self.home.enter, self.home.python, "-m", "tests.airflow_proof.forks", str(ready)]
-        with log.open("wb") as out:
-            self._forks = subprocess.Popen(
-                words,
-                cwd=ROOT,
-                env=self.home.environment,
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,  # so that the runs end with it
-            )
-        try:
-            until("Airflow to be imported", lambda: ready.exists() or not self._is_alive(), timeout=LONGEST)
-            assert ready.exists(), log.read_text(errors="replace")[-3000:]
-        except BaseException:
-            self.__exit__()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._forks is not None:
-            os.killpg(self._forks.pid, signal.SIGKILL)
-            self._forks.wait()
+        for running in self._started:
+            if running.poll() is None:
+                running.kill()
 
     def _packages(self) -> Path:
         """The serializers that this machine has, where the worker finds them beside Airflow."""
@@ -135,21 +116,10 @@ class Ground:
     def start(self, dag: str, namespace: str, *words: str, **environment: str) -> Run:
         """`airflow dags test` in the cluster's network."""
         log = self.folder / f"{dag}-{namespace}.log"
-        code = log.with_suffix(".code")
-        code.unlink(missing_ok=True)
-        order: Mapping[str, Any] = {
-            "words": [dag, *words],
-            "environment": {"PROOF_NAMESPACE": namespace, **environment},
-            "log": str(log),
-            "code": str(code),
-        }
-        assert self._forks is not None and self._forks.stdin is not None, "use it as a context"
-        self._forks.stdin.write(f"{json.dumps(order)}\n".encode())
-        self._forks.stdin.flush()
-        return Run(dag, log, code, self.folder / "airflow.db", self._is_alive)
-
-    def _is_alive(self) -> bool:
-        return self._forks is not None and self._forks.poll() is None
+        variables = {"PROOF_NAMESPACE": namespace, **environment}
+        running = self.home.forks().start("airflow", "dags", "test", dag, *words, log=log, **variables)
+        self._started.append(running)
+        return Run(dag, log, running, self.folder / "airflow.db")
 
 
 def _lines(file: Path) -> list[str]:

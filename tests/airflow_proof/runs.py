@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..cluster.waiting import until
+from ..targets.airflow.forking import Running
 
 LONGEST = 3600
 """Seconds after which a run is not slow but wrong."""
@@ -19,13 +19,12 @@ LAST_RUN = "(SELECT run_id FROM dag_run WHERE dag_id = ? ORDER BY id DESC LIMIT 
 
 @dataclass(frozen=True)
 class Run:
-    """A run to its end, in another process. `is_playing`: whether the process that plays it is there."""
+    """A run to its end, in the process that plays it."""
 
     dag: str
     log: Path
-    code: Path
+    playing: Running
     database: Path
-    is_playing: Callable[[], bool]
 
     def ended(self) -> str:
         """Its log, when it is over."""
@@ -33,7 +32,7 @@ class Run:
         return self.text
 
     def is_over(self) -> bool:
-        return self.code.exists() or not self.is_playing()
+        return self.playing.poll() is not None
 
     @property
     def text(self) -> str:

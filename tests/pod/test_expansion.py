@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.pod.spelling import spelled
 from gpuflow.spec.text import ParamRef, Ref, join
 

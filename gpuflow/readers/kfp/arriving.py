@@ -11,7 +11,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from gpuflow.pod.expansion import expanded
+from gpuflow.kubernetes.expansion import expanded
 
 UNREAD = "podMetadata"
 """What Argo puts on the pod by itself: the driver has no part in it."""

@@ -230,7 +230,7 @@ def _json_type(param: Param) -> dict[str, Any]:
     return {"type": ["object", "array", "string", "number", "boolean", "null"]}
 
 
-RESERVED = {*dir(builtins), *HOMES, "ends", "run_name", "deployment"}
+RESERVED = {*dir(builtins), *HOMES, "airflow", "ends", "run_name", "deployment"}
 """Names that no task's variable has."""
 
 

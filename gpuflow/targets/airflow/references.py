@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec import expression, flow
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline

@@ -13,7 +13,7 @@ from datetime import timedelta
 from importlib import resources
 from typing import Any
 
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec.engine_words.airflow import AirflowTask
 from gpuflow.spec.params import text_of
 from gpuflow.spec.xcom_outputs import WHOLE

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpuflow.errors import GpuflowError, fail
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.pod.supervision import keeps_state
 from gpuflow.site import Site
 from gpuflow.spec.building import caller

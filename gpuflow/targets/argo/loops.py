@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuflow.errors import Finding, Where
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec import expression
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.params import text_of

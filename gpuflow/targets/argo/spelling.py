@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec import expression
 from gpuflow.spec.params import a
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.targets.kubeflow.text import without_double_braces
 
 PLACEHOLDER = "{{$."

@@ -18,7 +18,7 @@ from gpuflow.targets.kubeflow.values import Type
 _INT: Type = ir.ParameterType.NUMBER_INTEGER
 _DOUBLE: Type = ir.ParameterType.NUMBER_DOUBLE
 _DOLLAR = re.compile(r"\$(?=[$(]|[^\x00-\x7f])")
-"""A dollar that a kubelet may take for more than that (gpuflow/pod/expansion.py)."""
+"""A dollar that a kubelet may take for more than that (gpuflow/kubernetes/expansion.py)."""
 _LOGIC = {"and": " && ", "or": " || "}
 
 

@@ -34,7 +34,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
-from gpuflow.pod.expansion import escaped
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.spec.text import Ref
 from gpuflow.targets.kubeflow.names import Channel, input_name, placeholder
 from gpuflow.targets.tags import strings

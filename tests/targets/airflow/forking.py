@@ -20,7 +20,7 @@ import tempfile
 import time
 import traceback
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ IMPORTED = (
     "airflow.api_fastapi.execution_api.app",
     "airflow.cli.commands.dag_command",
     "airflow.providers.cncf.kubernetes.operators.pod",
+    "airflow.providers.standard.sensors.python",
     "airflow.sdk.execution_time.supervisor",
     "gpuflow.airflow.functions",
     "gpuflow.airflow.operator",
@@ -65,23 +66,26 @@ class Running:
 
 
 class Forks:
-    """The process that has imported Airflow, with the environment that its programs get."""
+    """The process that has imported Airflow, with the environment that its programs get.
 
-    def __init__(self, python: str, environment: Mapping[str, str]) -> None:
+    `enter`: the words that bring it into another network.
+    """
+
+    def __init__(self, python: str, environment: Mapping[str, str], enter: Sequence[str] = ()) -> None:
         self.environment = dict(environment)
         self._folder = _Folder()
         self._started = 0
         self._process = subprocess.Popen(
-            [python, "-m", "tests.targets.airflow.forking"],
+            [*enter, python, "-m", "tests.targets.airflow.forking"],
             env=self.environment, cwd=ROOT, stdin=subprocess.PIPE, text=True,
         )  # fmt: skip
         self.close = weakref.finalize(self, _ended, self._process)
 
-    def start(self, *words: str, log: Path, session: bool = False) -> Running:
-        """Start `python -m words…`, with both of its streams in one file."""
+    def start(self, *words: str, log: Path, session: bool = False, **environment: str) -> Running:
+        """Start `python -m words…`, with both of its streams in one file, and these variables besides."""
         self._started += 1
         place = self._folder.path / str(self._started)
-        order = {"words": words, "log": str(log), "place": str(place), "session": session}
+        order = {"words": words, "log": str(log), "place": str(place), "session": session, "more": environment}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -169,6 +173,7 @@ def _be(order: Mapping[str, Any]) -> None:
         log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        os.environ.update(order["more"])
         name, *words = order["words"]
         sys.argv = [name, *words]
         runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -73,23 +73,12 @@ class Home:
         if self._forks is None or self._forks.environment != self.environment:
             if self._forks is not None:
                 self._forks.close()
-            self._forks = Forks(self.python, self.environment)
+            self._forks = Forks(self.python, self.environment, self.enter)
         return self._forks
 
     def run(self, module: str, *words: str, timeout: float = LONGEST) -> subprocess.CompletedProcess[str]:
         """`python -m module words…` to its end, `airflow` among them."""
-        if not self.enter:
-            return self.forks().run(module, *words, timeout=timeout)
-        return subprocess.run(
-            [*self.enter, self.python, "-m", module, *words],
-            env=self.environment,
-            cwd=ROOT,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout,
-            check=False,
-        )
+        return self.forks().run(module, *words, timeout=timeout)
 
     def test(self, dag: str, **params: Any) -> subprocess.CompletedProcess[str]:
         """Run a DAG to its end; the return code is not 0 when the run failed."""

@@ -15,7 +15,7 @@ from kfp import dsl
 import gpuflow
 from gpuflow import kubeflow
 from gpuflow.errors import GpuflowError
-from gpuflow.pod.expansion import escaped, expanded
+from gpuflow.kubernetes.expansion import escaped, expanded
 from gpuflow.readers.kfp.conditions import unquoted
 from gpuflow.spec.expression import compared_texts, parse
 from gpuflow.targets.kubeflow.text import for_driver, replaced

@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
+from gpuflow.kubernetes.expansion import escaped
 from gpuflow.pod import Engine, pod_for
-from gpuflow.pod.expansion import escaped
 from gpuflow.pod.supervision import OUTPUTS
 from gpuflow.site import Site
 from gpuflow.spec.fan_out import Range

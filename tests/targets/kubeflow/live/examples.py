@@ -21,11 +21,14 @@ GIVEN: dict[str, dict[str, str]] = {
 
 
 def cases() -> Iterator[Case]:
-    """Each example of docs/examples and of kfp_components/sources that KFP can say at all."""
+    """Each example of docs/examples and of kfp_components/sources that KFP can say at all.
+
+    Not `finetune`: KFP has no word for a dozen of its settings (its first line names them), so that what is left is
+    another pipeline.
+    """
     folder = ROOT / "docs" / "examples"
     yield _case("nightly", folder / "nightly.yaml", lossy=True)
     yield _case("finetune-eval", folder / "finetune-eval.yaml", lossy=True)
-    yield _case("finetune", folder / "finetune.yaml", lossy=True)
     yield _case("first", folder / "first" / "finetune.yaml", lossy=True)
     for path in sorted((ROOT / "kfp_components" / "sources").glob("*.yaml")):
         yield _case(path.stem, path, lossy=True)
