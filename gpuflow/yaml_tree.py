@@ -263,13 +263,7 @@ class _Builder:
         spot = _new_tuple(Spot, (mark.line + 1, mark.column + 1))  # as Spot(…), without a call in Python
         if event.anchor is not None:
             self._name(event.anchor, value)
-        top = self._stack[-1] if self._stack else None
-        if top is None or not top.is_map:
-            self._put(value, spot)
-        elif top.key is None:
-            self._key(top, value, spot)
-        else:
-            self._entry(top, value, spot)
+        self._put(value, spot)
 
     def _open(self, value: Map | Seq, event: Any) -> None:
         if len(self._stack) >= MAX_DEPTH:
