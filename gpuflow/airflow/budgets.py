@@ -39,12 +39,12 @@ class Budgets:
     def used_up(self, ledger: Ledger, *, interrupted: bool) -> str | None:
         """The end of a sentence when there is nothing left for another pod."""
         if self.any is not None:
-            return f"all {self.any} retries are used up" if ledger.ends > self.any else None
+            return _used_up(self.any, "retry", "retries") if ledger.ends > self.any else None
         if interrupted:
             if ledger.interruptions > self.interruptions:
-                return f"all {self.interruptions} interruptions of the budget are used up"
+                return _used_up(self.interruptions, "interruption of the budget", "interruptions of the budget")
         elif ledger.failures > self.failures:
-            return f"all {self.failures} retries are used up"
+            return _used_up(self.failures, "retry", "retries")
         return None
 
     def counted(self, ledger: Ledger, *, interrupted: bool) -> str:
@@ -65,3 +65,7 @@ class Budgets:
         if ledger.interruptions:
             counts.append(f"{ledger.interruptions} of {self.interruptions} interruptions")
         return f" after {' and '.join(counts)}" if counts else ""
+
+
+def _used_up(number: int, one: str, many: str) -> str:
+    return f"the only {one} is used up" if number == 1 else f"all {number} {many} are used up"

@@ -146,7 +146,7 @@ def test_a_loss_is_said_by_name_everywhere(target: str, construct: str, site: Si
 BY_STEP = ("GF391", "GF392", "GF393", "GF394")
 """Notes on the retries of single steps, where what becomes of them depends on more than the construct."""
 WORDS = {
-    "retry.any": re.compile("retries repeat"),
+    "retry.any": re.compile("retr(y repeats|ies repeat)"),
     "retry.failures": re.compile("a failed pod"),
     "retry.final_exit_codes": re.compile("Every exit code counts alike"),
     "retry.interruptions": re.compile("a deleted pod"),

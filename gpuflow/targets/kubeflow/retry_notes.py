@@ -131,11 +131,12 @@ def _installation(step: Step, site: Site, restarts: Restarts) -> Iterator[Said]:
     """No supervisor: all that there is, is KFP's own retry."""
     assert step.retry is not None
     codes = ". Every exit code counts alike" if names_exit_codes(step.retry) else ""
+    count = pods_again(step, site, restarts)
+    repeats = "KFP's one retry repeats" if count == 1 else f"KFP's {count} retries repeat"
     hint = SET_IT_UP if restarts == "left alone" or is_supervised(step, site) else f"{SET_IT_UP}; or {SUPERVISE}"
     yield (
         "GF394",
-        f"what KFP's {pods_again(step, site, restarts)} retries repeat, its installation decides: {SHIPPED}, unless it "
-        f"sees exit code 143 first; {BARE}{codes}",
+        f"what {repeats}, its installation decides: {SHIPPED}, unless it sees exit code 143 first; {BARE}{codes}",
         hint,
     )
 

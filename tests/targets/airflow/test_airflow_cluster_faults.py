@@ -61,7 +61,7 @@ def end_badly(kube: Kube, play: Play) -> None:
     kube("delete", "pod", second["metadata"]["name"], "--grace-period=0", "--force", "--wait=false")
     ended = play.ended()
     assert (ended["state"], ended["tries"]) == ("failed", 1)
-    assert "all 1 interruptions of the budget are used up" in ended["messages"][0]
+    assert "the only interruption of the budget is used up" in ended["messages"][0]
 
 
 @pytest.mark.parametrize("conditions", [[DISRUPTED], []], ids=["with its condition", "older kubelet"])

@@ -63,7 +63,7 @@ def test_plain_retries_are_exactly_so_many(server: StandIn, maker: Any, ends: tu
     server.tell(*ends, GOOD)
     played = Stage().play(maker(retries=1))
     assert (played.state, len(server.made)) == ("failed", 2)
-    assert "all 1 retries are used up" in played.messages[-1]
+    assert "the only retry is used up" in played.messages[-1]
 
 
 def test_retries_of_default_arguments_cover_a_drained_node(server: StandIn, maker: Any) -> None:
@@ -93,7 +93,7 @@ def test_retries_beside_an_interruption_budget_are_the_failures(server: StandIn,
     server.tell(PREEMPTED, PREEMPTED, GOOD)
     played = Stage().play(maker(retries=0, interruptions=1))
     assert (played.state, len(server.made)) == ("failed", 2)
-    assert "all 1 interruptions of the budget are used up" in played.messages[0]
+    assert "the only interruption of the budget is used up" in played.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_pod_that_is_taken_away_before_its_program_runs_costs_an_interruption(
     server.tell(story, story, GOOD)
     played = Stage().play(maker(failures=5, interruptions=1))
     assert (played.state, len(server.made)) == ("failed", 2)
-    assert "all 1 interruptions" in played.messages[0]
+    assert "the only interruption" in played.messages[0]
 
 
 def test_out_of_memory_is_not_forgotten_when_the_pod_is_deleted_afterward(server: StandIn, maker: Any) -> None:
