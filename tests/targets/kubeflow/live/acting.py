@@ -160,24 +160,22 @@ def _belongs(node: Mapping[str, Any], nodes: Mapping[str, Any], step: str) -> bo
 
 def spend(player: Player, strikes: int) -> Result:
     """One step with three retries, struck again and again."""
-    name = f"budget-{strikes}-of-3"
-    file = compiled(player, name, "budget", "always")
+    title = f"budget-{strikes}-of-3"
+    file = compiled(player, title, "budget", "always")
     started = time.monotonic()
-    run = player.kfp.run(file, {"strikes": strikes}, name=name)
-    faults, struck = Faults(player.cluster, player.kfp.kube), set()
+    run = player.kfp.run(file, {"strikes": strikes}, name=title)
+    faults = Faults(player.cluster, player.kfp.kube)
+    struck: dict[str, str] = {}
 
     def look() -> bool:
         for pod in step_pods(player, run).get("s", ()):
-            own = pod["metadata"]["name"]
-            if (
-                own not in struck
-                and runs(pod)
-                and len(struck) < strikes
-                and not pod["metadata"].get("deletionTimestamp")
-            ):
+            # Argo makes a pod that is gone before Argo has seen it again, under its name, and counts no attempt.
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            is_new = uid not in struck.values() and not pod["metadata"].get("deletionTimestamp")
+            if is_new and runs(pod) and (name in struck or len(struck) < strikes):
                 time.sleep(2)
-                faults.evict(own) if len(struck) % 2 else faults.delete(own)
-                struck.add(own)
+                faults.evict(name) if len(struck) % 2 else faults.delete(name)
+                struck[name] = uid
         return player.kfp.ask("states", runs=[run])[run] in ENDED
 
     until("the run to end", look, timeout=600, every=1.0)
@@ -188,7 +186,7 @@ def spend(player: Player, strikes: int) -> Result:
         [] if (state, found["attempts"]) == (wanted, 4) else [f"{state} after {found}, not {wanted} after 4 pods"]
     )
     return {
-        "name": name, "run": run, "state": state, "seconds": round(time.monotonic() - started),
+        "name": title, "run": run, "state": state, "seconds": round(time.monotonic() - started),
         "interruptions": len(struck), "steps": {"s": found}, "complaints": complaints,
     }  # fmt: skip
 
