@@ -3,7 +3,7 @@
 
 from datetime import timedelta
 
-# gpuflow's tasks stand on it. Named here, a DAG processor loads it once, not for every file.
+# gpuflow's operators build on this module. Imported here, a DAG processor loads it once, before it forks.
 import airflow.providers.cncf.kubernetes.operators.pod  # noqa: F401
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, CronTriggerTimetable, Param

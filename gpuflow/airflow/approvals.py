@@ -1,4 +1,4 @@
-"""A task that asks a person; apart from the others, because few DAGs ask and Airflow's part of it is slow to import."""
+"""A task that asks a person; few DAGs ask, and the others need not import Airflow's part of it."""
 
 from __future__ import annotations
 

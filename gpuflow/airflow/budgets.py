@@ -10,6 +10,13 @@ from gpuflow.airflow.ledger import Ledger
 LOST_WORKERS = 2
 """Airflow tries kept in reserve for workers that die. They are nobody's failure, so they cost none of the budget."""
 
+_RETRIES = "there is no retry", "the only retry is", "all {} retries are"
+_INTERRUPTIONS = (
+    "there is no budget for interruptions",
+    "the only interruption of the budget is",
+    "all {} interruptions of the budget are",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
@@ -39,12 +46,12 @@ class Budgets:
     def used_up(self, ledger: Ledger, *, interrupted: bool) -> str | None:
         """The end of a sentence when there is nothing left for another pod."""
         if self.any is not None:
-            return _used_up(self.any, "retry", "retries") if ledger.ends > self.any else None
+            return _used_up(self.any, _RETRIES) if ledger.ends > self.any else None
         if interrupted:
             if ledger.interruptions > self.interruptions:
-                return _used_up(self.interruptions, "interruption of the budget", "interruptions of the budget")
+                return _used_up(self.interruptions, _INTERRUPTIONS)
         elif ledger.failures > self.failures:
-            return _used_up(self.failures, "retry", "retries")
+            return _used_up(self.failures, _RETRIES)
         return None
 
     def counted(self, ledger: Ledger, *, interrupted: bool) -> str:
@@ -67,5 +74,6 @@ class Budgets:
         return f" after {' and '.join(counts)}" if counts else ""
 
 
-def _used_up(number: int, one: str, many: str) -> str:
-    return f"the only {one} is used up" if number == 1 else f"all {number} {many} are used up"
+def _used_up(number: int, words: tuple[str, str, str]) -> str:
+    none, one, many = words
+    return none if number == 0 else f"{one if number == 1 else many.format(number)} used up"

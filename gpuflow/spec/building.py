@@ -15,6 +15,7 @@ from gpuflow.errors import Finding, GpuflowError, Unsound, Where, did_you_mean, 
 from gpuflow.spec.hardware import judge_hardware
 from gpuflow.spec.params import type_name
 from gpuflow.spec.problems import problems
+from gpuflow.spec.python_values import plain
 from gpuflow.spec.rules import broken_rules
 from gpuflow.spec.salvage import rest_of
 from gpuflow.spec.source import Path, Source
@@ -109,7 +110,7 @@ class Draft:
     def finish(self, pipeline: Pipeline) -> None:
         """Check everything at once and make the open pipeline the checked one."""
         source = Source(self.origin.file, self.locate)
-        checked = check(type(pipeline), self.fields, source)
+        checked = check(type(pipeline), plain(self.fields), source)
         object.__setattr__(pipeline, "__dict__", checked.__dict__)
         object.__setattr__(pipeline, "__pydantic_fields_set__", checked.__pydantic_fields_set__)
         pipeline._source = source
@@ -131,7 +132,7 @@ def open_or_checked(cls: type[Pipeline], fields: dict[str, Any]) -> Pipeline:
     """`Pipeline(...)`: checked at once when it has steps, open when it has none yet."""
     origin = caller()
     if "steps" in fields:
-        return check(cls, fields, Source(origin.file, lambda path, key: origin))
+        return check(cls, plain(fields), Source(origin.file, lambda path, key: origin))
     pipeline = cls.model_construct(**{"name": "unnamed", **fields})
     pipeline._draft = Draft(dict(fields), origin)
     return pipeline
@@ -141,7 +142,7 @@ def checked_step(cls: type[Step], name: str | None, fields: dict[str, Any]) -> S
     """`Step(...)` in user code: a step on its own. What its references mean is decided where it is used."""
     where = caller()
     try:
-        given = {key: value for key, value in fields.items() if value is not None}
+        given = {key: plain(value) for key, value in fields.items() if value is not None}
         step = cls.model_validate(given, context=ON_ITS_OWN)
     except ValidationError as error:
         raise GpuflowError(

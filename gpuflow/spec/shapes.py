@@ -10,6 +10,7 @@ from gpuflow.catalog.catalog import FormName
 from gpuflow.errors import Finding, GpuflowError
 from gpuflow.spec.building import caller
 from gpuflow.spec.problems import problems
+from gpuflow.spec.python_values import plain
 from gpuflow.spec.resources import Gpu, Mig
 
 M = TypeVar("M", Gpu, Mig)
@@ -40,7 +41,7 @@ def mig(profile: str, model: str, count: int = 1) -> Mig:
 
 def _checked(kind: type[M], fields: Any) -> M:
     try:
-        return kind.model_validate(fields)
+        return kind.model_validate(plain(fields))
     except ValidationError as error:
         where = caller()
         raise GpuflowError(

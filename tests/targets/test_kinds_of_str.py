@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
+from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,23 @@ def member(text: str) -> str:
     return StrEnum("Words", {"WORD": text}).WORD  # type: ignore[attr-defined]  # made from a map
 
 
-KINDS = [gpuflow.text, Loud, member]
+def older_member(text: str) -> str:
+    """As people write them for Python before 3.11; its own `str(…)` is the name."""
+    return Enum("Words", {"WORD": text}, type=str).WORD  # type: ignore[attr-defined,no-any-return]
+
+
+KINDS = [gpuflow.text, Loud, member, older_member]
+
+
+class Count(IntEnum):
+    TWO = 2
+
+
+class Rate(float):
+    """As numpy's float64: a float whose repr is not a number."""
+
+    def __repr__(self) -> str:
+        return f"np.float64({float(self)!r})"
 
 
 def pipeline_of(kind: Callable[[str], str]) -> Pipeline:
@@ -46,6 +62,19 @@ def pipeline_of(kind: Callable[[str], str]) -> Pipeline:
 @pytest.mark.parametrize("target", HERE)
 def test_every_target_writes_it_as_plain_text(target: str, kind: Callable[[str], str]) -> None:
     assert gpuflow.compile(pipeline_of(kind), target).text == gpuflow.compile(pipeline_of(str), target).text
+
+
+@pytest.mark.parametrize("target", HERE)
+def test_every_target_writes_a_number_of_any_kind_as_its_digits(target: str) -> None:
+    def compiled(count: int, rate: float) -> str:
+        with Pipeline("kinds") as pipeline:
+            pipeline.param("rate", float, default=rate)
+            pipeline.step(
+                "s", ["train", count, rate], image="registry.example.com/say:1", cpu=count, env={"N": count, "LR": rate}
+            )
+        return gpuflow.compile(pipeline, target).text
+
+    assert compiled(Count.TWO, Rate(2e-05)) == compiled(2, 2e-05)
 
 
 @pytest.mark.parametrize("kind", KINDS)

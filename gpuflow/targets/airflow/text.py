@@ -23,7 +23,9 @@ FILE_NAMES = ("dag", "ends", "run_name", "literal")
 BELOW = HOMES["KubernetesPodOperator"]
 """What gpuflow.airflow stands on. A DAG processor loads the Airflow modules that a file names before it forks for each
 file; what only gpuflow names, each fork would load anew, for a second of processor time."""
-_WHY_BELOW = commented("gpuflow's tasks stand on it. Named here, a DAG processor loads it once, not for every file.")
+_WHY_BELOW = commented(
+    "gpuflow's operators build on this module. Imported here, a DAG processor loads it once, before it forks."
+)
 
 
 def dag_file(dag: Dag, request: Request, homes: Mapping[str, str] = HOMES) -> str:

@@ -20,7 +20,9 @@ import importlib, json, sys
 from airflow.utils.file import iter_airflow_imports
 import airflow.sdk, airflow.dag_processing.processor
 for path in sys.argv[1:]:
-    for module in iter_airflow_imports(path):
+    named = set(iter_airflow_imports(path))
+    assert "airflow.providers.cncf.kubernetes.operators.pod" in named, path
+    for module in named:
         importlib.import_module(module)
 before = set(sys.modules)
 for path in sys.argv[1:]:

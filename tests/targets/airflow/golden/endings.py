@@ -1,7 +1,7 @@
 # Made by gpuflow 0.1.0 from endings.yaml sha256:120283e5c516bdcb for site nvidia.
 # Do not edit: change the source and compile again.
 
-# gpuflow's tasks stand on it. Named here, a DAG processor loads it once, not for every file.
+# gpuflow's operators build on this module. Imported here, a DAG processor loads it once, before it forks.
 import airflow.providers.cncf.kubernetes.operators.pod  # noqa: F401
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Param

@@ -1,7 +1,7 @@
 # Made by gpuflow 0.1.0 from text.yaml sha256:8a8638f7accc62c7 for site nvidia.
 # Do not edit: change the source and compile again.
 
-# gpuflow's tasks stand on it. Named here, a DAG processor loads it once, not for every file.
+# gpuflow's operators build on this module. Imported here, a DAG processor loads it once, before it forks.
 import airflow.providers.cncf.kubernetes.operators.pod  # noqa: F401
 from airflow.sdk import DAG
 

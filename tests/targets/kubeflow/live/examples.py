@@ -23,8 +23,8 @@ GIVEN: dict[str, dict[str, str]] = {
 def cases() -> Iterator[Case]:
     """Each example of docs/examples and of kfp_components/sources that KFP can say at all.
 
-    Not `finetune`: KFP has no word for a dozen of its settings (its first line names them), so that what is left is
-    another pipeline.
+    Not `finetune`: KFP has no word for a dozen of its settings (compile lists them), so that what is left is another
+    pipeline.
     """
     folder = ROOT / "docs" / "examples"
     yield _case("nightly", folder / "nightly.yaml", lossy=True)
