@@ -128,7 +128,7 @@ def parse_all(
 def _feed(builder: _Builder, text: str) -> None:
     """Hand the parser's events to the builder, by one call for each where `yaml.parse` and a generator make three."""
     loader = Loader(text)
-    next_event, takes = loader.get_event, builder.takes
+    next_event, takes = loader.get_event, builder.takes()
     try:
         while (event := next_event()) is not None:
             take = takes.get(type(event))
@@ -232,7 +232,11 @@ class _Builder:
         self._sizes: dict[str, tuple[int, int]] = {}
         self._aliased = 0
         self._plain = False
-        self.takes: dict[type[yaml.Event], Callable[[Any], None]] = {
+
+    def takes(self) -> dict[type[yaml.Event], Callable[[Any], None]]:
+        """What is done with each event. Not kept: a builder that held its own methods would outlive its use, and so
+        would all that it has built, until the collector finds it."""
+        return {
             yaml.ScalarEvent: self._value,
             yaml.MappingStartEvent: lambda event: self._open(Map(_spot(event)), event),
             yaml.SequenceStartEvent: lambda event: self._open(Seq(_spot(event)), event),

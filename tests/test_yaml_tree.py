@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -196,3 +197,15 @@ def test_random_yaml_is_read_or_refused_with_a_place_inside_the_text(text: str) 
         (finding,) = refusal.findings
         assert finding.where.line is not None
         assert 1 <= finding.where.line <= text.count("\n") + 2
+
+
+def test_what_was_read_is_gone_when_nobody_holds_it() -> None:
+    text = "steps:\n" + "".join(f"  s{number}: {{command: [work, {number}]}}\n" for number in range(50))
+    yaml_tree.parse(text, "p.yaml")
+    gc.collect()
+    gc.disable()
+    try:
+        yaml_tree.parse(text, "p.yaml")
+        assert gc.collect() < 50, "the tree waits for the collector"
+    finally:
+        gc.enable()
