@@ -21,6 +21,7 @@ from .fixtures import AnyCluster, lacking
 from .kube import Kube, KubeError
 from .pods import pod
 from .queues import QUEUE, queue
+from .waiting import until
 
 pytestmark = pytest.mark.control_plane
 
@@ -168,6 +169,11 @@ def test_a_snapshot_gives_the_verdict_of_the_live_cluster(scene: Scene, tmp_path
 
 
 def test_a_second_snapshot_of_the_unchanged_cluster_is_equal_to_the_byte(scene: Scene, tmp_path: Path) -> None:
+    until(
+        "namespaces of earlier tests to be gone",
+        lambda: not any(each["metadata"].get("deletionTimestamp") for each in scene.kube.list("namespace")),
+        timeout=180,
+    )
     for name in ("first", "second"):
         assert scene.snapshot(tmp_path / name).code == 0
 
