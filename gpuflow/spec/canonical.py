@@ -54,7 +54,7 @@ def _fields(model: Model) -> Any:
     base = _BASES[type(model)]
     unsaid = model.unsaid if base is Step else frozenset()  # type: ignore[attr-defined]  # a step has it
     # An optional JSON parameter whose default is null must keep saying so, or it would become required.
-    keeps_null = base is Param and not model.required and model.default is None  # type: ignore[attr-defined]
+    keeps_null = base is Param and not model.required and model.default is None  # type: ignore[attr-defined]  # as above
     values = model.__dict__
     for name, default, always in _defaults(type(model)):
         value = values[name]

@@ -330,7 +330,7 @@ def test_an_attempt_that_took_no_number_costs_nothing_and_is_said_once(store: Fo
     assert settle(store, last(OOM, attempt=1)) == (0, 1)
 
 
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.sampled_from(["attempt", "by", "phase", "reason", "message", "exit_code", "container_reason", "conditions", "deleted"]) | st.text(), each)))  # fmt: skip  # noqa: E501
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda each: st.lists(each) | st.dictionaries(st.sampled_from(["attempt", "by", "phase", "reason", "message", "exit_code", "container_reason", "conditions", "deleted"]) | st.text(), each)))  # fmt: skip  # noqa: E501 (one strategy, read as a whole)
 def test_reading_the_engines_word_never_fails(value: object) -> None:
     found = last_attempt.read(json.dumps(value), lambda _: None)
     if found is not None:

@@ -23,7 +23,7 @@ def member(text: str) -> str:
 
 def older_member(text: str) -> str:
     """As people write them for Python before 3.11; its own `str(…)` is the name."""
-    return Enum("Words", {"WORD": text}, type=str).WORD  # type: ignore[attr-defined,no-any-return]
+    return Enum("Words", {"WORD": text}, type=str).WORD  # type: ignore[attr-defined,no-any-return]  # made from a map
 
 
 KINDS = [gpuflow.text, Loud, member, older_member]
