@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -89,6 +90,20 @@ def tools(peers: str | None) -> list[Tool]:
 
         found.append(
             Tool("s5cmd", lambda it: [*words(), f"{it}/", where], lambda it: [*words(), f"{where}*", f"{it}/"])
+        )
+        # What it takes with s5cmd to know, as gpuflow-run does, that every byte is what it was.
+        sums = f"xargs -0 -n 64 -P {os.cpu_count()} sha256sum >/dev/null"
+
+        def summed(it: Path, *, before: bool, words: Sequence[str]) -> list[str]:
+            hashing, moving = f"find {it} -type f -print0 | {sums}", shlex.join(words)
+            return ["sh", "-ec", f"{hashing}; {moving}" if before else f"{moving}; {hashing}"]
+
+        found.append(
+            Tool(
+                "s5cmd + sha256sum",
+                lambda it: summed(it, before=True, words=[*words(), f"{it}/", where]),
+                lambda it: summed(it, before=False, words=[*words(), f"{where}*", f"{it}/"]),
+            )
         )
     if rclone := shutil.which("rclone", path=path):
         # Its own advice for many small files, and no second look at a bucket that is known to be empty.

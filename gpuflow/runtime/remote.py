@@ -31,6 +31,8 @@ _STREAMS, _DIRECT_STREAMS = 8, 16
 _BULK = 1000
 """Most keys of one request to delete; S3 takes no more."""
 _GLOB = "*?[]{}"
+_M_MMAP_THRESHOLD = -3
+"""As glibc's malloc.h has it."""
 _TAGS = ("ETag", "ChecksumCRC32")
 """What a server says of a part, and wants to hear again."""
 _S3_TIMES = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2, "mode": "standard"}}
@@ -63,6 +65,8 @@ class Remote(Store):
         with self._lock:
             if not self._asked:
                 self._way, self._asked = learned(self.fs, self.root.partition("/")[0]), True
+                if self._way is not None:
+                    _give_memory_back()
         return self._way
 
     def read(self, key: str) -> bytes:
@@ -326,6 +330,14 @@ class Room:
         with self._changed:
             self.taken -= amount
             self._changed.notify_all()
+
+
+def _give_memory_back() -> None:
+    """Tell the C library to return large pieces to the system at once: else each thread keeps what it once held."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):  # only glibc has it, and only glibc needs it
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 512 << 10)
 
 
 def _blocks(chunks: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
