@@ -24,6 +24,7 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
 from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
+from gpuflow.targets.kubeflow.artifacts import handover
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.exit_outputs import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS
@@ -156,7 +157,7 @@ def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
-    words = command_words(main, tuple(step.outputs))
+    words = command_words(main, handover(step))
     for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
         yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
     main.pop("workingDir", None)  # a word of the command
