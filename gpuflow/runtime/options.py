@@ -68,6 +68,12 @@ TABLE = (
     Option("after-final", "choice:stop,renew", "stop|renew", "stop", "what a start after exit code 79 does"),
     Option("output", "list", "NAME[:TYPE][=PATH]", (), "an output of the step; may be repeated"),
     Option("artifact", "list", "NAME=URI", (), "where a file or directory output is kept; may be repeated"),
+    Option("artifacts", "text", "DIR|URL", None, "where files and directories without a URI of their own are kept"),
+    Option("input", "list", "PATH=URI|[URI,…]", (), "what lies at PATH before the command starts; may be repeated"),
+    Option("input-type", "list", "PATH=file|directory", (), "what data from outside is [directory]; may be repeated"),
+    Option("input-digest", "list", "PATH=sha256:HEX", (), "what an input must add up to; may be repeated"),
+    Option("cache", "text", "DIR", None, "the node's cache of inputs, shared by its pods"),
+    Option("cache-size", "size", "BYTES", None, "most bytes that the cache holds, like 200Gi"),
     Option("deliver", "list", "NAME=PATH", (), "one more place where an output's value is put; may be repeated"),
     Option("output-kind", "list", "NAME=KIND", (), "what an output is: dataset, model, metrics, html and so on"),
     Option("hand-over", "list", "NAME", (), "an output whose files Kubeflow keeps too, for its own components"),
@@ -131,6 +137,8 @@ def check(options: Options) -> None:
     if not (keeps or options.checkpoint_dir) and any((budgets[name] or 0) > 0 for name in outlives):
         names = " and ".join(f"--{name}" for name, most in budgets.items() if most and name in outlives)
         raise BadOption(f"{names} are counted in a store; give --store or --state")
+    if (options.cache is None) != (options.cache_size is None):
+        raise BadOption("--cache and --cache-size go together: a cache without a limit fills the node's disk")
     both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())
     if both:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")

@@ -46,7 +46,14 @@ from gpuflow.targets.kubeflow.text import KubeflowSpelling
 from gpuflow.targets.kubeflow.values import STATUS, STRING, Type, constant, output_type, param_types, wanted_types
 from gpuflow.targets.kubeflow.versions import adds_containers
 
-ENGINE = Engine(FACTS.supervisor, FACTS.outputs_dir, grace=DEFAULT_GRACE, restarts="unknown", run_id=RUN_LABEL)
+ENGINE = Engine(
+    FACTS.supervisor,
+    FACTS.outputs_dir,
+    grace=DEFAULT_GRACE,
+    restarts="unknown",
+    run_id=RUN_LABEL,
+    mounts_host_paths=False,
+)
 """Kubeflow as it is shipped. Its cache compares commands and inputs: the id of the run is in neither, or no step would
 ever find a result."""
 
