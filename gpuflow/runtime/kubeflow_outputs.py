@@ -44,7 +44,9 @@ class Task:
             outputs = json.loads(text)["outputs"]
             self.answer = str(outputs["outputFile"])
             self._artifacts = {
-                name: found["artifacts"][0] for name, found in outputs.get("artifacts", {}).items() if found["artifacts"]
+                name: found["artifacts"][0]
+                for name, found in outputs.get("artifacts", {}).items()
+                if found["artifacts"]
             }
         except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             raise BadOption(f"--kubeflow is not what KFP's launcher says of a task: {error!r}") from None

@@ -18,12 +18,12 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import RunRef
 from gpuflow.targets.keywords import keywords_of, refuse_flow, refuse_nothing
-from gpuflow.targets.kubeflow.artifacts import handover
 from gpuflow.targets.kubeflow.build import ENGINE
 from gpuflow.targets.kubeflow.caching import cached_settings
 from gpuflow.targets.kubeflow.capabilities import capabilities_at
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.names import NODE_NAME, RUN_FACTS, Channel
 from gpuflow.targets.kubeflow.pods import executor_config
 from gpuflow.targets.kubeflow.refusals import partial_losses

@@ -18,13 +18,14 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.types import output_types
-from gpuflow.targets.kubeflow.artifacts import artifact_types, handover
+from gpuflow.targets.kubeflow.artifacts import artifact_types
 from gpuflow.targets.kubeflow.caching import cached_settings
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.dag import AnyType, Dag, Fixed, Given, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.exit_outputs import defaults_of, defaults_step
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
+from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.helpers import helper_config
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.kubernetes.expansion import escaped
-from gpuflow.targets.kubeflow.artifacts import Handover
+from gpuflow.targets.kubeflow.handover import Handover
 from gpuflow.targets.kubeflow.text import without_double_braces
 
 PLACEHOLDER = "{{$."

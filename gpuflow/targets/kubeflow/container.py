@@ -7,8 +7,8 @@ from typing import Any
 
 from gpuflow.content import content_of, data_of
 from gpuflow.quantity import NANO, Quantity
-from gpuflow.targets.kubeflow.artifacts import Handover
 from gpuflow.targets.kubeflow.command import PLACEHOLDER, command_words
+from gpuflow.targets.kubeflow.handover import Handover
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.text import BRACE, for_driver
 

@@ -24,10 +24,10 @@ from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, parts_of
 from gpuflow.targets.fan_outs import fan_out_finding
 from gpuflow.targets.kubeflow.calls import accounts
-from gpuflow.targets.kubeflow.artifacts import handover
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.exit_outputs import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.helpers import helper_problems
 from gpuflow.targets.kubeflow.installation import fs_group_losses
 from gpuflow.targets.kubeflow.names import claim_task, release_task

@@ -31,9 +31,7 @@ def spec_of(source: str) -> dict[str, Any]:
 def artifacts(spec: dict[str, Any], component: str, side: str) -> dict[str, Any]:
     """The artifacts of a component's side, each with its type."""
     found = spec["components"][component].get(f"{side}Definitions", {}).get("artifacts", {})
-    return {
-        name: (one["artifactType"]["schemaTitle"], one.get("isArtifactList", False)) for name, one in found.items()
-    }
+    return {name: (one["artifactType"]["schemaTitle"], one.get("isArtifactList", False)) for name, one in found.items()}
 
 
 def command_of(spec: dict[str, Any], executor: str) -> list[str]:
@@ -45,7 +43,9 @@ def command_of(spec: dict[str, Any], executor: str) -> list[str]:
 def test_every_kind_is_the_artifact_that_kfp_has_for_it(kind: str) -> None:
     known = {one.schema_title for one in vars(dsl).values() if hasattr(one, "schema_title")}
     assert TITLES[kind] in known
-    spec = spec_of(f"name: p\nsteps:\n  a: {{image: a, command: [a], outputs: {{o: {{type: file, kind: {kind}, uri: /k}}}}}}\n")
+    spec = spec_of(
+        f"name: p\nsteps:\n  a: {{image: a, command: [a], outputs: {{o: {{type: file, kind: {kind}, uri: /k}}}}}}\n"
+    )
     assert artifacts(spec, "comp-a", "output") == {"o": (TITLES[kind], False)}
 
 
