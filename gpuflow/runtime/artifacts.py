@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpuflow.runtime.ledger import Ledger
+    from gpuflow.runtime.progress import Progress
 
 
 class NotKept(Exception):
@@ -26,11 +27,22 @@ class NotKept(Exception):
 
 
 class Artifact:
-    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise."""
+    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise.
 
-    def __init__(self, ledger: Ledger, store: Store, prefix: str, source: str, progress: Callable[[], None]) -> None:
+    `told` hears how much there is, and how much of it has passed.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        prefix: str,
+        source: str,
+        progress: Callable[[], None],
+        told: Progress | None = None,
+    ) -> None:
         self.ledger, self.store, self.prefix = ledger, store, prefix
-        self.source, self.progress = source, progress
+        self.source, self.progress, self.told = source, progress, told
         self.kind = "directory" if os.path.isdir(source) else "file"
         self._put: dict[str, File] = {}
 
@@ -44,6 +56,7 @@ class Artifact:
             for relative, path, status in entries
             if stat.S_ISREG(status.st_mode) and not self._arrived(relative, arrived)
         ]
+        self._tell_how_much(entries, missing)
         self.store.put_all(self._item(relative, path) for relative, path in missing)
         arrived = dict(self.store.names(self.prefix))
         for relative, path, status in entries:
@@ -58,6 +71,7 @@ class Artifact:
             attempt=self.ledger.number,
             id=self.ledger.id,
             files=files,
+            run=self.ledger.base,
         )
         key = f"{self.prefix}/manifest.json"
         # At a URI of its own the key says nothing about the run.
@@ -74,6 +88,13 @@ class Artifact:
         if not same:
             raise StorageError(f"{self.store.url(key)} does not read back as it was written")
         return files
+
+    def _tell_how_much(self, entries: list[tuple[str, str, os.stat_result]], missing: list[tuple[str, str]]) -> None:
+        if self.told is None:
+            return
+        sizes = {relative: status.st_size for relative, _, status in entries if stat.S_ISREG(status.st_mode)}
+        total = sum(sizes.values())
+        self.told.begin(total, len(sizes), total - sum(sizes[relative] for relative, _ in missing))
 
     def _key(self, relative: str) -> str:
         return f"{self.prefix}/files/{relative}"
@@ -100,6 +121,8 @@ class Artifact:
                 if not data:
                     break
                 self.progress()
+                if self.told is not None:
+                    self.told.moved(len(data))
                 hashed.update(data)
                 size += len(data)
                 yield data

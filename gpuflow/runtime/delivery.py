@@ -11,6 +11,7 @@ from gpuflow.runtime import files, identity, outputs, records
 from gpuflow.runtime.directory import discard
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.progress import Progress
 from gpuflow.runtime.records import Corrupt
 from gpuflow.runtime.retrying import Limit
 from gpuflow.runtime.store import StorageError
@@ -47,6 +48,7 @@ class Delivery:
         self._places = outputs.pairs(options.deliver, "deliver")
         outputs.agree(self.declared, self._uris, self._places)
         self._kubeflow = self._kubeflow_task()
+        self._root: Store | None = None
         self.folder = options.outputs_dir or ""
         self.kept_in: list[tuple[Store, str]] = []
         self._own = False
@@ -78,6 +80,17 @@ class Delivery:
     def look(self) -> None:
         """Before the command starts: what lies here is not what it writes."""
         self._before = outputs.before(self.declared, self.folder)
+
+    def root(self) -> Store | None:
+        """Where files and directories without a URI of their own are kept, when that is a place of its own."""
+        where, options = self.options.artifacts, self.options
+        if where is None or all(output.name in self._uris for output in self.declared if output.is_kept):
+            return None
+        if not options.run_id:
+            raise BadOption("--artifacts needs --run-id: without it the outputs of two runs would lie in one place")
+        if self._root is None:
+            self._root = self._open_place(where)
+        return self._root
 
     def collect(self, ledger: Ledger, store: Store, *, lasting: bool) -> dict[str, Kept]:
         """What the program has left, its files kept in the store; BadOutput for what is missing or wrong."""
@@ -116,10 +129,11 @@ class Delivery:
             if kept is None or kept.key is None or own or artifacts.is_here(place, kept):
                 continue
             limit, key = Limit(self.options.storage_timeout), ledger.key(*kept.key.split("/"))
+            place_of_it = self._holder(kept, key, store)
             try:
                 self._stored(
-                    lambda kept=kept, key=key, place=place, limit=limit: artifacts.bring(
-                        store, key, kept, place, lambda: self._moves(limit)
+                    lambda kept=kept, key=key, place=place, limit=limit, holder=place_of_it: artifacts.bring(
+                        holder, key, kept, place, lambda: self._moves(limit)
                     ),
                     limit,
                 )
@@ -170,6 +184,13 @@ class Delivery:
         except (Corrupt, NoRoom) as refusal:
             raise StorageError(f'the output "{artifact.name}" cannot be given again: {refusal}') from refusal
 
+    def _holder(self, kept: Kept, key: str, store: Store) -> Store:
+        """Which of the two places has an artifact. Its URI decides between them, and never names a third."""
+        root = self.root()
+        if root is None or (kept.uri or "").startswith(f"{store.url(key)}/files"):
+            return store
+        return root
+
     def _keep_artifact(self, ledger: Ledger, store: Store, output: Output, *, lasting: bool) -> Kept:
         """Upload a file or directory under this attempt's own name. The owner is asked before and after."""
         from gpuflow.runtime import artifacts
@@ -179,7 +200,8 @@ class Delivery:
         name = records.artifact_name(ledger.number, ledger.id)
         limit = Limit(self.options.storage_timeout)
         try:
-            if uri is None and not lasting:
+            root = self.root() if uri is None else None
+            if uri is None and root is None and not lasting:
                 # There is no book that outlives this attempt: nothing can be given again.
                 if self._own and output.path is None:
                     self._own = False
@@ -187,10 +209,14 @@ class Delivery:
                 return artifacts.kept(output.kind, artifacts.measured(source), None, None)
             if uri is not None:
                 store = self._open_place(uri)
+            elif root is not None:
+                store = root
             key = None if uri is not None else f"artifacts/{identity.part(output.name)}/{name}"
             prefix = name if key is None else ledger.key(*key.split("/"))
-            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit))
+            told = Progress(self.say, f'the output "{output.name}" is kept')
+            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit), told)
             found = self._stored(artifact.keep, limit)
+            self.say(told.ended())
             self.kept_in.append((store, prefix[: -len(name)]))
         except artifacts.NotKept as refusal:
             raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None

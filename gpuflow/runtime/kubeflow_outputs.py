@@ -194,10 +194,12 @@ def _curves(data: Any, name: str, say: Callable[[str], None]) -> dict[str, Any]:
                 "rows": [{"row": [_finite(cell) for cell in row]} for row in data["matrix"]],
             }
         if "fpr" in data:
-            points = list(zip(data["threshold"], data["fpr"], data["tpr"]))
+            at, fpr, tpr = data["threshold"], data["fpr"], data["tpr"]
+            if not len(at) == len(fpr) == len(tpr):
+                raise ValueError("threshold, fpr and tpr are not of one length")
             found["confidenceMetrics"] = [
-                {"confidenceThreshold": _finite(at), "falsePositiveRate": _finite(fpr), "recall": _finite(tpr)}
-                for at, fpr, tpr in points
+                {"confidenceThreshold": _finite(at[n]), "falsePositiveRate": _finite(fpr[n]), "recall": _finite(tpr[n])}
+                for n in range(len(at))
             ]
     except (TypeError, KeyError, ValueError) as refusal:
         say(f'Kubeflow shows nothing of the output "{name}": {refusal!r}')

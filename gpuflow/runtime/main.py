@@ -28,6 +28,11 @@ that may be repeated are separated by newlines in their variable.
 | `--after-final` | stop, renew | stop | a start after 79: end at once with 79, or with fresh budgets |
 | `--output` | NAME[:TYPE][=PATH], repeated | – | an output; PATH when not `$GPUFLOW_OUTPUTS/NAME` |
 | `--artifact` | NAME=URI, repeated | – | where a file or directory output is kept |
+| `--artifacts` | directory or URL | – | where files and directories without such a URI are kept, by identity |
+| `--input` | PATH=URI or PATH=[URI, …], repeated | – | what lies at PATH before the command starts |
+| `--input-type` | PATH=file or PATH=directory, repeated | directory | what data from outside is |
+| `--input-digest` | PATH=sha256:HEX, repeated | – | what an input must add up to |
+| `--cache` `--cache-size` | directory, bytes | – | inputs that another pod of this node has fetched: 200Gi |
 | `--deliver` | NAME=PATH, repeated | – | one more place for an output's value (KFP's own path per output) |
 | `--output-kind` | NAME=KIND, repeated | – | what an output is to Kubeflow: dataset, model, metrics, html … |
 | `--hand-over` | NAME, repeated | – | an output whose files Kubeflow keeps too, for its own components |
@@ -46,6 +51,10 @@ that may be repeated are separated by newlines in their variable.
 `--timeout` counts from the start of the command, without the pull of the image, init containers and the restore; it is
 told as `$GPUFLOW_DEADLINE`. `--last` and `--engine-attempt` never stop an attempt: what cannot be read is said and
 left out. `gpuflow.runtime.last_attempt` has the fields.
+
+An `--input` whose URI is that of an output (`…/000007-1a2b3c4d/files`) is an artifact: it is there when its manifest
+is, and every byte is checked. Any other URI is data from outside: what a listing shows is fetched. A JSON list of URIs
+becomes PATH/0, PATH/1, …; a null leaves its number free. What cannot be had is 78 and costs nothing.
 
 `--repeat` is for engines that start no failed pod again. Each start is an attempt with a number, a timeout and outputs
 of its own, and resumes from the newest checkpoint. Without a store the failures of this container are counted, with one

@@ -91,6 +91,12 @@ class Remote(Store):
         finally:
             self._quietly(file.close)
 
+    def size(self, key: str) -> int:
+        info = self._do(lambda: self.fs.info(self._path(key)))
+        if info.get("type") == "directory":
+            raise FileNotFoundError(key)
+        return int(info.get("size") or 0)
+
     def names(self, prefix: str) -> list[tuple[str, int]]:
         def find() -> dict[str, dict[str, Any]]:
             self.fs.invalidate_cache()

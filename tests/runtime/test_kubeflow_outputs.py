@@ -1,4 +1,4 @@
-"""What KFP's launcher finds after a step with artifacts: files or pointers at its paths, and what it records of them."""
+"""What KFP's launcher finds after a step with artifacts: files or pointers at its paths, and what to record."""
 
 from __future__ import annotations
 
@@ -118,7 +118,17 @@ def test_a_confusion_matrix_and_a_curve_are_written_in_kfps_words(tmp_path: Path
     assert found["files"] == 1
 
 
-@pytest.mark.parametrize("data", [{"matrix": [[1]]}, {"matrix": 5, "categories": []}, {"other": 1}, [], 3])
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"matrix": [[1]]},
+        {"matrix": 5, "categories": []},
+        {"fpr": [1], "tpr": [], "threshold": [1]},
+        {"other": 1},
+        [],
+        3,
+    ],
+)
 def test_classification_metrics_that_are_none_are_said(data: Any, tmp_path: Path) -> None:
     said: list[str] = []
     found = artifact(tmp_path, data).metadata({}, said.append)

@@ -96,7 +96,8 @@ def test_a_condition_hands_artifacts_in_and_out() -> None:
 
 
 def test_a_sub_pipeline_gives_its_artifacts() -> None:
-    inner = f"pipeline: {{name: inner, steps: {{fit: {{image: a, command: [a], {MODEL}}}}}, outputs: {{model: {{output: fit.model}}}}}}"
+    fit = f"{{fit: {{image: a, command: [a], {MODEL}}}}}"
+    inner = f"pipeline: {{name: inner, steps: {fit}, outputs: {{model: {{output: fit.model}}}}}}"
     spec = spec_of(f"name: p\nsteps:\n  sub: {{{inner}}}\n  use: {{image: a, command: [a, {{output: sub.model}}]}}\n")
     assert artifacts(spec, "comp-sub", "output") == {"model-artifact": ("system.Model", False)}
     assert artifacts(spec, "comp-use", "input") == {"sub-model-artifact": ("system.Model", False)}
