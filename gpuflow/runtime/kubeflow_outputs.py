@@ -146,15 +146,21 @@ def _leave(artifact: Artifact, whole: bool, place: str, own: bool) -> None:
             shutil.copyfile(artifact.path, place)
 
 
-def followed(value: str) -> str:
-    """What an input's value leads to: a path where the launcher has left a pointer, to what it points at."""
-    if not value.startswith("/"):
-        return value
+def brought(value: str, mounts: Collection[str] = tuple(_MOUNTS.values())) -> tuple[str, str | None]:
+    """What an input's value leads to, and the type where that is known already.
+
+    Where KFP's launcher has brought an artifact, that is the file or directory at its path, or what a pointer there
+    points at.
+    """
+    if not value.startswith(tuple(mounts)):
+        return value, None
     try:
         found = json.loads(files.read(value, POINTER_MOST))[POINTER]["uri"]
+        if isinstance(found, str):
+            return found, None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return value  # the files themselves
-    return found if isinstance(found, str) else value
+        pass  # the files themselves
+    return value, "file" if os.path.isfile(value) else None
 
 
 def _numbers(data: Any, name: str, say: Callable[[str], None]) -> dict[str, float]:

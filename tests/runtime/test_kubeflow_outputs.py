@@ -155,9 +155,13 @@ def test_what_an_earlier_attempt_kept_is_told_again_with_its_files(tmp_path: Pat
 def test_a_pointer_leads_to_what_it_names_and_files_stay_files(tmp_path: Path) -> None:
     (tmp_path / "pointer").write_text(json.dumps({kubeflow.POINTER: {"uri": "s3://b/m/000001-ab/files"}}))
     (tmp_path / "data.json").write_text('{"uri": "s3://elsewhere"}')
-    assert kubeflow.followed(str(tmp_path / "pointer")) == "s3://b/m/000001-ab/files"
-    for other in (str(tmp_path / "data.json"), str(tmp_path), str(tmp_path / "none"), "s3://b/x", "[]"):
-        assert kubeflow.followed(other) == other
+    mounts = [f"{tmp_path}/"]
+    assert kubeflow.brought(str(tmp_path / "pointer"), mounts) == ("s3://b/m/000001-ab/files", None)
+    assert kubeflow.brought(str(tmp_path / "data.json"), mounts) == (str(tmp_path / "data.json"), "file")
+    for other in (f"{tmp_path}/", str(tmp_path / "none"), "s3://b/x", "[]"):
+        assert kubeflow.brought(other, mounts) == (other, None)
+    # Elsewhere nothing is followed: data of somebody's own may look like a pointer.
+    assert kubeflow.brought(str(tmp_path / "pointer")) == (str(tmp_path / "pointer"), None)
 
 
 def test_what_is_no_word_of_the_launcher_is_refused_before_the_command_starts(tmp_path: Path) -> None:
