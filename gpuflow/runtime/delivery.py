@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from gpuflow.runtime.kubeflow_outputs import Artifact, Task
     from gpuflow.runtime.ledger import Ledger
     from gpuflow.runtime.options import Options
     from gpuflow.runtime.outputs import Output
@@ -46,6 +47,7 @@ class Delivery:
         self._uris = outputs.pairs(options.artifact, "artifact")
         self._places = outputs.pairs(options.deliver, "deliver")
         outputs.agree(self.declared, self._uris, self._places)
+        self._kubeflow = self._kubeflow_task()
         self._root: Store | None = None
         self.folder = options.outputs_dir or ""
         self.kept_in: list[tuple[Store, str]] = []
@@ -140,6 +142,47 @@ class Delivery:
             except NoRoom as refusal:
                 raise BadOption(f'the output "{output.name}" cannot be given again: {refusal}') from None
         outputs.deliver(given, self.options.engine, self.folder, self._places)
+        if self._kubeflow is not None:
+            self._tell_kubeflow(self._kubeflow, marker, given)
+
+    def _kubeflow_task(self) -> Task | None:
+        """What KFP's launcher says of the task, where it said something; BadOption before anything runs."""
+        if self.options.kubeflow is None:
+            return None
+        from gpuflow.runtime import kubeflow_outputs as kubeflow
+
+        return kubeflow.Task(self.options.kubeflow)
+
+    def _tell_kubeflow(self, task: Task, marker: Success, given: Mapping[str, Kept]) -> None:
+        """What KFP's launcher records in ML Metadata about the artifacts."""
+        from gpuflow.runtime import kubeflow_outputs as kubeflow
+
+        options, kinds = self.options, outputs.pairs(self.options.output_kind, "output-kind")
+        found = [
+            kubeflow.Artifact(output.name, kinds[output.name], given[output.name], output.place(self.folder))
+            for output in self.declared
+            if output.name in given and output.name in kinds
+        ]
+        for artifact in found:
+            if kubeflow.needs_files(artifact, options.hand_over) and not os.path.lexists(artifact.path):
+                self._bring_back(artifact)
+        about = {"pipeline": options.pipeline, "step": options.step, "run": options.run_id, "item": options.item}
+        known = {f"gpuflow_{key}": value for key, value in about.items() if value is not None}
+        known["gpuflow_attempt"] = marker.attempt
+        kubeflow.tell(task, found, options.hand_over, known, self.say)
+
+    def _bring_back(self, artifact: Artifact) -> None:
+        """Fetch what an earlier attempt kept at a URI of its own, and what KFP needs as files."""
+        from gpuflow.runtime import artifacts
+
+        kept, limit = artifact.kept, Limit(self.options.storage_timeout)
+        above, _, _ = (kept.uri or "").rpartition("/files" if kept.type == "directory" else "/files/")
+        place, _, name = above.rpartition("/")
+        try:
+            store = self._open_place(place)
+            self._stored(lambda: artifacts.bring(store, name, kept, artifact.path, lambda: self._moves(limit)), limit)
+        except (Corrupt, NoRoom) as refusal:
+            raise StorageError(f'the output "{artifact.name}" cannot be given again: {refusal}') from refusal
 
     def _holder(self, kept: Kept, key: str, store: Store) -> Store:
         """Which of the two places has an artifact. Its URI decides between them, and never names a third."""

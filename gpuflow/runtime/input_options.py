@@ -6,6 +6,7 @@ import json
 import posixpath
 import re
 
+from gpuflow.runtime.kubeflow_outputs import brought
 from gpuflow.runtime.options import BadOption
 
 TYPE_CHECKING = False
@@ -34,7 +35,9 @@ def parse(options: Options) -> list[Input]:
         path, value = _pair(word, "input", "URI")
         if path in found:
             raise BadOption(f"--input {path} is given twice")
-        found[path] = _input(path, value)
+        uri, kind = brought(value)
+        found[path] = _input(path, uri)
+        found[path].kind = kind
     for word in options.input_type:
         path, kind = _pair(word, "input-type", "file|directory")
         if kind not in KINDS:

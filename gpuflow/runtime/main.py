@@ -34,6 +34,9 @@ that may be repeated are separated by newlines in their variable.
 | `--input-digest` | PATH=sha256:HEX, repeated | – | what an input must add up to |
 | `--cache` `--cache-size` | directory, bytes | – | inputs that another pod of this node has fetched: 200Gi |
 | `--deliver` | NAME=PATH, repeated | – | one more place for an output's value (KFP's own path per output) |
+| `--output-kind` | NAME=KIND, repeated | – | what an output is to Kubeflow: dataset, model, metrics, html … |
+| `--hand-over` | NAME, repeated | – | an output whose files Kubeflow keeps too, for its own components |
+| `--kubeflow` | JSON | – | what KFP's launcher says of the task (`{{$}}`); it is told of artifacts then |
 | `--engine` | argo, airflow, kubeflow, none | none | airflow: also `/airflow/xcom/return.json`, one JSON object |
 | `--outputs-dir` | directory | a temporary one | `$GPUFLOW_OUTPUTS`; Argo and KFP look there for NAME |
 | `--timeout` | duration | – | how long the command may run; then it is told to stop, and has failed: *timed out* |
