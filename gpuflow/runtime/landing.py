@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 
 from gpuflow.runtime.files import write_all
 from gpuflow.runtime.parallel import in_parallel
@@ -59,17 +60,17 @@ def bring(
     _see_that_it_fits(parent or ".", missing)
     with _opened(parent or ".") as outer, contextlib.ExitStack() as rest:
         top = outer if single else rest.enter_context(_below(outer, [name], into))
+        folders = rest.enter_context(_Folders(top))
 
         def fetch(file: File) -> None:
-            parts = [name] if single else file.path.split("/")
-            with _below(top, parts[:-1], file.path) as folder:
-                _fetch(store, f"{prefix}/{key(file)}" if prefix else key(file), file, folder, parts[-1], passed, mode)
+            inside, _, last = ("", "", name) if single else file.path.rpartition("/")
+            where = f"{prefix}/{key(file)}" if prefix else key(file)
+            _fetch(store, where, file, folders.get(inside, file.path), last, passed, mode)
             arrived.add(file.path)
 
         for file in files:
             if file.directory:
-                with _below(top, file.path.split("/"), file.path):
-                    pass
+                folders.get(file.path, file.path)
         in_parallel(fetch, missing, store.streams)
         # Links come last, so that no file is written through one.
         for file in files:
@@ -160,6 +161,38 @@ def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:
     # Some network file systems do not say how large they are.
     if disk.f_blocks and needed > max(0, free - _SPARE) and needed > 0:
         raise NoRoom(f"it needs {needed} bytes, and {folder} has room for {free}")
+
+
+class _Folders:
+    """Folders below an open one, each opened as `_below` does; every thread holds its last one for the next file."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[str, int]] = {}
+
+    def __enter__(self) -> _Folders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder in self._open.values():
+            os.close(folder[1])
+
+    def get(self, inside: str, path: str) -> int:
+        """A handle on the folder, which this thread may use until it asks for the next one."""
+        if not inside:
+            return self._top
+        me = threading.get_ident()
+        last = self._open.get(me)
+        if last is not None and last[0] == inside:
+            return last[1]
+        with _below(self._top, inside.split("/"), path) as folder:
+            handle = os.dup(folder)
+        with self._lock:
+            self._open[me] = inside, handle
+        if last is not None:
+            os.close(last[1])
+        return handle
 
 
 @contextlib.contextmanager

@@ -198,7 +198,16 @@ def _found(store: Store, key: str, uri: str) -> list[File]:
             raise StorageError(f"there is nothing at {uri}") from None
         raise BadOption(f"{uri} is one object, and no directory; say so with --input-type PATH=file")
     below = len(key) + 1 if key else 0
-    return [Listed(name[below:], size) for name, size in names]
+    files: list[File] = [Listed(name[below:], size) for name, size in names]
+    # Folders too, as a disk has them: so that the sum of all is the same, wherever it lies.
+    folders: set[str] = set()
+    for file in files:
+        above = file.path.rpartition("/")[0]
+        while above and above not in folders:
+            folders.add(above)
+            above = above.rpartition("/")[0]
+    paths = {file.path for file in files}
+    return [*(File(path=path, directory=True) for path in sorted(folders - paths) if naming.is_path(path)), *files]
 
 
 def _found_here(path: str, uri: str) -> list[File]:

@@ -112,7 +112,8 @@ class Attempt:
         # Artifacts without a URI of their own are kept beside the checkpoints.
         store = self.store if self.store is not None else ledger.store
         # Without a book nobody knows which of the others there are dead: nothing of theirs is touched.
-        ledger.artifacts = delivery.root() if self._lasting else None
+        root = delivery.root()
+        ledger.artifacts = root if self._lasting else None
         begun = self._begin(ledger)
         if isinstance(begun, Success):
             return delivery.give_again(begun, ledger, store)
