@@ -14,6 +14,8 @@ from kfp.pipeline_spec import pipeline_spec_pb2 as ir
 import gpuflow
 from gpuflow import kubeflow
 from gpuflow.errors import GpuflowError
+from gpuflow.site import Site
+from gpuflow.site.model import Runtime
 from gpuflow.targets.kubeflow.artifacts import TITLES
 from tests.targets.kubeflow.compiling import compiled, documents
 
@@ -187,3 +189,14 @@ def test_a_component_file_gives_its_artifacts_to_kfps_own_loader() -> None:
     loaded = load_component_from_text(text)
     assert sorted(loaded.component_spec.outputs or {}) == ["model", "model-uri"]
     assert "--hand-over=model" in json.dumps(next(yaml.safe_load_all(text))["deploymentSpec"])
+
+
+def test_a_step_on_its_own_gets_the_credentials_of_the_sites_artifacts() -> None:
+    site = Site.load("nvidia").model_copy(
+        update={"runtime": Runtime(artifacts="s3://kept/a", buckets={"s3://kept": {"env": {"AWS_PROFILE": "lab"}}})}
+    )
+    use = step(command=["use"], inputs={"/in/model": {"output": "train.model"}}, outputs={})
+    made = kubeflow.component(use, site=site, name="use")
+    (variable,) = (each for each in made._made.container.env if each.name == "AWS_PROFILE")
+    assert variable.value == "lab"
+    assert "--input=/in/model={{$.inputs.parameters['model']}}" in made._made.container.command
