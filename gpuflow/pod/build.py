@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuflow.errors import Finding, GpuflowError, fail
 from gpuflow.kubernetes.labels import QUEUE_LABEL, QUEUE_PRIORITY_LABEL
+from gpuflow.pod.buckets import credentials
 from gpuflow.pod.containers import (
     command_of,
     container_security,
@@ -19,6 +20,7 @@ from gpuflow.pod.containers import (
     resources,
     rewritten,
 )
+from gpuflow.pod.inputs import input_mounts, room_on_node
 from gpuflow.pod.merging import merged_pod
 from gpuflow.pod.network import network
 from gpuflow.pod.nodes import scheduling
@@ -123,13 +125,14 @@ def _main(
         mounts.append(volumes.scratch(SHM, memory=True, size=step.shm))
     if step.script is not None and (step.security or UNSAID).read_only_root and TMP not in step.volumes:
         mounts.append(volumes.scratch(TMP))  # the script is written there before it runs
+    mounts += input_mounts(pipeline, step, volumes)
     command = command_of(step, spelling)
-    variables = environment(step.env, spelling)
+    variables = environment({**credentials(pipeline, name, step, site), **step.env}, spelling)
     if is_supervised(step, site, engine.restarts):
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
         mounts += more
         variables += supervisor_environment(engine)
-    amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": _disk(step)}
+    amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": _disk(pipeline, step)}
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
     for key in device_resources.keys() & extended.keys():
         raise fail(
@@ -158,20 +161,23 @@ def _main(
     return {key: value for key, value in container.items() if value not in (None, [], {})}
 
 
-def _disk(step: Step) -> Amount | None:
-    """The node's disk: what the step asks for, and at least the scratch space of its checkpoints."""
-    own, scratch = step.ephemeral_storage, scratch_size(step)
-    if scratch is None:
+def _disk(pipeline: Pipeline, step: Step) -> Amount | None:
+    """The node's disk: what the step asks for, and at least what checkpoints, inputs and outputs are said to take."""
+    own, scratch, files = step.ephemeral_storage, scratch_size(step), room_on_node(pipeline, step)
+    if scratch is None and files is None:
         return own
+    needed = scratch if files is None else files if scratch is None else scratch + files
+    assert needed is not None
     if own is None:
-        return Amount(request=scratch)
-    if own.limit is not None and own.limit < scratch:
+        return Amount(request=needed)
+    if own.limit is not None and own.limit < needed:
+        taken = "checkpoint.scratch is" if files is None else "checkpoint.scratch, inputs and outputs take"
         raise fail(
             "GF323",
-            f"checkpoint.scratch is {scratch}, and ephemeral_storage has a limit of {own.limit}",
-            hint=f"raise the limit of ephemeral_storage to {scratch} or more",
+            f"{taken} {needed}, and ephemeral_storage has a limit of {own.limit}",
+            hint=f"raise the limit of ephemeral_storage to {needed} or more",
         )
-    return Amount(request=max(own.request or scratch, scratch), limit=own.limit)
+    return Amount(request=max(own.request or needed, needed), limit=own.limit)
 
 
 def _claims(step: Step) -> list[dict[str, str]]:

@@ -76,7 +76,9 @@ def repeats_inside(step: Step, site: Site, restarts: Restarts) -> bool:
 
 def _can_be_supervised(step: Step, site: Site) -> bool:
     """Whether a supervisor is in the container, or can be put there without a change of the image."""
-    return step.checkpoint is not None or bool(step.outputs) or site.runtime.delivery == "config-map"
+    if site.runtime.delivery == "config-map" or any(given.is_fetched for given in step.inputs.values()):
+        return True
+    return step.checkpoint is not None or bool(step.outputs)
 
 
 def pods_again(step: Step, site: Site, restarts: Restarts) -> int:

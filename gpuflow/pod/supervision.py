@@ -1,8 +1,7 @@
 """When gpuflow's supervisor runs a step's command, and with which options.
 
-A step is supervised when it has a checkpoint or outputs, or retry budgets that the engine cannot keep (`restarts`):
-then somebody inside the container must restore, save, count and hand over. Every option is written out, so that the
-artifact can be read; text of the pipeline and of the site is spelled like any other word of a command.
+A step is supervised when it has a checkpoint, outputs, inputs, or retry budgets that the engine cannot keep
+(`restarts`): X
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gpuflow.pod.inputs import fetches, input_options, keeps_artifacts
 from gpuflow.pod.restarts import Restarts, counts_budgets, repeats_inside, time_in_pod, writes_xcom
 from gpuflow.pod.spelling import Spelling, spelled
 from gpuflow.pod.volumes import Volumes
@@ -34,6 +34,8 @@ RUN_ID, TASK = "GPUFLOW_RUN_RUN_ID", "GPUFLOW_RUN_TASK"
 """The variables that the supervisor reads --run-id and --task from, where its command does not name them."""
 KEY = "/gpuflow/key"
 """Where the key that signs the state is mounted."""
+CACHE = "/gpuflow/cache"
+"""Where the node's cache of inputs is mounted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +55,15 @@ class Engine:
     inputs to find an earlier result would find none."""
     task: str | None = None
     """The field of the pod that holds the engine's own name of the task, where only that keeps copies apart."""
+    mounts_host_paths: bool = True
+    """Whether its pods can mount folders of their node."""
 
 
 def is_supervised(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
     """Whether the step's command runs under the supervisor."""
     if writes_xcom(step):
         return False
-    if step.checkpoint is not None or step.outputs:
+    if step.checkpoint is not None or step.outputs or fetches(step):
         return True
     return counts_budgets(step, site, restarts) or repeats_inside(step, site, restarts)
 
@@ -156,7 +160,7 @@ def supervised(
     if counts_budgets(step, site, engine.restarts):
         state = site.runtime.state
         options["state"] = spelled(state, spelling) if state is not None and step.checkpoint is None else None
-    signs = site.runtime.key if state_is_kept else None
+    signs = site.runtime.key if state_is_kept or fetches(step) or keeps_artifacts(step) else None
     if signs is not None:
         options["key-file"] = f"{KEY}/{signs.key}"
         mounts.append(volumes.secret_file(KEY, signs.secret, signs.key))
@@ -166,6 +170,14 @@ def supervised(
         options |= _outputs(step, engine, spelling)
         if engine.outputs_dir == OUTPUTS:
             mounts.append(volumes.scratch(OUTPUTS))
+    if fetches(step):
+        options |= input_options(step, spelling)
+        cache = site.runtime.cache
+        if cache is not None and (cache.host_path is None or engine.mounts_host_paths):
+            options |= {"cache": CACHE, "cache-size": str(cache.size)}
+            mounts.append(volumes.cache(CACHE, cache.host_path, cache.claim))
+    if fetches(step) or needs_root(step):
+        options["artifacts"] = None if site.runtime.artifacts is None else spelled(site.runtime.artifacts, spelling)
     if site.runtime.delivery == "config-map":
         mounts.append(volumes.config_map(site.runtime.mount, bundle.config_map_name(site.runtime.config_map)))
     runtime = site.runtime
@@ -228,6 +240,11 @@ def _outputs(step: Step, engine: Engine, spelling: Spelling) -> dict[str, Any]:
         f"{name}={spelled(output.uri, spelling)}" for name, output in step.outputs.items() if output.uri is not None
     ]
     return {"engine": engine.name, "outputs-dir": engine.outputs_dir, "output": declared, "artifact": kept or None}
+
+
+def needs_root(step: Step) -> bool:
+    """Whether a file or directory of the step is kept where the site says, because the step itself does not say it."""
+    return any(output.is_artifact and output.uri is None for output in step.outputs.values())
 
 
 def _mounted(path: str, step: Step) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpuflow.runtime.ledger import Ledger
+    from gpuflow.runtime.progress import Progress
 
 
 class NotKept(Exception):
@@ -26,11 +27,22 @@ class NotKept(Exception):
 
 
 class Artifact:
-    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise."""
+    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise.
 
-    def __init__(self, ledger: Ledger, store: Store, prefix: str, source: str, progress: Callable[[], None]) -> None:
+    `told` hears how much there is, and how much of it has passed.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        prefix: str,
+        source: str,
+        progress: Callable[[], None],
+        told: Progress | None = None,
+    ) -> None:
         self.ledger, self.store, self.prefix = ledger, store, prefix
-        self.source, self.progress = source, progress
+        self.source, self.progress, self.told = source, progress, told
         self.kind = "directory" if os.path.isdir(source) else "file"
         self._put: dict[str, File] = {}
 
@@ -39,7 +51,14 @@ class Artifact:
         self.ledger.assert_owner()
         self._forget_what_did_not_arrive()
         # There may be a hundred thousand: no more is held of each than is needed.
-        entries = [(relative, status.st_mode) for relative, _, status in entries_of(self.source)]
+        entries = []
+        total = count = 0
+        for relative, _, status in entries_of(self.source):
+            entries.append((relative, status.st_mode))
+            if stat.S_ISREG(status.st_mode):
+                total, count = total + status.st_size, count + 1
+        if self.told is not None:
+            self.told.begin(total, count, sum(file.size or 0 for file in self._put.values()))
         missing = (name for name, mode in entries if stat.S_ISREG(mode) and name not in self._put)
         self.store.put_all(self._item(relative) for relative in missing)
         self._see_that_all_arrived()
@@ -84,6 +103,7 @@ class Artifact:
             attempt=self.ledger.number,
             id=self.ledger.id,
             files=files,
+            run=self.ledger.base,
         )
         key = f"{self.prefix}/manifest.json"
         # At a URI of its own the key says nothing about the run.
@@ -99,6 +119,12 @@ class Artifact:
     def _item(self, relative: str) -> tuple[str, Iterable[bytes], int]:
         path = self._path(relative)
         return self._key(relative), _Reader(self, relative, path), os.path.getsize(path)
+
+    def passed(self, count: int) -> None:
+        """So many bytes are on their way."""
+        self.progress()
+        if self.told is not None:
+            self.told.moved(count)
 
     def arrives(self, file: File) -> None:
         """A file was read to its end."""
@@ -135,7 +161,7 @@ class _Reader:
                 data = os.read(handle, max(1, min(CHUNK, before.st_size - size)))
                 if not data:
                     break
-                self._artifact.progress()
+                self._artifact.passed(len(data))
                 hashed.update(data)
                 size += len(data)
                 yield data

@@ -68,7 +68,16 @@ TABLE = (
     Option("after-final", "choice:stop,renew", "stop|renew", "stop", "what a start after exit code 79 does"),
     Option("output", "list", "NAME[:TYPE][=PATH]", (), "an output of the step; may be repeated"),
     Option("artifact", "list", "NAME=URI", (), "where a file or directory output is kept; may be repeated"),
+    Option("artifacts", "text", "DIR|URL", None, "where files and directories without a URI of their own are kept"),
+    Option("input", "list", "PATH=URI|[URI,…]", (), "what lies at PATH before the command starts; may be repeated"),
+    Option("input-type", "list", "PATH=file|directory", (), "what data from outside is [directory]; may be repeated"),
+    Option("input-digest", "list", "PATH=sha256:HEX", (), "what an input must add up to; may be repeated"),
+    Option("cache", "text", "DIR", None, "the node's cache of inputs, shared by its pods"),
+    Option("cache-size", "size", "BYTES", None, "most bytes that the cache holds, like 200Gi"),
     Option("deliver", "list", "NAME=PATH", (), "one more place where an output's value is put; may be repeated"),
+    Option("output-kind", "list", "NAME=KIND", (), "what an output is: dataset, model, metrics, html and so on"),
+    Option("hand-over", "list", "NAME", (), "an output whose files Kubeflow keeps too, for its own components"),
+    Option("kubeflow", "text", "JSON", None, "what KFP's launcher says of the task; artifacts are then told to it"),
     Option("engine", "choice:" + ",".join(ENGINES), "|".join(ENGINES), "none", "which engine looks for the outputs"),
     Option("outputs-dir", "text", "DIR", None, "where outputs are written; $GPUFLOW_OUTPUTS"),
     Option("timeout", "span", "2h", None, "how long the command may run; then it is told to stop: a failure, 124"),
@@ -128,6 +137,8 @@ def check(options: Options) -> None:
     if not (keeps or options.checkpoint_dir) and any((budgets[name] or 0) > 0 for name in outlives):
         names = " and ".join(f"--{name}" for name, most in budgets.items() if most and name in outlives)
         raise BadOption(f"{names} are counted in a store; give --store or --state")
+    if (options.cache is None) != (options.cache_size is None):
+        raise BadOption("--cache and --cache-size go together: a cache without a limit fills the node's disk")
     both = set(options.final_exit_codes) & set(options.retryable_exit_codes or ())
     if both:
         raise BadOption(f"exit code {min(both)} is both final and retryable; keep it in one list")
@@ -148,6 +159,7 @@ def usage() -> str:
     ]
     lines += [
         "       gpuflow-run forget [options]",
+        "       gpuflow-run digest PATH",
         "       gpuflow-run create FILE [options]",
         "",
         "Each option also by a variable GPUFLOW_RUN_<OPTION>.",

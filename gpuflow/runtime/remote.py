@@ -179,6 +179,12 @@ class Remote(Store):
         finally:
             self._quietly(file.close)
 
+    def size(self, key: str) -> int:
+        info = self._do(lambda: self.fs.info(self._path(key)))
+        if info.get("type") == "directory":
+            raise FileNotFoundError(key)
+        return int(info.get("size") or 0)
+
     def _fetched(self, direct: Direct, name: str) -> Iterator[bytes]:
         """The first block tells how long it is; of a long one several blocks come at once, where there is room."""
         answer, size, tag = direct.get(name, 0, _WHOLE)

@@ -8,5 +8,9 @@ from gpuflow.spec.exposed_secrets import password_in_address
 
 
 def exposed_in_site(site: Site) -> list[Finding]:
-    """A warning when the place where counts are kept holds a password: it stands in every artifact."""
-    return list(password_in_address("runtime.state of the site", site.runtime.state, Where(site.source.file)))
+    """A warning when a place where things are kept holds a password: it stands in every artifact."""
+    where, runtime = Where(site.source.file), site.runtime
+    return [
+        *password_in_address("runtime.state of the site", runtime.state, where),
+        *password_in_address("runtime.artifacts of the site", runtime.artifacts, where),
+    ]

@@ -10,9 +10,21 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from gpuflow.catalog.catalog import FormName
 from gpuflow.engines import engine_names
 from gpuflow.errors import did_you_mean
+from gpuflow.spec.container import EnvField
 from gpuflow.spec.engine_words.argo import PodGC, Ttl
-from gpuflow.spec.model import Bool, Count, DurationField, Model, Natural, OneOrMore, QuantityField, Str, problem
-from gpuflow.spec.names import DataKey, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
+from gpuflow.spec.model import (
+    Bool,
+    Count,
+    DurationField,
+    Model,
+    Natural,
+    OneOrMore,
+    QuantityField,
+    Str,
+    exactly_one,
+    problem,
+)
+from gpuflow.spec.names import DataKey, EnvName, LabelKey, LabelValue, MountPath, ObjectName, PodLabelKey, SiteName
 from gpuflow.spec.notify import Alert
 from gpuflow.spec.policies import Toleration
 from gpuflow.spec.silence import SilencedCode
@@ -154,6 +166,36 @@ class SigningKey(Model):
     """The key in its data: keys, one per line. The first one signs, all of them verify."""
 
 
+class Bucket(Model):
+    """How the supervisor gets at a bucket, in every step that reads or writes there."""
+
+    env: dict[EnvName, EnvField] = {}
+    """Variables for it: {AWS_ACCESS_KEY_ID: {secret: s3, key: id}, AWS_ENDPOINT_URL: "http://minio.storage:9000"}. A
+    variable of the step itself goes first. Leave it empty where the pod's ServiceAccount is enough."""
+
+
+class Cache(Model):
+    """A place on each node for what steps have fetched already."""
+
+    host_path: MountPath | None = None
+    """A folder of the node. Violates the baseline Pod Security Standard; Kubeflow mounts none, and goes without."""
+    claim: ObjectName | None = None
+    """A PersistentVolumeClaim that the pods of all nodes can mount, instead of a folder of the node."""
+    size: QuantityField
+    """How much it may hold. What was not used for longest makes way."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Cache:
+        exactly_one(self, ("host_path", "claim"), "a cache")
+        return self
+
+
+def _bucket(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9]+://[^/]+/?", text):
+        raise problem("GF328", f"{text[:60]!r} is not a bucket", "write it like s3://models, without a path")
+    return text.rstrip("/")
+
+
 class Runtime(Model):
     """How gpuflow's supervisor reaches a container."""
 
@@ -169,6 +211,13 @@ class Runtime(Model):
     """Where retry budgets of steps without a checkpoint are counted: s3://…, gs://…, az://… or a mounted path."""
     key: SigningKey | None = None
     """With it the supervisor signs attempts, checkpoints, artifacts and success, and believes nothing else."""
+    artifacts: Str | None = None
+    """Where files and directories of steps are kept that name no uri: s3://…, gs://…, az://… or a mounted path."""
+    buckets: dict[Annotated[Str, AfterValidator(_bucket)], Bucket] = {}
+    """The buckets of this site, like s3://models, and how the supervisor gets at each. Where any is named, a step that
+    uses another one is refused."""
+    cache: Cache | None = None
+    """Where nodes keep what steps have fetched, so that the next step there need not fetch it again."""
 
     @model_validator(mode="after")
     def _room_for_the_hash(self) -> Runtime:

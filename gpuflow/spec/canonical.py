@@ -14,6 +14,7 @@ from gpuflow.spec.container import Script
 from gpuflow.spec.duration import Duration
 from gpuflow.spec.engine_words.imported import Imported
 from gpuflow.spec.fan_out import Range
+from gpuflow.spec.inputs import Input
 from gpuflow.spec.model import Model
 from gpuflow.spec.params import Output, Param
 from gpuflow.spec.pipeline import Pipeline, Schedule
@@ -115,7 +116,7 @@ def _form(kind: type) -> Callable[[Any], Any]:
     """How a value of exactly this type is written."""
     forms: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
         (Range, lambda value: {"range": _fields(value)}),
-        ((Amount, Gpu, Mig), _canonical),
+        ((Amount, Gpu, Input, Mig), _canonical),
         (Model, _fields),
         (str, literal),
         (dict, lambda value: {key: _plain(item) for key, item in value.items()}),

@@ -72,6 +72,8 @@ def _of_step(pipeline: Pipeline, step: Step, path: Path) -> Iterator[Finding]:
     for name, output in step.outputs.items():
         where = pipeline.where(*path, "outputs", name, "uri")
         yield from password_in_address(f"{who}: the uri of output {name}", output.uri, where)
+    for mount, given in step.inputs.items():
+        yield from password_in_address(f"{who}: the input {mount}", given.uri, pipeline.where(*path, "inputs", mount))
     if step.pipeline is not None:
         yield from _of_pipeline(step.pipeline)
 

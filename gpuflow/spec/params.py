@@ -14,6 +14,7 @@ from gpuflow.spec.text import TextField
 
 ParamType = Literal["string", "int", "float", "bool", "json"]
 OutputType = Literal["string", "int", "float", "bool", "json", "file", "directory"]
+ArtifactKind = Literal["artifact", "dataset", "model", "metrics", "classification-metrics", "html", "markdown"]
 PYTHON_TYPES: dict[Any, str] = {str: "string", int: "int", float: "float", bool: "bool", list: "json", dict: "json"}
 """What Python users may write for a type."""
 
@@ -162,8 +163,12 @@ class Output(Model):
     path: MountPath | None = None
     """Where the container writes it; default: `$GPUFLOW_OUTPUTS/<name>`."""
     uri: TextField = None
-    """Where an artifact is kept, like `{join: [s3://models/, {run: id}]}`; a reference to the output gives the place
-    below it that belongs to the attempt that succeeded."""
+    """Where an artifact is kept, like `{join: [s3://models/, {run: id}]}`; default: below `runtime.artifacts` of the
+    site. A reference to the output gives the place below it that belongs to the attempt that succeeded."""
+    kind: ArtifactKind | None = None
+    """What an artifact is to Kubeflow: dataset, model, metrics, classification-metrics, html, markdown or artifact."""
+    size: QuantityField | None = None
+    """How much room an artifact takes on a node's disk, where it is written and where it is read."""
     default: Any = None
     """The value that other steps read when this step was skipped; required for an output that may be missing."""
 
@@ -180,14 +185,10 @@ class Output(Model):
     def _consistent(self) -> Output:
         if self.is_artifact and self.default is not None:
             raise problem("GF147", f"a {self.type} has no default", "give the default to a value, not to an artifact")
-        if self.is_artifact and self.uri is None:
-            raise problem(
-                "GF147", f"a {self.type} needs a uri, the place where it is kept", "for example uri: s3://models/run"
-            )
-        if self.uri is not None and not self.is_artifact:
-            raise problem(
-                "GF147", f"a {self.type} is passed by value and takes no uri", "use type: file or type: directory"
-            )
+        for name in ("uri", "kind", "size"):
+            if getattr(self, name) is not None and not self.is_artifact:
+                hint = "use type: file or type: directory"
+                raise problem("GF147", f"{a(self.type)} is passed by value and takes no {name}", hint, at=(name,))
         if self.default is not None:
             value = conform(self.default, self.type, "the default", AT)
             object.__setattr__(self, "__dict__", {**self.__dict__, "default": value})

@@ -207,8 +207,9 @@ def _texts(step: Step) -> Iterator[tuple[Path, Text, str]]:
         yield from _of_settings(holder, place)
     if step.script is not None:
         yield ("script",), step.script.run, "script"
-    for mount, value in step.inputs.items():
-        yield ("inputs", mount), value, "text"
+    for mount, given in step.inputs.items():
+        if given.uri is not None:
+            yield ("inputs", mount), given.uri, "text"
     for name, output in step.outputs.items():
         if output.uri is not None:
             yield ("outputs", name, "uri"), output.uri, "text"

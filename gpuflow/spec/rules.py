@@ -16,6 +16,7 @@ from gpuflow.spec.engine_words.rules import word_faults
 from gpuflow.spec.engine_words.setup_teardown import role_faults
 from gpuflow.spec.flow import edges, may_be_skipped
 from gpuflow.spec.hardware import judge_hardware
+from gpuflow.spec.input_rules import input_faults
 from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults, null_faults
@@ -104,6 +105,7 @@ def _step(pipeline: Pipeline, section: str, name: str) -> Iterator[Finding]:
     yield from _condition(pipeline, step, path)
     yield from fan_out_faults(pipeline, step, path)
     yield from file_faults(pipeline, step, path)
+    yield from input_faults(pipeline, step, path)
     yield from memory_faults(pipeline, step, path)
     yield from null_faults(pipeline, step, path)
     for message, inside, way_out in xcom_faults(step):

@@ -19,6 +19,7 @@ from gpuflow.spec.container import Helper, Lifecycle, Probes, Script
 from gpuflow.spec.engine_words import StepEngines
 from gpuflow.spec.engine_words.words import misplaced
 from gpuflow.spec.fan_out import SourceField
+from gpuflow.spec.inputs import Input
 from gpuflow.spec.model import Count, Model, OneOrMore, Str, TimeLimit, problem
 from gpuflow.spec.names import (
     ItemName,
@@ -150,8 +151,8 @@ class Step(Settings, metaclass=Alone):
     """A program written here, instead of a command."""
     outputs: dict[OutputName, Output] = {}
     """What the step passes to other steps."""
-    inputs: dict[MountPath, TextField] = {}
-    """Artifacts of earlier steps, placed at these paths before the command: {/in/model: {output: train.model}}."""
+    inputs: dict[MountPath, Input] = {}
+    """Files and directories that are at these paths before the command starts: {/in/model: {output: train.model}}."""
     init_containers: tuple[Helper, ...] = ()
     """Containers that run, one after another, before the command."""
     sidecars: tuple[Helper, ...] = ()
@@ -319,8 +320,11 @@ class Step(Settings, metaclass=Alone):
         if self.args:
             yield from _text_refs(("args",), self.args)
         yield from _map_refs(("env",), self.env)
-        if self.inputs:
-            yield from _map_refs(("inputs",), self.inputs)
+        for mount, given in self.inputs.items():
+            if given.output is not None:
+                yield ("inputs", mount), given.output
+            elif given.uri is not None:
+                yield from _text_refs(("inputs", mount), (given.uri,), indexed=False)
         for field in ("init_containers", "sidecars"):
             for index, helper in enumerate(getattr(self, field)):
                 yield from _text_refs((field, index, "command"), helper.command)

@@ -92,7 +92,7 @@ def _keeps_state(step: Step) -> bool:
 
 
 def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> Iterator[Finding]:
-    """Volumes that are there, paths that are free, inputs that are files, a store that outlives the pod."""
+    """Volumes that are there, paths that are free, a store that outlives the pod."""
     at = partial(finding_at, pipeline)
     for mount, volume in step.volumes.items():
         if volume.new_claim is not None and volume.new_claim not in pipeline.claims:
@@ -109,23 +109,6 @@ def file_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) -> 
             (*path, "volumes", "/dev/shm"),
             hint="keep one",
         )
-    for mount, ref in step.inputs.items():
-        if not isinstance(ref, OutputRef):
-            yield at(
-                "GF185",
-                f'step "{path[1]}": an input is an artifact of an earlier step',
-                (*path, "inputs", mount),
-                hint="write {output: step.name}",
-            )
-        elif ref.step in pipeline.steps:
-            kind = output_types(pipeline.steps[ref.step]).get(ref.name)
-            if kind is not None and kind not in ("file", "directory"):
-                yield at(
-                    "GF185",
-                    f'step "{path[1]}": {ref.step}.{ref.name} is {a(kind)}, not a file or directory',
-                    (*path, "inputs", mount),
-                    hint="pass values in the command or env instead",
-                )
     if step.checkpoint is not None and isinstance(step.checkpoint.store, str):
         yield from _store(pipeline, step, path, step.checkpoint.store)
 

@@ -26,6 +26,10 @@ def xcom_faults(step: Step) -> Iterator[Fault]:
     if WHOLE in step.outputs and len(step.outputs) > 1:
         text = f'"{WHOLE}" is the whole of return.json, and the step has other outputs beside it'
         yield text, ("outputs", WHOLE), f"keep {WHOLE} alone, or name the entries of the map"
+    if any(given.is_fetched for given in step.inputs.values()):
+        text = "inputs need gpuflow-run, which hands over the outputs too"
+        hint = "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from (null, where defaults have it)"
+        yield text, ("inputs",), hint
     if step.checkpoint is not None:
         text = "a checkpoint needs gpuflow-run, which hands over the outputs too: of an attempt that it finds done, "
         text += "nobody would write return.json again"

@@ -145,6 +145,8 @@ _OF_STEP: dict[str, Present] = {
     ),
     "script": lambda s: s.script is not None,
     "inputs": lambda s: s.inputs,
+    "inputs.size": lambda s: any(given.size for given in s.inputs.values()),
+    "outputs.size": lambda s: any(output.size for output in s.outputs.values()),
     "outputs_from": lambda s: s.outputs_from and s.outputs,
     "gang": lambda s: s.gang,
     "checkpoint": lambda s: s.checkpoint,

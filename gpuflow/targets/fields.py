@@ -23,7 +23,8 @@ from gpuflow.targets.constructs import PIPELINE_FIELDS, STEP_FIELDS, VOCABULARY
 PREFIXES = {
     "Pipeline": "", "Step": "", "Settings": "", "Schedule": "schedule.", "Param": "params.", "Retry": "retry.",
     "Spot": "spot.", "Priority": "priority.", "Topology": "topology.", "Security": "security.",
-    "Kubernetes": "kubernetes.", "Volume": "volumes.", "Output": "outputs.", "Approval": "approval.", "Gpu": "gpu.",
+    "Kubernetes": "kubernetes.", "Volume": "volumes.", "Input": "inputs.",
+    "Output": "outputs.", "Approval": "approval.", "Gpu": "gpu.",
     "Alert": "notify.",
 }  # fmt: skip
 """What the names of constructs that are fields of a model begin with."""
@@ -58,7 +59,8 @@ PART_OF: dict[str, tuple[str, ...]] = {
     "notify.pagerduty": ("PagerDuty.routing_key", "PagerDuty.connection", "PagerDuty.severity"),
     "notify.mail": ("Mail.to", "Mail.connection"),
     "outputs.value": ("Step.outputs", "Output.type", "Output.path"),
-    "outputs.artifact": ("Output.uri",),
+    "outputs.artifact": ("Output.uri", "Output.kind"),
+    "inputs": ("Input.output", "Input.uri", "Input.type", "Input.digest", "Input.claim", "Input.path"),
     "script": ("Script.run", "Script.interpreter"),
     "approval": ("Approval.message",),
     "env.secret": ("Settings.env", "Step.env", "SecretKey.secret", "SecretKey.key", "SecretKey.optional"),

@@ -90,7 +90,7 @@ PIPELINES: dict[str, tuple[str | bytes, int, int]] = {
     "GF144": (with_params("x: {type: int, default: five}"), 4, 34),
     "GF145": (with_params("x: {type: int, min: 5, max: 2}"), 4, 30),
     "GF146": (with_params("x: {type: int, default: 5, max: 2}"), 4, 34),
-    "GF147": (step("outputs: {x: directory}"), 5, 44),
+    "GF147": (step("outputs: {x: {type: int, size: 1Gi}}"), 5, 62),
     "GF151": (step("cpu: {}"), 5, 36),
     "GF152": (step("gpu: a100 and more"), 5, 36),
     "GF153": (step("mig: 1g.10gb"), 5, 36),

@@ -65,7 +65,8 @@ PIPELINES: dict[str, str] = {
     "image_pull_secrets": step("image_pull_secrets: [registry]"),
     "init_containers": step("init_containers: [{name: i, image: 'i:1', command: [y]}]"),
     "inputs": "steps: {m: {command: [x], outputs: {o: {type: file, uri: s3://b/o}}}, "
-    "a: {command: [x], inputs: {/in: {output: m.o}}}}",
+    "a: {command: [x], inputs: {/in/o: {output: m.o}}}}",
+    "inputs.size": step("inputs: {/in: {uri: s3://b/i, size: 5Gi}}"),
     "kubernetes.affinity": step(
         "kubernetes: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "
         "{nodeSelectorTerms: [{matchExpressions: [{key: k, operator: Exists}]}]}}}}"
@@ -104,6 +105,7 @@ PIPELINES: dict[str, str] = {
     "outputs.artifact": step("outputs: {o: {type: file, uri: s3://b/o}}"),
     "outputs.default": step("outputs: {o: {type: int, default: 1}}"),
     "outputs_from": step("outputs: {o: int}, outputs_from: xcom"),
+    "outputs.size": step("outputs: {o: {type: directory, uri: s3://b/o, size: 5Gi}}"),
     "outputs.value": step("outputs: {o: int}"),
     "parallel": "parallel: 1\n" + step("cpu: 1"),
     "params": "params: {n: 1}\nsteps: {a: {command: [x, {param: n}]}}",

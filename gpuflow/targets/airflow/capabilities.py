@@ -21,21 +21,16 @@ _CANNOT = {
         "one Airflow task is one pod, and nothing would start the workers together",
         "use one pod with several GPUs, or create the JobSet from a step of its own and wait for it",
     ),
-    "inputs": Cannot(
-        "upstream",
-        "Airflow moves no files between tasks",
-        "pass the location in the command ({output: step.name}) and let the program fetch it",
-    ),
 }
 
 _CARRIED = (
     "approval", "approval.timeout", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always",
     "exit.failure", "exit.outputs",
     "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
-    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "notify.mail",
+    "for_each.parallel", "for_each.param", "for_each.range", "if_skipped.run", "inputs", "inputs.size", "notify.mail",
     "notify.pagerduty", "notify.slack", "notify.webhook", "on_data", "on_data.with_schedule",
-    "outputs.artifact", "outputs.default", "outputs.value", "outputs_from", "parallel", "params", "params.enum",
-    "params.range",
+    "outputs.artifact", "outputs.default", "outputs.size", "outputs.value", "outputs_from", "parallel", "params",
+    "params.enum", "params.range",
     "pipeline", "pipeline.deadline", "pipeline.timeout", "queue_timeout", "retry.any", "retry.backoff",
     "retry.failures", "retry.final_exit_codes", "retry.interruptions", "retry.more_memory", "retry.other_node",
     "retry.retryable_exit_codes", "schedule", "schedule.catch_up", "schedule.start", "schedule.suspended",

@@ -127,11 +127,10 @@ class Scope:
         declared, outside = step.outputs[ref.name], len(self.keys) > len(reader)
         several = bool(step.for_each) or outside
         where = self.pipeline.where("steps", ref.step, "outputs", ref.name)
-        if several and (declared.is_artifact or (step.for_each and outside)):
-            what = "a list of artifacts" if declared.is_artifact else "a list of lists"
+        if step.for_each and outside:
             finding = Finding(
                 "GF301",
-                f'airflow does not support {what}: "{ref.step}.{ref.name}" is one per item of a fan-out',
+                f'airflow does not support a list of lists: "{ref.step}.{ref.name}" is one per item of a fan-out',
                 where,
                 "let an inner step collect them, or pass the folder that contains them all",
             )

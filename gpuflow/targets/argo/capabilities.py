@@ -61,9 +61,6 @@ _CANNOT = {
         "the program writes its outputs to /airflow/xcom/return.json, and Argo reads one file for each of them",
         "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from",
     ),
-    "inputs": Cannot(
-        "not yet", "artifacts are not placed in the container", "pass the URI: {output: step.name} in the command"
-    ),
 }
 
 _SENT_BY_AGENT = Weaker(
@@ -89,7 +86,8 @@ _WEAKER = {
 _CARRIED = (
     "approval", "cache", "checkpoint", "checkpoint.scratch", "claims", "deadline", "exit.always", "exit.failure",
     "exit.outputs", "exit.success", "for_each.list", "for_each.matrix", "for_each.output", "for_each.parallel",
-    "for_each.param", "for_each.range", "if_skipped.run", "outputs.artifact", "outputs.default", "outputs.value",
+    "for_each.param", "for_each.range", "if_skipped.run", "inputs", "inputs.size", "outputs.artifact",
+    "outputs.default", "outputs.size", "outputs.value",
     "parallel", "params", "params.enum", "pipeline", "retry.any", "retry.backoff", "retry.failures",
     "retry.final_exit_codes", "retry.interruptions", "retry.other_node", "retry.retryable_exit_codes", "schedule",
     "schedule.replace", "schedule.start", "schedule.suspended", "schedule.timezone", "script", "spot.fallback_after",

@@ -60,9 +60,6 @@ _CANNOT = {
         "the program writes its outputs to /airflow/xcom/return.json, and KFP reads one file for each of them",
         "write each output to $GPUFLOW_OUTPUTS/<name>, and remove outputs_from",
     ),
-    "inputs": Cannot(
-        "not yet", "nothing places the files before the command starts", "pass the URI, {output: step.name}"
-    ),
     "kubernetes.dns_config": Cannot("upstream", "it has no dnsConfig", _WEBHOOK),
     "kubernetes.dns_policy": Cannot("upstream", "it has no dnsPolicy", _WEBHOOK),
     "kubernetes.host_aliases": Cannot("upstream", "it has no hostAliases", _WEBHOOK),
@@ -150,6 +147,8 @@ _SENT_BY_POD = Weaker(
     "tells that task how the run ended, so it names no step and no cause, and its date is that of the end"
 )
 
+_NO_DISK = Weaker("Kubeflow has no request for local disk: the scheduler does not count it")
+
 _WEAKER = {
     "notify.pagerduty": _SENT_BY_POD,
     "notify.slack": _SENT_BY_POD,
@@ -161,6 +160,8 @@ _WEAKER = {
     "checkpoint.scratch": Weaker(
         "Kubeflow limits the scratch space, but has no request for local disk: the scheduler does not count it"
     ),
+    "inputs.size": _NO_DISK,
+    "outputs.size": _NO_DISK,
     "retry.any": Weaker(
         "KFP's retry has no policy, so the installation decides which ends of a pod it repeats. Where the site does "
         "not say retry: always, gpuflow-run starts a failed command again inside the pod; a plain step has what KFP "
@@ -201,7 +202,8 @@ _CARRIED = (
     "annotations", "cache", "checkpoint", "claims", "deadline", "env.config_map", "env.secret", "exit.always",
     "exit.failure", "exit.success", "for_each.dynamic_matrix", "for_each.list", "for_each.matrix", "for_each.output",
     "for_each.parallel", "for_each.param", "for_each.range", "gpu", "gpu.any", "gpu.any_of", "gpu.form",
-    "image_pull_policy", "image_pull_secrets", "kubernetes.affinity", "kubernetes.merge", "kubernetes.node_selector",
+    "image_pull_policy", "image_pull_secrets", "inputs", "kubernetes.affinity", "kubernetes.merge",
+    "kubernetes.node_selector",
     "kubernetes.tolerations", "mig", "outputs.artifact", "outputs.default", "outputs.value", "params", "params.enum",
     "pipeline", "priority.queue", "queue", "retry.backoff", "run.name", "schedule", "schedule.catch_up",
     "schedule.suspended",

@@ -27,6 +27,7 @@ from gpuflow.targets.kubeflow.calls import accounts
 from gpuflow.targets.kubeflow.command import command_words
 from gpuflow.targets.kubeflow.exit_outputs import exit_reads, has_one_end
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.helpers import helper_problems
 from gpuflow.targets.kubeflow.installation import fs_group_losses
 from gpuflow.targets.kubeflow.names import claim_task, release_task
@@ -90,7 +91,9 @@ def _helpers(plan: Plan) -> Iterator[Loss]:
             continue
         name, claims = each.own_name, {run_claim_volume(claim) for claim in each.pipeline.claims}
         try:
-            pod = pod_for(each.pipeline, name, plan.site, KubeflowSpelling(), Engine(FACTS.supervisor))
+            pod = pod_for(
+                each.pipeline, name, plan.site, KubeflowSpelling(), Engine(FACTS.supervisor, mounts_host_paths=False)
+            )
         except GpuflowError:
             continue  # said by whoever makes the pod
         for message, hint, optional in helper_problems(pod, claims):
@@ -151,12 +154,12 @@ def _pods(plan: Plan) -> Iterator[Finding]:
 def _pod_findings(each: PlannedStep, site: Site) -> Iterator[Finding]:
     name, step = each.own_name, each.step
     try:
-        engine = Engine(FACTS.supervisor, FACTS.outputs_dir, restarts=restarts_at(site))
+        engine = Engine(FACTS.supervisor, FACTS.outputs_dir, restarts=restarts_at(site), mounts_host_paths=False)
         pod = pod_for(each.pipeline, name, site, KubeflowSpelling(), engine)
     except GpuflowError:
         return  # said by whoever makes the pod
     main = pod["spec"]["containers"][0]
-    words = command_words(main, tuple(step.outputs))
+    words = command_words(main, handover(step))
     for message, hint in (*volume_problems(pod), *placeholder_problems(words)):
         yield Finding("GF301", f'step "{each.name}": {message}', each.where(), hint)
     main.pop("workingDir", None)  # a word of the command

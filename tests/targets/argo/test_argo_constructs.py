@@ -65,7 +65,10 @@ steps:
   bare: {command: [r], security: {privileged: true}, topology: {same: zone}, gpu: {any_of: [l4, t4]}}
   wide: {command: [r], kubernetes: {host_network: true, affinity: {podAntiAffinity: {}}}}
   only: {command: [r], retry: {failures: 1, retryable_exit_codes: [4]}}
-  kept: {command: [k], outputs: {model: {type: file, path: /m, uri: s3://b/m}}}
+  kept: {command: [k], outputs: {model: {type: file, path: /m, uri: s3://b/m, size: 1Gi}}}
+  fed:
+    command: [k]
+    inputs: {/in/model/m: {output: kept.model}, /in/test: {uri: s3://b/t/, size: 2Gi}, /in/ref: {claim: c, path: r}}
 exit:
   tell: {on: failure, when: steps.make.rows > 1, command: [e, {output: make.note}, {output: some.score}]}
 """
