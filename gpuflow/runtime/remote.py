@@ -284,6 +284,9 @@ class Remote(Store):
         return hasattr(self.fs, "call_s3")
 
     def _path(self, key: str) -> str:
+        if "?" in key and DRIVERS.get(self.scheme) == "adlfs":
+            # It would write to the name before the question mark: to another file.
+            raise StorageError(f"{key!r} cannot be kept at {self.scheme}://: adlfs takes '?' for the end of a name")
         return f"{self.root}/{key}".rstrip("/")
 
     def _do(self, action: Any) -> Any:

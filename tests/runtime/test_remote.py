@@ -234,3 +234,19 @@ def test_uploads_whose_parts_are_huge_go_one_after_the_other() -> None:
 
 def test_the_url_of_an_object_is_what_others_use() -> None:
     assert Remote("s3://b/top/", Honest()).url("a/b") == "s3://b/top/a/b"
+
+
+def test_a_name_that_azures_driver_would_cut_is_refused_and_nothing_is_written() -> None:
+    bucket = Honest()
+    with pytest.raises(StorageError, match=r"'a\?' cannot be kept at az://"):
+        remote(bucket, "az://b").put("a?", [b"x"], 1)
+    remote(bucket, "gs://b").put("a?", [b"x"], 1)
+    assert list(bucket.objects) == ["b/a?"]
+
+
+def test_a_server_that_is_not_understood_is_left_to_the_driver() -> None:
+    """A driver without what the way around it is learned from: every request goes through it."""
+    store = remote(Amazon())
+    assert store._direct() is None
+    store.put("k", [b"ab", b"c"], 3)
+    assert b"".join(store.chunks("k")) == b"abc"

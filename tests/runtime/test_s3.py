@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuflow.runtime import artifacts
+from gpuflow.runtime.http_connections import Connection
+from gpuflow.runtime.remote import Remote
 from gpuflow.runtime.store import Store, open_store
 from tests.runtime.chaos import chaos
 from tests.runtime.harness import run, shell
@@ -64,6 +66,44 @@ def test_large_objects_pass_in_parts_and_a_broken_upload_leaves_nothing(store: S
     with pytest.raises(InterruptedError):
         store.put("half", broken(), len(whole))  # type: ignore[arg-type]  # a generator that breaks off
     assert [key for key, _ in store.names("")] == ["big"]
+
+
+def test_the_driver_is_gone_around_and_takes_over_where_that_fails(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(store, Remote)
+    direct = store._direct()
+    assert direct is not None
+    names = {f"d/{name}": os.urandom(size) for name, size in (("empty", 0), ("ü b+c&d=~%25?", 7), ("big", 40 << 20))}
+    for key, data in names.items():
+        store.put(key, (data[at : at + (1 << 20)] for at in range(0, len(data), 1 << 20)), len(data))
+    assert store.names("d") == sorted((key, len(data)) for key, data in names.items())
+    assert all(b"".join(store.chunks(key)) == data for key, data in names.items())
+    with pytest.raises(FileNotFoundError):
+        list(store.chunks("d/never"))
+
+    def fail(*_: object) -> None:
+        raise ConnectionResetError("cut")
+
+    monkeypatch.setattr(direct._connections, "ask", fail)
+    for key, data in names.items():
+        store.put(f"e/{key}", [data], len(data))
+    assert all(b"".join(store.chunks(f"e/{key}")) == data for key, data in names.items())
+    assert [size for _, size in store.names("e")] == [size for _, size in store.names("d")]
+
+
+def test_a_download_that_breaks_off_goes_on_where_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.urandom(3 << 20)
+    store.put("broken", [whole], len(whole))
+    pieces, real = [0], Connection.receive
+
+    def receive(self: Connection, most: int) -> bytes:
+        pieces[0] += 1
+        return b"" if pieces[0] == 3 else real(self, most)
+
+    monkeypatch.setattr(Connection, "receive", receive)
+    assert b"".join(store.chunks("broken")) == whole
+    assert pieces[0] == 3
 
 
 def test_a_step_resumes_on_another_machine(s3: str, tmp_path: Path) -> None:
