@@ -45,7 +45,8 @@ that may be repeated are separated by newlines in their variable.
 | `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
 | `--termination-log` | file | /dev/termination-log | the last words, when the file is there |
 
-`gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run forget …` throws the run's state away,
+`gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run digest PATH` prints what `digest:` of an
+input says, `gpuflow-run forget …` throws the run's state away,
 `gpuflow-run create …` creates an object of the cluster and waits for it.
 
 `--timeout` counts from the start of the command, without the pull of the image, init containers and the restore; it is
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
 
 EXIT_RUNTIME = 78
 EXIT_MISUSE = 2
-_SMALL = ("--help", "-h", "help", "--version", "probe", "forget")
+_SMALL = ("--help", "-h", "help", "--version", "probe", "forget", "digest")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -102,6 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime import probe
 
         return probe.main(words[1:], os.environ)
+    if words[0] == "digest":
+        from gpuflow.runtime import digesting
+
+        return digesting.main(words[1:])
     if words[0] == "create":
         from gpuflow.runtime import creating
 

@@ -159,6 +159,7 @@ def usage() -> str:
     ]
     lines += [
         "       gpuflow-run forget [options]",
+        "       gpuflow-run digest PATH",
         "       gpuflow-run create FILE [options]",
         "",
         "Each option also by a variable GPUFLOW_RUN_<OPTION>.",

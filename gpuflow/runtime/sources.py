@@ -68,7 +68,9 @@ class Source:
         """What it adds up to; of data from outside only once all was read."""
         if self.kind == "file" and not self.ours:
             return self.files[0].sha256 or ""
-        return artifacts.kept(self.kind, self.files, None, None).sha256
+        # A bucket has no empty folders: a copy of it on a disk adds up to the same.
+        files = self.files if self.ours else [file for file in self.files if not file.directory]
+        return artifacts.kept(self.kind, files, None, None).sha256
 
     def forget_hashes(self) -> None:
         """What was read of data from outside does not count: it is read again."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gpuflow.runtime import artifacts, inputs, landing, records
+from gpuflow.runtime import artifacts, digesting, inputs, landing, records
 from gpuflow.runtime.artifacts import Artifact
 from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.input_options import parse as parse_inputs
@@ -541,7 +541,7 @@ def test_a_file_from_outside_says_that_it_is_one(tmp_path: Path, outside: Path) 
 
 @pytest.mark.parametrize("copied", [True, False])
 def test_a_wrong_digest_from_outside_is_refused(copied: bool, tmp_path: Path, outside: Path) -> None:
-    digest = artifacts.kept("directory", artifacts.measured(str(outside)), None, None).sha256
+    digest = digesting.digest(str(outside))
     there = tmp_path / "in"
     if copied:
         not_linked(there)
