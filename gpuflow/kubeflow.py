@@ -302,7 +302,7 @@ def _refuse_lost(what: str, name: str, value: Any, variables: Collection[str], w
 
 def _type(name: str, value: Any) -> AnyType:
     """What an argument is. KFP's launcher brings the files of one artifact, and names no place for a list of them."""
-    if getattr(value, "is_artifact_list", False):
+    if isinstance(value, dsl.Collected | PipelineArtifactChannel) and value.is_artifact_list:
         raise fail(
             "GF301",
             f"{name} is a list of artifacts, and KFP tells a container no paths for these",
