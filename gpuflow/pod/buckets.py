@@ -69,7 +69,8 @@ def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | 
         declared = declared_output(pipeline, given.output) if given.output is not None else None
         if declared is not None and declared[0].uri is not None:
             yield place_of(declared[0].uri) or "", f"the input {mount}"
-        elif declared is not None:
+        elif given.output is not None:
+            # Also of a step on its own, which does not know who gives it the output.
             yield place_of(runtime.artifacts) or "", f"the input {mount}"
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from gpuflow.runtime.ledger import Ledger
+    from gpuflow.runtime.progress import Progress
 
 
 class NotKept(Exception):
@@ -26,46 +27,47 @@ class NotKept(Exception):
 
 
 class Artifact:
-    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise."""
+    """One file or directory on its way into a store. `progress` is called for each chunk, and may raise.
 
-    def __init__(self, ledger: Ledger, store: Store, prefix: str, source: str, progress: Callable[[], None]) -> None:
+    `told` hears how much there is, and how much of it has passed.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        store: Store,
+        prefix: str,
+        source: str,
+        progress: Callable[[], None],
+        told: Progress | None = None,
+    ) -> None:
         self.ledger, self.store, self.prefix = ledger, store, prefix
-        self.source, self.progress = source, progress
+        self.source, self.progress, self.told = source, progress, told
         self.kind = "directory" if os.path.isdir(source) else "file"
         self._put: dict[str, File] = {}
 
     def keep(self) -> list[File]:
         """Upload it and write its manifest. Called again after an error, it goes on with what did not arrive."""
         self.ledger.assert_owner()
-        entries = list(entries_of(self.source))
-        arrived = dict(self.store.names(self.prefix)) if self._put else {}
-        missing = [
-            (relative, path)
-            for relative, path, status in entries
-            if stat.S_ISREG(status.st_mode) and not self._arrived(relative, arrived)
-        ]
-        self.store.put_all(self._item(relative, path) for relative, path in missing)
-        arrived = dict(self.store.names(self.prefix))
-        for relative, path, status in entries:
-            if stat.S_ISREG(status.st_mode) and not self._arrived(relative, arrived):
-                raise StorageError(f"{self.store.url(self._key(relative))} did not arrive whole; it is {path}")
-        files = [self._file(relative, path, status) for relative, path, status in entries]
-        manifest = Manifest(
-            checkpoint=records.artifact_name(self.ledger.number, self.ledger.id),
-            # For people to read; a path may end with a slash, or in a hidden name.
-            entry=os.path.basename(os.path.normpath(self.source)).lstrip(".") or "output",
-            kind=self.kind,
-            attempt=self.ledger.number,
-            id=self.ledger.id,
-            files=files,
-        )
-        key = f"{self.prefix}/manifest.json"
-        # At a URI of its own the key says nothing about the run.
-        own = key if key.startswith(f"{self.ledger.base}/") else f"{self.ledger.base} {self.store.url(key)}"
-        data = self.ledger.pack(manifest, own)
+        self._forget_what_did_not_arrive()
+        # There may be a hundred thousand: no more is held of each than is needed.
+        entries = []
+        total = count = 0
+        for relative, _, status in entries_of(self.source):
+            entries.append((relative, status.st_mode))
+            if stat.S_ISREG(status.st_mode):
+                total, count = total + status.st_size, count + 1
+        if self.told is not None:
+            self.told.begin(total, count, sum(file.size or 0 for file in self._put.values()))
+        missing = (name for name, mode in entries if stat.S_ISREG(mode) and name not in self._put)
+        self.store.put_all(self._item(relative) for relative in missing)
+        self._see_that_all_arrived()
+        files = [self._file(relative, mode) for relative, mode in entries]
+        data = self._pack(files)
         if len(data) > records.LARGE // 2:  # the success marker names them too
             raise NotKept(f"its {len(files)} files are too many to name in one manifest; put them into an archive")
         self.ledger.assert_owner()
+        key = f"{self.prefix}/manifest.json"
         self.store.write(key, data)
         try:
             same = self.store.read(key) == data
@@ -75,46 +77,100 @@ class Artifact:
             raise StorageError(f"{self.store.url(key)} does not read back as it was written")
         return files
 
+    def _forget_what_did_not_arrive(self) -> None:
+        """After an error: it is sent once more."""
+        if self._put:
+            arrived = self._arrived()
+            self._put = {relative: file for relative, file in self._put.items() if arrived.get(relative) == file.size}
+
+    def _arrived(self) -> dict[str, int]:
+        cut = len(self._key(""))
+        return {key[cut:]: size for key, size in self.store.names(f"{self.prefix}/files")}
+
+    def _see_that_all_arrived(self) -> None:
+        arrived = self._arrived()
+        for relative, file in self._put.items():
+            if arrived.get(relative) != file.size:
+                path = self._path(relative)
+                raise StorageError(f"{self.store.url(self._key(relative))} did not arrive whole; it is {path}")
+
+    def _pack(self, files: list[File]) -> bytes:
+        manifest = Manifest(
+            checkpoint=records.artifact_name(self.ledger.number, self.ledger.id),
+            # For people to read; a path may end with a slash, or in a hidden name.
+            entry=os.path.basename(os.path.normpath(self.source)).lstrip(".") or "output",
+            kind=self.kind,
+            attempt=self.ledger.number,
+            id=self.ledger.id,
+            files=files,
+            run=self.ledger.base,
+        )
+        key = f"{self.prefix}/manifest.json"
+        # At a URI of its own the key says nothing about the run.
+        own = key if key.startswith(f"{self.ledger.base}/") else f"{self.ledger.base} {self.store.url(key)}"
+        return self.ledger.pack(manifest, own)
+
     def _key(self, relative: str) -> str:
         return f"{self.prefix}/files/{relative}"
 
-    def _arrived(self, relative: str, arrived: dict[str, int]) -> bool:
-        put = self._put.get(relative)
-        return put is not None and arrived.get(self._key(relative)) == put.size
+    def _path(self, relative: str) -> str:
+        return self.source if self.kind == "file" else os.path.join(self.source, relative)
 
-    def _item(self, relative: str, path: str) -> tuple[str, Iterable[bytes], int]:
-        return self._key(relative), self._read(relative, path), os.path.getsize(path)
+    def _item(self, relative: str) -> tuple[str, Iterable[bytes], int]:
+        path = self._path(relative)
+        return self._key(relative), _Reader(self, relative, path), os.path.getsize(path)
 
-    def _read(self, relative: str, path: str) -> Iterator[bytes]:
+    def passed(self, count: int) -> None:
+        """So many bytes are on their way."""
+        self.progress()
+        if self.told is not None:
+            self.told.moved(count)
+
+    def arrives(self, file: File) -> None:
+        """A file was read to its end."""
+        self._put[file.path] = file
+
+    def _file(self, relative: str, mode: int) -> File:
+        if stat.S_ISDIR(mode):
+            return File(path=relative, directory=True)
+        if stat.S_ISLNK(mode):
+            return File(path=relative, link=os.readlink(self._path(relative)))
+        return self._put[relative]
+
+
+class _Reader:
+    """The pieces of one file, hashed on the way."""
+
+    def __init__(self, artifact: Artifact, relative: str, path: str) -> None:
+        self._artifact, self._relative, self._path = artifact, relative, path
+        self.sha256 = ""
+
+    def __iter__(self) -> Iterator[bytes]:
         import hashlib
 
         hashed, size = hashlib.sha256(), 0
         try:
-            source = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by the with below
+            source = open(self._path, "rb", buffering=0)  # noqa: SIM115  # closed by the with below
         except PermissionError:
-            raise NotKept(f"{path} may not be read") from None
+            raise NotKept(f"{self._path} may not be read") from None
         with source as file:
-            before = os.fstat(file.fileno())
+            handle = file.fileno()
+            before = os.fstat(handle)
             while True:
-                data = file.read(CHUNK)
+                # No more is made room for than there is.
+                data = os.read(handle, max(1, min(CHUNK, before.st_size - size)))
                 if not data:
                     break
-                self.progress()
+                self._artifact.passed(len(data))
                 hashed.update(data)
                 size += len(data)
                 yield data
-            after = os.fstat(file.fileno())
+            after = os.fstat(handle)
         if size != after.st_size or before.st_mtime_ns != after.st_mtime_ns:
-            raise StorageError(f"{path} was changed while it was read")
+            raise StorageError(f"{self._path} was changed while it was read")
         mode = stat.S_IMODE(after.st_mode) & 0o777
-        self._put[relative] = File(path=relative, size=size, sha256=hashed.hexdigest(), mode=mode)
-
-    def _file(self, relative: str, path: str, status: os.stat_result) -> File:
-        if stat.S_ISDIR(status.st_mode):
-            return File(path=relative, directory=True)
-        if stat.S_ISLNK(status.st_mode):
-            return File(path=relative, link=os.readlink(path))
-        return self._put[relative]
+        self.sha256 = hashed.hexdigest()
+        self._artifact.arrives(File(path=self._relative, size=size, sha256=self.sha256, mode=mode))
 
 
 def entries_of(source: str) -> Iterator[tuple[str, str, os.stat_result]]:

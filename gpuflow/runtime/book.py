@@ -41,6 +41,8 @@ class Book:
         self.store, self.base, self.keys = store, base, keys
         self.checkpoints = checkpoints if checkpoints is not None else store
         self.say = say
+        self.artifacts: Store | None = None
+        """Where artifacts are kept when that is a place of their own."""
         self.seen = 0
         """The highest number that was seen, with keys the highest that is signed: it must stay."""
         self.id = ""
@@ -69,7 +71,8 @@ class Book:
         return self.key(f"success-{since:06d}.json" if since else "success.json")
 
     def places(self) -> list[Store]:
-        return [self.store] if self.checkpoints is self.store else [self.checkpoints, self.store]
+        places = [self.store] if self.checkpoints is self.store else [self.checkpoints, self.store]
+        return places if self.artifacts is None else [*places, self.artifacts]
 
     # -- reading
 

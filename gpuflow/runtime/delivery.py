@@ -11,6 +11,7 @@ from gpuflow.runtime import files, identity, outputs, records
 from gpuflow.runtime.directory import discard
 from gpuflow.runtime.landing import NoRoom
 from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.progress import Progress
 from gpuflow.runtime.records import Corrupt
 from gpuflow.runtime.retrying import Limit
 from gpuflow.runtime.store import StorageError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from gpuflow.runtime.kubeflow_outputs import Artifact, Task
     from gpuflow.runtime.ledger import Ledger
     from gpuflow.runtime.options import Options
     from gpuflow.runtime.outputs import Output
@@ -45,6 +47,8 @@ class Delivery:
         self._uris = outputs.pairs(options.artifact, "artifact")
         self._places = outputs.pairs(options.deliver, "deliver")
         outputs.agree(self.declared, self._uris, self._places)
+        self._kubeflow = self._kubeflow_task()
+        self._root: Store | None = None
         self.folder = options.outputs_dir or ""
         self.kept_in: list[tuple[Store, str]] = []
         self._own = False
@@ -76,6 +80,17 @@ class Delivery:
     def look(self) -> None:
         """Before the command starts: what lies here is not what it writes."""
         self._before = outputs.before(self.declared, self.folder)
+
+    def root(self) -> Store | None:
+        """Where files and directories without a URI of their own are kept, when that is a place of its own."""
+        where, options = self.options.artifacts, self.options
+        if where is None or all(output.name in self._uris for output in self.declared if output.is_kept):
+            return None
+        if not options.run_id:
+            raise BadOption("--artifacts needs --run-id: without it the outputs of two runs would lie in one place")
+        if self._root is None:
+            self._root = self._open_place(where)
+        return self._root
 
     def collect(self, ledger: Ledger, store: Store, *, lasting: bool) -> dict[str, Kept]:
         """What the program has left, its files kept in the store; BadOutput for what is missing or wrong."""
@@ -114,10 +129,11 @@ class Delivery:
             if kept is None or kept.key is None or own or artifacts.is_here(place, kept):
                 continue
             limit, key = Limit(self.options.storage_timeout), ledger.key(*kept.key.split("/"))
+            place_of_it = self._holder(kept, key, store)
             try:
                 self._stored(
-                    lambda kept=kept, key=key, place=place, limit=limit: artifacts.bring(
-                        store, key, kept, place, lambda: self._moves(limit)
+                    lambda kept=kept, key=key, place=place, limit=limit, holder=place_of_it: artifacts.bring(
+                        holder, key, kept, place, lambda: self._moves(limit)
                     ),
                     limit,
                 )
@@ -126,6 +142,54 @@ class Delivery:
             except NoRoom as refusal:
                 raise BadOption(f'the output "{output.name}" cannot be given again: {refusal}') from None
         outputs.deliver(given, self.options.engine, self.folder, self._places)
+        if self._kubeflow is not None:
+            self._tell_kubeflow(self._kubeflow, marker, given)
+
+    def _kubeflow_task(self) -> Task | None:
+        """What KFP's launcher says of the task, where it said something; BadOption before anything runs."""
+        if self.options.kubeflow is None:
+            return None
+        from gpuflow.runtime import kubeflow_outputs as kubeflow
+
+        return kubeflow.Task(self.options.kubeflow)
+
+    def _tell_kubeflow(self, task: Task, marker: Success, given: Mapping[str, Kept]) -> None:
+        """What KFP's launcher records in ML Metadata about the artifacts."""
+        from gpuflow.runtime import kubeflow_outputs as kubeflow
+
+        options, kinds = self.options, outputs.pairs(self.options.output_kind, "output-kind")
+        found = [
+            kubeflow.Artifact(output.name, kinds[output.name], given[output.name], output.place(self.folder))
+            for output in self.declared
+            if output.name in given and output.name in kinds
+        ]
+        for artifact in found:
+            if kubeflow.needs_files(artifact, options.hand_over) and not os.path.lexists(artifact.path):
+                self._bring_back(artifact)
+        about = {"pipeline": options.pipeline, "step": options.step, "run": options.run_id, "item": options.item}
+        known = {f"gpuflow_{key}": value for key, value in about.items() if value is not None}
+        known["gpuflow_attempt"] = marker.attempt
+        kubeflow.tell(task, found, options.hand_over, known, self.say)
+
+    def _bring_back(self, artifact: Artifact) -> None:
+        """Fetch what an earlier attempt kept at a URI of its own, and what KFP needs as files."""
+        from gpuflow.runtime import artifacts
+
+        kept, limit = artifact.kept, Limit(self.options.storage_timeout)
+        above, _, _ = (kept.uri or "").rpartition("/files" if kept.type == "directory" else "/files/")
+        place, _, name = above.rpartition("/")
+        try:
+            store = self._open_place(place)
+            self._stored(lambda: artifacts.bring(store, name, kept, artifact.path, lambda: self._moves(limit)), limit)
+        except (Corrupt, NoRoom) as refusal:
+            raise StorageError(f'the output "{artifact.name}" cannot be given again: {refusal}') from refusal
+
+    def _holder(self, kept: Kept, key: str, store: Store) -> Store:
+        """Which of the two places has an artifact. Its URI decides between them, and never names a third."""
+        root = self.root()
+        if root is None or (kept.uri or "").startswith(f"{store.url(key)}/files"):
+            return store
+        return root
 
     def _keep_artifact(self, ledger: Ledger, store: Store, output: Output, *, lasting: bool) -> Kept:
         """Upload a file or directory under this attempt's own name. The owner is asked before and after."""
@@ -136,7 +200,8 @@ class Delivery:
         name = records.artifact_name(ledger.number, ledger.id)
         limit = Limit(self.options.storage_timeout)
         try:
-            if uri is None and not lasting:
+            root = self.root() if uri is None else None
+            if uri is None and root is None and not lasting:
                 # There is no book that outlives this attempt: nothing can be given again.
                 if self._own and output.path is None:
                     self._own = False
@@ -144,10 +209,14 @@ class Delivery:
                 return artifacts.kept(output.kind, artifacts.measured(source), None, None)
             if uri is not None:
                 store = self._open_place(uri)
+            elif root is not None:
+                store = root
             key = None if uri is not None else f"artifacts/{identity.part(output.name)}/{name}"
             prefix = name if key is None else ledger.key(*key.split("/"))
-            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit))
+            told = Progress(self.say, f'the output "{output.name}" is kept')
+            artifact = artifacts.Artifact(ledger, store, prefix, source, lambda: self._moves(limit), told)
             found = self._stored(artifact.keep, limit)
+            self.say(told.ended())
             self.kept_in.append((store, prefix[: -len(name)]))
         except artifacts.NotKept as refusal:
             raise outputs.BadOutput(f'the output "{output.name}" cannot be kept: {refusal}') from None

@@ -77,7 +77,7 @@ def write(path: str, data: bytes) -> None:
         raise
 
 
-def write_all(handle: int, data: bytes) -> None:
+def write_all(handle: int, data: bytes | memoryview) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]

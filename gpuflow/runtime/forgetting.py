@@ -39,7 +39,9 @@ def forget(options: Options) -> int:
         # Checkpoints go with the attempts that made them, also where those are kept in another place.
         kept = open_store(options.store) if options.store else None
         for place in where:
-            forget_run(Book(open_store(place), base, kept, say, keys))
+            book = Book(open_store(place), base, kept, say, keys)
+            book.artifacts = open_store(options.artifacts) if options.artifacts else None
+            forget_run(book)
     except (StorageError, UnknownFormat) as refusal:
         raise BadOption(f"storage failed: {refusal}") from None
     print(f"gpuflow-run: forgot {base}")

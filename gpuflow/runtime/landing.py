@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import threading
 
 from gpuflow.runtime.files import write_all
 from gpuflow.runtime.parallel import in_parallel
 from gpuflow.runtime.records import Corrupt
+from gpuflow.runtime.store import CHUNK
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
     from gpuflow.runtime.store import Store
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CANNOT_BE = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL)
 """What a file system says to a name that it cannot have, or takes for another one."""
 _SPARE = 1 << 20
+_HOLE = 64 << 10
+_ZEROS = bytes(_HOLE)
+"""A block of nothing but zeros is not written: what was sparse stays sparse."""
 
 
 class NoRoom(Exception):
@@ -42,10 +47,12 @@ def bring(
     *,
     single: bool,
     arrived: set[str],
+    mode: int | None = None,
 ) -> None:
     """Every file below `into`, or the `single` one as `into`, each byte checked; links come last.
 
-    `arrived` are those that an earlier call has brought; `passed` hears of each piece, and may raise.
+    `arrived` are those that an earlier call has brought; `passed` hears of each piece, and may raise. A file whose hash
+    is not known (it is empty) has it afterwards. `mode` is for all files instead of their own.
     """
     missing = [file for file in files if file.sha256 is not None and file.path not in arrived]
     parent, name = os.path.split(into)
@@ -53,17 +60,17 @@ def bring(
     _see_that_it_fits(parent or ".", missing)
     with _opened(parent or ".") as outer, contextlib.ExitStack() as rest:
         top = outer if single else rest.enter_context(_below(outer, [name], into))
+        folders = rest.enter_context(_Folders(top))
 
         def fetch(file: File) -> None:
-            parts = [name] if single else file.path.split("/")
-            with _below(top, parts[:-1], file.path) as folder:
-                _fetch(store, f"{prefix}/{key(file)}", file, folder, parts[-1], passed)
+            inside, _, last = ("", "", name) if single else file.path.rpartition("/")
+            where = f"{prefix}/{key(file)}" if prefix else key(file)
+            _fetch(store, where, file, folders.get(inside, file.path), last, passed, mode)
             arrived.add(file.path)
 
         for file in files:
             if file.directory:
-                with _below(top, file.path.split("/"), file.path):
-                    pass
+                folders.get(file.path, file.path)
         in_parallel(fetch, missing, store.streams)
         # Links come last, so that no file is written through one.
         for file in files:
@@ -74,27 +81,23 @@ def bring(
                 arrived.add(file.path)
 
 
-def _fetch(store: Store, key: str, file: File, folder: int, name: str, passed: Callable[[int], None]) -> None:
-    import hashlib
-
-    hashed, count = hashlib.sha256(), 0
+def _fetch(
+    store: Store, key: str, file: File, folder: int, name: str, passed: Callable[[int], None], mode: int | None
+) -> None:
     size = file.size or 0
     with _named(file.path):
         handle = os.open(name, _FILE, 0o600, dir_fd=folder)
     try:
         try:
-            for data in store.chunks(key):
-                passed(len(data))
-                count += len(data)
-                if count > size:
-                    raise Corrupt(f"{key} has more than the {size} bytes that were kept")
-                hashed.update(data)
-                write_all(handle, data)
+            pieces = _read(handle) if store.clone(key, handle) else _written(store.chunks(key), handle)
+            count, sha256 = _passing(pieces, key, size, passed)
         except FileNotFoundError:
             raise Corrupt(f"{key} is gone") from None
-        if count != size or hashed.hexdigest() != file.sha256:
+        if count != size or (file.sha256 and sha256 != file.sha256):
             raise Corrupt(f"{key} has {count} bytes that do not match its manifest")
-        os.fchmod(handle, 0o644 if file.mode is None else file.mode & 0o777)
+        file.sha256 = sha256
+        own = 0o644 if file.mode is None else file.mode & 0o777
+        os.fchmod(handle, own if mode is None else mode)
     except BaseException:
         # The next try makes it anew: a file that is there already is never written to.
         with contextlib.suppress(OSError):
@@ -102,6 +105,50 @@ def _fetch(store: Store, key: str, file: File, folder: int, name: str, passed: C
         raise
     finally:
         os.close(handle)
+
+
+def _passing(pieces: Iterable[bytes], key: str, size: int, passed: Callable[[int], None]) -> tuple[int, str]:
+    """How many bytes there are and their hash; Corrupt as soon as there are more than there should be."""
+    import hashlib
+
+    hashed, count = hashlib.sha256(), 0
+    for data in pieces:
+        passed(len(data))
+        count += len(data)
+        if count > size:
+            raise Corrupt(f"{key} has more than the {size} bytes that were kept")
+        hashed.update(data)
+    return count, hashed.hexdigest()
+
+
+def _read(handle: int) -> Iterator[bytes]:
+    """What was cloned, from the clone itself: that is what the program gets."""
+    os.lseek(handle, 0, os.SEEK_SET)
+    while True:
+        data = os.read(handle, CHUNK)
+        if not data:
+            return
+        yield data
+
+
+def _written(pieces: Iterable[bytes], handle: int) -> Iterator[bytes]:
+    """Each piece once it was looked at: more than was said is not written."""
+    hole = False
+    for data in pieces:
+        yield data
+        at = 0
+        while at < len(data):
+            end, hole = at, data.startswith(_ZEROS, at)
+            while end < len(data) and data.startswith(_ZEROS, end) == hole:
+                end += _HOLE
+            end = min(end, len(data))
+            if hole:
+                os.lseek(handle, end - at, os.SEEK_CUR)
+            else:
+                write_all(handle, memoryview(data)[at:end])
+            at = end
+    if hole:
+        os.ftruncate(handle, os.lseek(handle, 0, os.SEEK_CUR))
 
 
 def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:
@@ -114,6 +161,38 @@ def _see_that_it_fits(folder: str, files: Iterable[File]) -> None:
     # Some network file systems do not say how large they are.
     if disk.f_blocks and needed > max(0, free - _SPARE) and needed > 0:
         raise NoRoom(f"it needs {needed} bytes, and {folder} has room for {free}")
+
+
+class _Folders:
+    """Folders below an open one, each opened as `_below` does; every thread holds its last one for the next file."""
+
+    def __init__(self, top: int) -> None:
+        self._top = top
+        self._lock = threading.Lock()
+        self._open: dict[int, tuple[str, int]] = {}
+
+    def __enter__(self) -> _Folders:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder in self._open.values():
+            os.close(folder[1])
+
+    def get(self, inside: str, path: str) -> int:
+        """A handle on the folder, which this thread may use until it asks for the next one."""
+        if not inside:
+            return self._top
+        me = threading.get_ident()
+        last = self._open.get(me)
+        if last is not None and last[0] == inside:
+            return last[1]
+        with _below(self._top, inside.split("/"), path) as folder:
+            handle = os.dup(folder)
+        with self._lock:
+            self._open[me] = inside, handle
+        if last is not None:
+            os.close(last[1])
+        return handle
 
 
 @contextlib.contextmanager

@@ -28,7 +28,15 @@ that may be repeated are separated by newlines in their variable.
 | `--after-final` | stop, renew | stop | a start after 79: end at once with 79, or with fresh budgets |
 | `--output` | NAME[:TYPE][=PATH], repeated | – | an output; PATH when not `$GPUFLOW_OUTPUTS/NAME` |
 | `--artifact` | NAME=URI, repeated | – | where a file or directory output is kept |
+| `--artifacts` | directory or URL | – | where files and directories without such a URI are kept, by identity |
+| `--input` | PATH=URI or PATH=[URI, …], repeated | – | what lies at PATH before the command starts |
+| `--input-type` | PATH=file or PATH=directory, repeated | directory | what data from outside is |
+| `--input-digest` | PATH=sha256:HEX, repeated | – | what an input must add up to |
+| `--cache` `--cache-size` | directory, bytes | – | inputs that another pod of this node has fetched: 200Gi |
 | `--deliver` | NAME=PATH, repeated | – | one more place for an output's value (KFP's own path per output) |
+| `--output-kind` | NAME=KIND, repeated | – | what an output is to Kubeflow: dataset, model, metrics, html … |
+| `--hand-over` | NAME, repeated | – | an output whose files Kubeflow keeps too, for its own components |
+| `--kubeflow` | JSON | – | what KFP's launcher says of the task (`{{$}}`); it is told of artifacts then |
 | `--engine` | argo, airflow, kubeflow, none | none | airflow: also `/airflow/xcom/return.json`, one JSON object |
 | `--outputs-dir` | directory | a temporary one | `$GPUFLOW_OUTPUTS`; Argo and KFP look there for NAME |
 | `--timeout` | duration | – | how long the command may run; then it is told to stop, and has failed: *timed out* |
@@ -37,12 +45,17 @@ that may be repeated are separated by newlines in their variable.
 | `--storage-timeout` | duration | 60s | how long storage may fail at the start and at the end |
 | `--termination-log` | file | /dev/termination-log | the last words, when the file is there |
 
-`gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run forget …` throws the run's state away,
+`gpuflow-run probe [--ready] [--max-age 10m] …` is a probe, `gpuflow-run digest PATH` prints what `digest:` of an
+input says, `gpuflow-run forget …` throws the run's state away,
 `gpuflow-run create …` creates an object of the cluster and waits for it.
 
 `--timeout` counts from the start of the command, without the pull of the image, init containers and the restore; it is
 told as `$GPUFLOW_DEADLINE`. `--last` and `--engine-attempt` never stop an attempt: what cannot be read is said and
 left out. `gpuflow.runtime.last_attempt` has the fields.
+
+An `--input` whose URI is that of an output (`…/000007-1a2b3c4d/files`) is an artifact: it is there when its manifest
+is, and every byte is checked. Any other URI is data from outside: what a listing shows is fetched. A JSON list of URIs
+becomes PATH/0, PATH/1, …; a null leaves its number free. What cannot be had is 78 and costs nothing.
 
 `--repeat` is for engines that start no failed pod again. Each start is an attempt with a number, a timeout and outputs
 of its own, and resumes from the newest checkpoint. Without a store the failures of this container are counted, with one
@@ -65,7 +78,7 @@ if TYPE_CHECKING:
 
 EXIT_RUNTIME = 78
 EXIT_MISUSE = 2
-_SMALL = ("--help", "-h", "help", "--version", "probe", "forget")
+_SMALL = ("--help", "-h", "help", "--version", "probe", "forget", "digest")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -90,6 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from gpuflow.runtime import probe
 
         return probe.main(words[1:], os.environ)
+    if words[0] == "digest":
+        from gpuflow.runtime import digesting
+
+        return digesting.main(words[1:])
     if words[0] == "create":
         from gpuflow.runtime import creating
 

@@ -75,6 +75,9 @@ TABLE = (
     Option("cache", "text", "DIR", None, "the node's cache of inputs, shared by its pods"),
     Option("cache-size", "size", "BYTES", None, "most bytes that the cache holds, like 200Gi"),
     Option("deliver", "list", "NAME=PATH", (), "one more place where an output's value is put; may be repeated"),
+    Option("output-kind", "list", "NAME=KIND", (), "what an output is: dataset, model, metrics, html and so on"),
+    Option("hand-over", "list", "NAME", (), "an output whose files Kubeflow keeps too, for its own components"),
+    Option("kubeflow", "text", "JSON", None, "what KFP's launcher says of the task; artifacts are then told to it"),
     Option("engine", "choice:" + ",".join(ENGINES), "|".join(ENGINES), "none", "which engine looks for the outputs"),
     Option("outputs-dir", "text", "DIR", None, "where outputs are written; $GPUFLOW_OUTPUTS"),
     Option("timeout", "span", "2h", None, "how long the command may run; then it is told to stop: a failure, 124"),
@@ -156,6 +159,7 @@ def usage() -> str:
     ]
     lines += [
         "       gpuflow-run forget [options]",
+        "       gpuflow-run digest PATH",
         "       gpuflow-run create FILE [options]",
         "",
         "Each option also by a variable GPUFLOW_RUN_<OPTION>.",

@@ -42,6 +42,11 @@ class Output:
         self.name, self.kind = name, kind
         self.path = (path.rstrip("/") or path) if path else None
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether it is kept as files, and not as a value."""
+        return self.kind in ARTIFACTS
+
     def place(self, folder: str) -> str:
         return self.path or os.path.join(folder, self.name)
 

@@ -6,7 +6,7 @@ import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
 
@@ -45,3 +45,49 @@ def in_parallel(action: Callable[[Any], None], items: Iterable[Any], streams: in
         thread.join()
     if errors:
         raise errors[0]
+
+
+class _Result:
+    """What an action of another thread came to, once it is there."""
+
+    def __init__(self, action: Callable[[], Any]) -> None:
+        self._action, self._there = action, threading.Event()
+        self._value: Any = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._work, name="ahead", daemon=True).start()
+
+    def _work(self) -> None:
+        try:
+            self._value = self._action()
+        except BaseException as error:
+            self._error = error
+        self._there.set()
+
+    def wait(self) -> None:
+        self._there.wait()
+
+    def get(self) -> Any:
+        self._there.wait()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def ahead(actions: Iterable[Callable[[], Any]], width: int) -> Iterator[Any]:
+    """What the actions come to, in their order, while up to `width` of them run. None still runs when this ends."""
+    rest = iter(actions)
+    running: list[_Result] = []
+    try:
+        while True:
+            while len(running) < width:
+                action = next(rest, None)
+                if action is None:
+                    break
+                running.append(_Result(action))
+            if not running:
+                return
+            yield running[0].get()
+            del running[0]
+    finally:
+        for result in running:
+            result.wait()

@@ -213,6 +213,7 @@ class Manifest(Record):
     seconds: float
     files: list[File]
     shards: Any
+    run: str | None
     NAMES_FILES = True
     FIELDS = (
         ("checkpoint", may_be.word, REQUIRED),
@@ -223,7 +224,12 @@ class Manifest(Record):
         ("seconds", may_be.number, 0.0),
         ("files", may_be.each(may_be.inner(File)), REQUIRED),
         ("shards", may_be.anything, None),
+        ("run", may_be.or_none(may_be.path), None),
     )
+
+    def plain(self) -> dict[str, Any]:
+        plain = super().plain()
+        return plain if self.run is not None else {name: plain[name] for name in plain if name != "run"}
 
     def check(self) -> None:
         flaw = naming.flaw(self.files, single=self.kind == "file")

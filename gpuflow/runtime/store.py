@@ -50,6 +50,14 @@ class Store:
         """Read a large object as a stream."""
         raise NotImplementedError
 
+    def clone(self, key: str, handle: int) -> bool:
+        """Make an open empty file share the bytes of an object, where the file system can; False when it cannot."""
+        return False
+
+    def size(self, key: str) -> int:
+        """How many bytes there are under a key; FileNotFoundError when there is no such object."""
+        return len(self.read(key))
+
     def names(self, prefix: str) -> list[tuple[str, int]]:
         """Keys below a prefix with their sizes, sorted."""
         raise NotImplementedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from gpuflow.runtime import budgets, identity, orphans, units
+from gpuflow.runtime import budgets, identity, input_options, orphans, units
 from gpuflow.runtime import child as children
 from gpuflow.runtime.attempt_folder import identity_of
 from gpuflow.runtime.child import say
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gpuflow.runtime.delivery import Delivery
+    from gpuflow.runtime.input_options import Input
     from gpuflow.runtime.keeper import Keeper
     from gpuflow.runtime.last_attempt import Last
     from gpuflow.runtime.options import Options
@@ -104,11 +105,15 @@ class Attempt:
         from gpuflow.runtime.outputs import BadOutput
 
         options = self.options
+        inputs = input_options.parse(options)
         delivery = Delivery(options, self.environ, say, self._stored, self._moves, _open_place)
         self.delivery = delivery
         ledger = self._open()
         # Artifacts without a URI of their own are kept beside the checkpoints.
         store = self.store if self.store is not None else ledger.store
+        # Without a book nobody knows which of the others there are dead: nothing of theirs is touched.
+        root = delivery.root()
+        ledger.artifacts = root if self._lasting else None
         begun = self._begin(ledger)
         if isinstance(begun, Success):
             return delivery.give_again(begun, ledger, store)
@@ -121,6 +126,8 @@ class Attempt:
         if spent is not None:
             return self.close(Ending(NEVER_STARTED, spent, final=True))  # costs nothing: the command did not run
         restored = self._restore(ledger, history)
+        if inputs:
+            self._bring(inputs, ledger)
         delivery.look()
         running = Running(options, self.environ, delivery.folder, self.directory, self.store, ledger, history, restored)
         try:
@@ -300,11 +307,7 @@ class Attempt:
             try:
                 Occupancy(self.directory, ledger, say, arbitrated=bool(self.options.run_id)).enter()
             except BadOption as refusal:
-                because = str(refusal)
-                # It costs nothing: the command did not run.
-                self._best_effort(
-                    lambda: ledger.end(NEVER_STARTED, final=False, exit_code=EXIT_RUNTIME, because=because)
-                )
+                self._costs_nothing(ledger, str(refusal))
                 raise
         orphans.end_all(self.options, self.directory, ledger, history)
         if self.directory is None:
@@ -329,6 +332,36 @@ class Attempt:
             took = f" in {units.spoken(restored.seconds)}" if restored.seconds > 0.05 else ""
             say(f"attempt {ledger.number} resumes from {restored.name} ({restored.how}){took}")
         return restored
+
+    def _bring(self, inputs: list[Input], ledger: Ledger) -> None:
+        """What the command reads, to its place. That it cannot be had is nobody's failure, and costs nothing."""
+        from gpuflow.runtime import transfer
+        from gpuflow.runtime.inputs import Inputs
+
+        options = self.options
+        beat = self.directory.folder.beat if self.directory is not None else lambda: None
+        bringing = Inputs(
+            inputs,
+            ledger.keys,
+            options.storage_timeout,
+            _open_place,
+            say,
+            lambda: not children.stop_is_pending(),
+            beat,
+        )
+        if options.cache is not None:
+            bringing.use_cache(options.cache, options.cache_size)
+        try:
+            bringing.bring()
+        except (transfer.Abandoned, StorageError, BadOption) as refusal:
+            if children.stop_is_pending():
+                raise Stopped() from None
+            self._costs_nothing(ledger, str(refusal))
+            raise
+
+    def _costs_nothing(self, ledger: Ledger, because: str) -> None:
+        """The command did not run."""
+        self._best_effort(lambda: ledger.end(NEVER_STARTED, final=False, exit_code=EXIT_RUNTIME, because=because))
 
     def _still_final(self, ledger: Ledger, history: History) -> int:
         from gpuflow.runtime import farewell

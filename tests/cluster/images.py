@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.metadata
 import io
 import json
 import os
@@ -144,6 +145,46 @@ def _serializers() -> Content:
     return replace(base, files={**base.files, **found})
 
 
+def _stores() -> Content:
+    """The gpuflow image with what speaks to object stores: s3fs and all that it needs."""
+    base = _gpuflow()
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    home = GPUFLOW.parent / ".venvs" / "runtime" / "lib" / version / "site-packages"
+    if not home.is_dir():
+        raise FileNotFoundError(f"the image of object stores is made from {home}; make .venvs/runtime/.ready")
+    place = f"{sys.base_prefix[1:]}/lib/{version}"
+    found = {f"{place}/{path.relative_to(home)}": path for name in needed(home, "s3fs") for path in _files(home, name)}
+    objects = [path for path in found.values() if path.suffix == ".so"]
+    shared = {str(path)[1:]: path for path in _shared_objects(objects)} if objects else {}
+    return replace(base, files={**base.files, **shared, **found})
+
+
+def needed(home: Path, name: str) -> list[str]:
+    """A package of an environment and all that it needs there, by their names."""
+    known = {_plain(each.name): each for each in importlib.metadata.distributions(path=[str(home)])}
+    wanted, found = [name], []
+    while wanted:
+        name = _plain(wanted.pop())
+        if name in found or name not in known:
+            continue
+        found.append(name)
+        lines = [line for line in known[name].requires or () if "extra ==" not in line]
+        wanted += [re.split(r"[^A-Za-z0-9._-]", line)[0] for line in lines]
+    return sorted(found)
+
+
+def _files(home: Path, name: str) -> Iterator[Path]:
+    known = {_plain(each.name): each for each in importlib.metadata.distributions(path=[str(home)])}
+    for each in known[name].files or ():
+        path = Path(str(each.locate()))
+        if home in path.parents and path.is_file() and not LEFT_OUT & set(path.relative_to(home).parts):
+            yield path
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def _library(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in LEFT_OUT and not name.startswith("config-")]
@@ -165,6 +206,7 @@ CONTENTS: dict[str, Callable[[], Content]] = {
     "python": _python,
     "gpuflow": _gpuflow,
     "serializers": _serializers,
+    "stores": _stores,
 }
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import kubeflow
+from . import backend, kubeflow
 from .cluster import Cluster
 from .kube import Kube
+from .layout import ADDRESS
 from .sandbox import ProgramError
 from .waiting import until
 
@@ -169,6 +170,16 @@ class Kfp:
         """The Argo workflow of a run."""
         return next(iter(self.kube.list("workflows", f"{RUN_LABEL}={run}")), None)
 
+    def lineage(self, run: str) -> list[dict[str, Any]]:
+        """The executions of a run in ML Metadata, each with the artifacts that it took and made."""
+        program = [str(backend.environment() / "bin" / "python"), "-I", str(Path(__file__).with_name("mlmd_client.py"))]
+        command = [*self.cluster.enter, *program, ADDRESS, "8080", run]
+        done = subprocess.run(command, text=True, capture_output=True, check=False)
+        if done.returncode:
+            raise KfpError(done.stderr.strip()[-2000:])
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        return found
+
     def log(self, pod: str, container: str = "main") -> str:
         return self.kube("logs", pod, f"--container={container}")
 
@@ -203,6 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run.add_argument("--logs", action="store_true", help="print what the steps printed")
     show = commands.add_parser("show", help="state, tasks and pods of runs")
     show.add_argument("run", nargs="+")
+    lineage = commands.add_parser("lineage", help="what ML Metadata holds of runs")
+    lineage.add_argument("run", nargs="+")
     choose = commands.add_parser("settings", help="restart the API server with other settings")
     choose.add_argument("which", choices=kubeflow.SETTINGS)
     options = parser.parse_args(arguments)
@@ -214,6 +227,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kubeflow.settings(cluster, kubeflow.SETTINGS[options.which])
         return 0
     with Kfp(cluster) as kfp:
+        if options.command == "lineage":
+            print(json.dumps([kfp.lineage(run) for run in options.run], indent=2))
+            return 0
         if options.command == "show":
             runs = options.run
         else:

@@ -17,6 +17,7 @@ from gpuflow.runtime import artifacts, records
 from gpuflow.runtime.artifacts import Artifact, NotKept
 from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.ledger import Ledger, Lost
+from gpuflow.runtime.progress import Progress
 from gpuflow.runtime.store import StorageError
 from tests.runtime.harness import eventually, run, shell, start
 
@@ -298,3 +299,93 @@ def test_an_output_may_lie_under_a_hidden_name_or_be_spelled_with_a_slash(name: 
     shutil.rmtree(place)
     assert run(*options, *shell("echo ran")).returncode == 0
     assert (tmp_path / name / "w").read_text() == "1\n"
+
+
+# -- a root for all
+
+
+def rooted(tmp_path: Path, *words: object) -> tuple[object, ...]:
+    return ("--artifacts", tmp_path / "root", "--run-id", "r", "--output", "m:directory", *words)
+
+
+def test_without_a_book_an_output_is_kept_below_the_root_too(tmp_path: Path) -> None:
+    words = rooted(tmp_path, "--pipeline", "p", "--step", "train", "--item", "a/b", "--outputs-dir", tmp_path / "o")
+    done = run(*words, *shell(WRITE))
+    assert done.returncode == 0, done.stderr
+    (manifest,) = (tmp_path / "root" / "p" / "r" / "train" / "items" / "a%2Fb" / "artifacts" / "m").glob(
+        "*/manifest.json"
+    )
+    record = records.unpack(records.Manifest, manifest.read_bytes(), "manifest.json")
+    assert record.run == "p/r/train/items/a%2Fb"
+    assert (tmp_path / "o" / "m.uri").read_text() == str(manifest.parent / "files")
+    assert 'the output "m" is kept: 2 bytes in 1 file' in done.stderr
+
+
+def test_a_uri_of_its_own_comes_before_the_root(tmp_path: Path) -> None:
+    assert run(*rooted(tmp_path, "--artifact", f"m={tmp_path}/kept"), *shell(WRITE)).returncode == 0
+    assert kept(tmp_path) == {"000001/w": "1\n"}
+    assert not (tmp_path / "root").exists()
+
+
+def test_the_root_needs_a_run(tmp_path: Path) -> None:
+    done = run("--artifacts", tmp_path / "root", "--output", "m:directory", *shell("echo ran"))
+    assert (done.returncode, done.stdout) == (78, "")
+    assert "--artifacts needs --run-id" in done.stderr
+    assert (
+        run("--artifacts", tmp_path / "root", "--output", "m", *shell('echo 1 >"$GPUFLOW_OUTPUTS/m"')).returncode == 0
+    )
+
+
+@pytest.mark.parametrize("first", ["root", "store"])
+def test_after_success_it_is_given_again_from_where_it_is(first: str, tmp_path: Path, state: tuple[str, ...]) -> None:
+    options = (*state, "--outputs-dir", tmp_path / "o")
+    root = ("--artifacts", tmp_path / "root")
+    assert run(*options, *(root if first == "root" else ()), *shell(WRITE)).returncode == 0
+    assert (tmp_path / "root").exists() == (first == "root")
+    shutil.rmtree(tmp_path / "o")
+    done = run(*options, *root, *shell("echo ran"))
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert (tmp_path / "o" / "m" / "w").read_text() == "1\n"
+
+
+def test_below_the_root_only_what_this_run_left_before_goes(tmp_path: Path, state: tuple[str, ...]) -> None:
+    options = (*state, "--artifacts", tmp_path / "root")
+    top = tmp_path / "root" / "default" / "r" / "default" / "artifacts" / "m"
+    assert run(*options, *shell(WRITE)).returncode == 0
+    marker(tmp_path).unlink()
+    (top / "000001-0f0f0f0f" / "files").mkdir(parents=True)
+    (top / "000001-0f0f0f0f" / "files" / "w").write_text("of nobody the book knows")
+    assert run(*options, *shell(WRITE)).returncode == 0
+    assert sorted(name[:6] for name in os.listdir(top)) == ["000001", "000002"]
+    assert (top / "000001-0f0f0f0f").exists()
+
+
+def test_without_a_book_nobody_elses_attempt_is_touched(tmp_path: Path) -> None:
+    assert run(*rooted(tmp_path), *shell(WRITE)).returncode == 0
+    (one,) = (tmp_path / "root").rglob("files")
+    (one / ".part-1-x").write_text("an upload of another attempt, which may be alive")
+    assert run(*rooted(tmp_path), *shell(WRITE)).returncode == 0
+    assert (one / ".part-1-x").exists()
+    assert len(list((tmp_path / "root").rglob("manifest.json"))) == 2
+
+
+def test_what_is_forgotten_goes_from_the_root(tmp_path: Path, state: tuple[str, ...]) -> None:
+    options = (*state, "--artifacts", tmp_path / "root")
+    assert run(*options, *shell(WRITE)).returncode == 0
+    done = run("forget", *options)
+    assert done.returncode == 0, done.stderr
+    assert not list((tmp_path / "root").rglob("manifest.json"))
+
+
+def test_progress_says_how_fast_and_how_long_still() -> None:
+    said: list[str] = []
+    told = Progress(said.append, "the input /in", every=0.0)
+    told.begin(3_000_000_000, 3, 1_000_000_000)
+    told.began -= 10
+    told.moved(500_000_000)
+    assert said == ["the input /in: 1.5 GB of 3 GB, 150 MB/s, about 10 s left"]
+    told = Progress(said.append, "x")
+    told.begin(10, 1)
+    told.moved(10)
+    assert len(said) == 1  # not more often than every ten seconds
+    assert told.ended().startswith("x: 10 bytes in 1 file, in ")

@@ -28,7 +28,7 @@ def mount(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_same_bytes_every_time_and_far_below_a_config_maps_limit() -> None:
     assert bundle.single_file() == bundle.single_file()
-    assert sum(len(text.encode()) for text in bundle.config_map()["data"].values()) < 400_000
+    assert sum(len(text.encode()) for text in bundle.config_map()["data"].values()) < 500_000
 
 
 def test_python_3_8_can_read_every_module() -> None:
@@ -40,6 +40,7 @@ def test_python_3_8_can_read_every_module() -> None:
 def test_the_runtime_imports_nothing_of_the_rest_and_no_package() -> None:
     allowed = set(sys.stdlib_module_names) | {"gpuflow"}
     lazy = {"remote": {"fsspec"}, "pytorch": {"torch", "numpy"}, "elastic": {"torch"}}
+    lazy |= {"s3_direct": {"fsspec", "botocore"}}  # what the driver has loaded by then
     lazy |= {"creating": {"yaml"}}  # where the image has it; manifests in JSON need none
     lazy |= {"generators": {"torch", "numpy"}, "staging": {"torch"}}
     lazy |= {"lightning": {"lightning", "pytorch_lightning"}, "huggingface": {"transformers"}}

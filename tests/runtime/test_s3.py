@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
 
 import pytest
 
+from gpuflow.runtime import artifacts
 from gpuflow.runtime.store import Store, open_store
 from tests.runtime.chaos import chaos
 from tests.runtime.harness import run, shell
@@ -136,3 +138,46 @@ def test_artifacts_and_budgets_are_kept_on_a_real_server(s3: str, tmp_path: Path
     assert (again.returncode, again.stdout) == (0, ""), again.stderr
     assert (tmp_path / "o" / "m" / "w").read_text() == "w\n"
     assert "not known to create" not in done.stderr
+
+
+def test_an_artifact_goes_from_step_to_step_over_a_real_server(s3: str, tmp_path: Path) -> None:
+    root = ("--artifacts", f"{s3}/root", "--run-id", "r")
+    write = 'cd "$GPUFLOW_OUTPUTS"; mkdir -p m/e; echo w >m/w; chmod 750 m/w; ln -s e m/l; : >m/none; echo f >f'
+    outputs = ("--output", "m:directory", "--output", "f:file", "--outputs-dir", tmp_path / "o")
+    done = run(*root, "--step", "train", *outputs, *shell(write))
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "in").mkdir()
+    uris = [(tmp_path / "o" / f"{name}.uri").read_text() for name in ("m", "f")]
+    fan_in = json.dumps([uris[0], None, uris[1]])
+    words = ("--input", f"{tmp_path}/in={uris[0]}", "--input", f"{tmp_path}/all={fan_in}")
+    cached = ("--cache", tmp_path / "cache", "--cache-size", "1Gi")
+    read = run(*root, "--step", "eval", *words, *cached, *shell(f"cd {tmp_path}/in; stat -c '%a %n' *; ls -A ../all"))
+    assert (read.returncode, read.stdout.split()) == (
+        0,
+        ["755", "e", "777", "l", "644", "none", "750", "w", "0", "2"],
+    ), read.stderr
+    assert (tmp_path / "all" / "2").read_text() == "f\n"
+    again = run(*root, "--step", "eval", *words, *shell("true"))
+    assert again.stderr.count("is there already") == 3, again.stderr
+
+
+def test_data_from_outside_comes_from_a_real_server(s3: str, tmp_path: Path) -> None:
+    store = open_store(f"{s3}/outside")
+    for key in ("data/a", "data/d/odd name", "data2/never"):
+        store.write(key, key.encode())
+    (tmp_path / "same" / "d").mkdir(parents=True)
+    (tmp_path / "same" / "a").write_text("data/a")
+    (tmp_path / "same" / "d" / "odd name").write_text("data/d/odd name")
+    digest = artifacts.kept("directory", artifacts.measured(str(tmp_path / "same")), None, None).sha256
+    whole, one = tmp_path / "whole", tmp_path / "one"
+    words = ["--input", f"{whole}={s3}/outside/data/", "--input-digest", f"{whole}=sha256:{digest}"]
+    words += ["--input", f"{one}={s3}/outside/data/a", "--input-type", f"{one}=file"]
+    done = run(*words, "--storage-timeout", "5s", *shell(f"cd {whole}; find . -type f | sort; cat {one}"))
+    assert (done.returncode, done.stdout) == (0, "./a\n./d/odd name\ndata/a"), done.stderr
+    missing = ("--storage-timeout", "0.5s")
+    no_type = run(*missing, "--input", f"{tmp_path}/x={s3}/outside/data/a", *shell("echo ran"))
+    assert (no_type.returncode, no_type.stdout) == (78, "")
+    assert "--input-type PATH=file" in no_type.stderr
+    nothing = run(*missing, "--input", f"{tmp_path}/x={s3}/outside/nothing", *shell("echo ran"))
+    assert (nothing.returncode, nothing.stdout) == (78, "")
+    assert f"there is nothing at {s3}/outside/nothing" in nothing.stderr

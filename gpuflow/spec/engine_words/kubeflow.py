@@ -56,6 +56,9 @@ class KubeflowTask(KubeflowWords):
     cache_key: Str | None = None
     """With `cache: true`: the key under which results are found again. It replaces what Kubeflow computes from image,
     command and inputs, so change it whenever one of these should count."""
+    hand_over: bool | None = None
+    """Whether Kubeflow keeps the files of outputs with a kind too, so that its own components can read them; default:
+    in a component that is used by hand-written pipelines yes, in a pipeline no."""
 
 
 class KubeflowPipeline(KubeflowWords):

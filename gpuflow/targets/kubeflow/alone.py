@@ -23,6 +23,7 @@ from gpuflow.targets.kubeflow.caching import cached_settings
 from gpuflow.targets.kubeflow.capabilities import capabilities_at
 from gpuflow.targets.kubeflow.container import container_spec
 from gpuflow.targets.kubeflow.facts import FACTS
+from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.names import NODE_NAME, RUN_FACTS, Channel
 from gpuflow.targets.kubeflow.pods import executor_config
 from gpuflow.targets.kubeflow.refusals import partial_losses
@@ -103,7 +104,7 @@ def alone(
     # A component knows neither its calls nor the loops around them: Argo's name of the task keeps their state apart.
     task = NODE_NAME if keeps_state(step, site, restarts) else None
     pod = pod_for(pipeline, name, site, spelling, replace(ENGINE, task=task, restarts=restarts))
-    container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
+    container = container_spec(pod["spec"]["containers"][0], outputs=handover(step, alone=own_command))
     used = {_plain(channel) for channel in spelling.used}
     known = {facts[ref]: RUN_FACTS[ref.field] for ref in map(RunRef, RUN_FACTS) if ref in used}
     settings = cached_settings(step, pod)

@@ -18,17 +18,20 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
 from gpuflow.spec.types import output_types
+from gpuflow.targets.kubeflow.artifacts import artifact_types
 from gpuflow.targets.kubeflow.caching import cached_settings
 from gpuflow.targets.kubeflow.container import container_spec
-from gpuflow.targets.kubeflow.dag import Dag, Fixed, Item, Items, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.dag import AnyType, Dag, Fixed, Given, Item, Items, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.exit_outputs import defaults_of, defaults_step
 from gpuflow.targets.kubeflow.facts import FACTS
 from gpuflow.targets.kubeflow.groups import in_condition, in_loop, loops
+from gpuflow.targets.kubeflow.handover import handover
 from gpuflow.targets.kubeflow.helpers import helper_config
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import (
     CACHE_SETTINGS,
     RUN_LABEL,
+    ArtifactRef,
     Channel,
     ClaimRef,
     Names,
@@ -92,8 +95,10 @@ class Builder:
         self.restarts = restarts_at(site)
         self.engine = replace(ENGINE, within=prefix.rstrip("-"), restarts=self.restarts)
 
-    def type_of(self, channel: Channel, dag: Dag, items: Items) -> Type:
+    def type_of(self, channel: Channel, dag: Dag, items: Items) -> AnyType:
         """The type of what flows through a channel, as seen from a DAG and inside the loops that give the items."""
+        if isinstance(channel, ArtifactRef):
+            return dag.produced[channel][2]
         if isinstance(channel, ItemRef):
             return items[channel].type
         if isinstance(channel, ParamRef):
@@ -143,12 +148,12 @@ class Builder:
         wants: dict[str, Want] = {
             input_name(channel): (self._source(name, channel), self.type_of(channel, dag, items)) for channel in used
         }
+        wants |= {input_name(taken): (taken, dag.produced[taken][2]) for taken in self._taken(name, used, dag)}
         if settings is not None:
             wants[CACHE_SETTINGS] = (Fixed(settings), STRING)
-        refs = {out: OutputRef(name, out) for out in step.outputs}
-        types = {out: output_type(step.outputs[out].type, self.wanted.get(refs[out])) for out in refs}
+        made = self._made(name, step)
         inputs = {key: type_ for key, (_, type_) in wants.items()}
-        self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, types)
+        self.components[f"comp-{label}"] = component(f"exec-{label}", inputs, dict(made.values()))
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         set_caching(spec.caching_options, step)
         policy = retry_policy(step, self.site, self.restarts, active_deadline(step, self.site, self.restarts))
@@ -156,8 +161,23 @@ class Builder:
             spec.retry_policy.CopyFrom(policy)
         if asks_outcome(step):
             spec.trigger_policy.condition = condition_on(self.pipeline, step)
-        given = {ref: (out, types[out]) for out, ref in refs.items() if ref in self.consumed}
+        given = {ref: key for ref, key in made.items() if OutputRef(ref.step, ref.name) in self.consumed}
         return Task(name, spec, wants, dict.fromkeys(claims, STRING), given, task_words(step).display_name)
+
+    def _made(self, name: str, step: Step) -> dict[Given, tuple[str, AnyType]]:
+        """What a step gives: the text of every output, and the artifacts behind some."""
+        keys, made = handover(step).keys, dict[Given, tuple[str, AnyType]]()
+        for out, output in step.outputs.items():
+            ref = OutputRef(name, out)
+            made[ref] = (keys[out], output_type(output.type, self.wanted.get(ref)))
+        return made | {ArtifactRef(name, out): (out, type_) for out, type_ in artifact_types(step).items()}
+
+    def _taken(self, name: str, used: list[Channel], dag: Dag) -> list[ArtifactRef]:
+        """The artifacts behind the outputs that a step reads. An exit step reads what may not be there."""
+        if name in self.pipeline.exit:
+            return []
+        behind = [ArtifactRef(channel.step, channel.name) for channel in used if isinstance(channel, OutputRef)]
+        return [artifact for artifact in behind if artifact in dag.produced]
 
     def _source(self, name: str, channel: Channel) -> Channel | Fixed:
         """Where a step finds a value: outputs that no step hands out to exit steps are their defaults."""
@@ -176,7 +196,7 @@ class Builder:
         spelling = KubeflowSpelling()
         pod = pod_for(self.pipeline, name, self.site, spelling, self.engine)
         claims = claim_channels(pod, self.claim_volumes)
-        container = container_spec(pod["spec"]["containers"][0], outputs=tuple(step.outputs))
+        container = container_spec(pod["spec"]["containers"][0], outputs=handover(step))
         self.executors[f"exec-{label}"] = ir.PipelineDeploymentConfig.ExecutorSpec(container=container)
         named = {volume: channel_name(claim) for volume, claim in claims.items()}
         self.configs[f"exec-{label}"] = executor_config(pod, named)
@@ -198,11 +218,10 @@ class Builder:
         inner.fill(body)
         label = self.names.unique(f"{self.prefix}{name}")
         outer = {out: OutputRef(name, out) for out in output_types(step) if OutputRef(name, out) in self.consumed}
-        surfaced = {out: step.pipeline.outputs[out] for out in outer}
-        types = {out: body.produced[ref][2] for out, ref in surfaced.items()}
-        made = ir.ComponentSpec(dag=body.spec(surfaced), input_definitions=parameters(inner))
-        if types:
-            made.output_definitions.CopyFrom(outputs_of(types))
+        given = self._surfaced(name, {out: step.pipeline.outputs[out] for out in outer}, body)
+        made = ir.ComponentSpec(dag=body.spec(given[1]), input_definitions=parameters(inner))
+        if given[0]:
+            made.output_definitions.CopyFrom(outputs_of(dict(given[0].values())))
         self.components[f"comp-{label}"] = made
         spec = ir.PipelineTaskSpec(component_ref=ir.ComponentRef(name=f"comp-{label}"))
         spec.caching_options.enable_cache = False
@@ -210,10 +229,23 @@ class Builder:
         for param, value in step.params.items():
             channel = value if isinstance(value, ParamRef | OutputRef | ItemRef) else Fixed(value)
             wants[param] = (channel, inner.param_types[param])
-        return Task(name, spec, wants, {}, {ref: (out, types[out]) for out, ref in outer.items()})
+        return Task(name, spec, wants, {}, given[0])
+
+    def _surfaced(
+        self, name: str, inner: Mapping[str, OutputRef], body: Dag
+    ) -> tuple[dict[Given, tuple[str, AnyType]], dict[str, Given]]:
+        """What a sub-pipeline gives, and what that is inside: texts under their names, artifacts beside them."""
+        given: dict[Given, tuple[str, AnyType]] = {}
+        inside: dict[str, Given] = {}
+        for out, ref in inner.items():
+            given[OutputRef(name, out)], inside[out] = (out, body.produced[ref][2]), ref
+            behind, key = ArtifactRef(ref.step, ref.name), f"{out}-artifact"
+            if behind in body.produced and key not in inner:
+                given[ArtifactRef(name, out)], inside[key] = (key, body.produced[behind][2]), behind
+        return given, inside
 
 
-def component(label: str, inputs: Mapping[str, Type], outputs: Mapping[str, Type]) -> Any:
+def component(label: str, inputs: Mapping[str, AnyType], outputs: Mapping[str, AnyType]) -> Any:
     """A component that one executor runs."""
     spec = ir.ComponentSpec(executor_label=label)
     if inputs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuflow.kubernetes.expansion import escaped
+from gpuflow.targets.kubeflow.handover import Handover
 from gpuflow.targets.kubeflow.text import without_double_braces
 
 PLACEHOLDER = "{{$."
@@ -19,8 +20,8 @@ RUN_AS_IT_IS = 'exec "$0" "$@"'
 """Starts a command whose name `env` would take for an assignment."""
 
 
-def command_words(main: dict[str, Any], outputs: tuple[str, ...]) -> list[str]:
-    """The container's command. `outputs`: values KFP's launcher looks for."""
+def command_words(main: dict[str, Any], outputs: Handover) -> list[str]:
+    """The container's command. `outputs`: what KFP's launcher looks for."""
     command = _delivering(list(main["command"]), outputs)
     env = main.get("env", [])
     late = [f"{entry['name']}={entry['value']}" for entry in env if PLACEHOLDER in entry.get("value", "")]
@@ -34,10 +35,10 @@ def command_words(main: dict[str, Any], outputs: tuple[str, ...]) -> list[str]:
     return command
 
 
-def _delivering(command: list[str], outputs: tuple[str, ...]) -> list[str]:
+def _delivering(command: list[str], outputs: Handover) -> list[str]:
     """The supervisor's command, told where KFP's launcher looks for each output."""
-    if not outputs:
+    words = outputs.words()
+    if not words:
         return command
-    words = [f"--deliver={name}={{{{$.outputs.parameters['{name}'].output_file}}}}" for name in outputs]
     at = next(index for index, word in enumerate(command) if word.startswith("--engine="))
     return [*command[:at], *words, *command[at:]]

@@ -8,7 +8,7 @@ keeps them, and where KFP's cache compares them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuflow.errors import Finding
@@ -16,14 +16,16 @@ from gpuflow.spec.pipeline import Pipeline
 from gpuflow.spec.text import OutputRef
 from gpuflow.targets.frame import Request
 from gpuflow.targets.kubeflow.alone import FLOW, SETTINGS, Alone, alone
+from gpuflow.targets.kubeflow.artifacts import ArtifactType, component_outputs
 from gpuflow.targets.kubeflow.build import component, parameters_of
 from gpuflow.targets.kubeflow.command import RUN_AS_IT_IS
+from gpuflow.targets.kubeflow.dag import AnyType
 from gpuflow.targets.kubeflow.messages import SCHEMA_VERSION, ir
 from gpuflow.targets.kubeflow.own_words import set_caching
 from gpuflow.targets.kubeflow.plain import plain
 from gpuflow.targets.kubeflow.pods import fixed
 from gpuflow.targets.kubeflow.text import BRACE
-from gpuflow.targets.kubeflow.values import STRING, Type, constant, output_type, param_types, wanted_types
+from gpuflow.targets.kubeflow.values import STRING, constant, param_types, wanted_types
 from gpuflow.version import __version__
 
 HEADER = (
@@ -69,8 +71,8 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
     spec = ir.PipelineSpec(schema_version=SCHEMA_VERSION, sdk_version=f"gpuflow-{__version__}")
     spec.pipeline_info.name = pipeline.name
     spec.pipeline_info.description = pipeline.description or ""
-    outputs = {out: output_type(kind.type, None) for out, kind in made.step.outputs.items()}
-    inputs: dict[str, Type] = {**types, **dict.fromkeys(made.known, STRING)}
+    outputs = component_outputs(made.step)
+    inputs: dict[str, AnyType] = {**types, **dict.fromkeys(made.known, STRING)}
     label = f"comp-{pipeline.name}"
     spec.components[label].CopyFrom(component(f"exec-{pipeline.name}", inputs, outputs))
     given = parameters_of(pipeline, types)
@@ -91,7 +93,7 @@ def component_documents(request: Request) -> tuple[dict[str, Any], dict[str, Any
     return written, {"platforms": {"kubernetes": kubernetes}}
 
 
-def _root(spec: Any, pipeline: Pipeline, made: Alone, given: Any, outputs: dict[str, Type]) -> None:
+def _root(spec: Any, pipeline: Pipeline, made: Alone, given: Any, outputs: Mapping[str, AnyType]) -> None:
     """The component as the only task, so that the file runs by itself."""
     task = spec.root.dag.tasks[pipeline.name]
     task.component_ref.name, task.task_info.name = f"comp-{pipeline.name}", pipeline.name
@@ -105,6 +107,12 @@ def _root(spec: Any, pipeline: Pipeline, made: Alone, given: Any, outputs: dict[
     if pipeline.params:
         spec.root.input_definitions.CopyFrom(given)
     for out, type_ in outputs.items():
+        if isinstance(type_, ArtifactType):
+            type_.define(spec.root.output_definitions.artifacts[out])
+            spec.root.dag.outputs.artifacts[out].artifact_selectors.add(
+                producer_subtask=pipeline.name, output_artifact_key=out
+            )
+            continue
         spec.root.output_definitions.parameters[out].parameter_type = type_
         chosen = spec.root.dag.outputs.parameters[out].value_from_parameter
         chosen.producer_subtask, chosen.output_parameter_key = pipeline.name, out

@@ -8,16 +8,18 @@ from typing import Any
 from gpuflow.content import content_of, data_of
 from gpuflow.quantity import NANO, Quantity
 from gpuflow.targets.kubeflow.command import PLACEHOLDER, command_words
+from gpuflow.targets.kubeflow.handover import Handover
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.text import BRACE, for_driver
 
 _Container: Any = ir.PipelineDeploymentConfig.PipelineContainerSpec
 _Resources: Any = _Container.ResourceSpec
 _GIGA = 10**9
+NOTHING = Handover()
 
 
-def container_spec(main: dict[str, Any], *, outputs: tuple[str, ...] = ()) -> Any:
-    """The typed container spec. `outputs`: values KFP's launcher looks for."""
+def container_spec(main: dict[str, Any], *, outputs: Handover = NOTHING) -> Any:
+    """The typed container spec. `outputs`: what KFP's launcher looks for."""
     command = command_words(main, outputs)
     spec = _Container()
     spec.CopyFrom(_around(main, any(_BRACE in word for word in command)))

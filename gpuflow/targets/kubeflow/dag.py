@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import Any
 
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, RunRef
+from gpuflow.targets.kubeflow.artifacts import ArtifactType
 from gpuflow.targets.kubeflow.messages import ir
-from gpuflow.targets.kubeflow.names import RUN_FACTS, Channel, StatusRef, channel_name
+from gpuflow.targets.kubeflow.names import RUN_FACTS, ArtifactRef, Channel, StatusRef, channel_name
 from gpuflow.targets.kubeflow.pods import fixed
-from gpuflow.targets.kubeflow.values import Type, constant
+from gpuflow.targets.kubeflow.values import LIST, Type, constant
 
 _Input: Any = ir.TaskInputsSpec.InputParameterSpec
+_Artifact: Any = ir.TaskInputsSpec.InputArtifactSpec
 EMPTY: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -39,7 +41,11 @@ class Item:
 
 
 Items = Mapping[ItemRef, Item]
-Want = tuple[Channel | Fixed, Type]
+AnyType = Type | ArtifactType
+"""Of a value, or of an artifact."""
+Want = tuple[Channel | Fixed, AnyType]
+Given = OutputRef | ArtifactRef
+"""What a task gives."""
 
 
 @dataclass(slots=True)
@@ -49,9 +55,9 @@ class Task:
     name: str
     spec: Any
     wants: dict[str, Want] = field(default_factory=dict)
-    beside: dict[Channel, Type] = field(default_factory=dict)
+    beside: dict[Channel, AnyType] = field(default_factory=dict)
     """What the DAG around the task must have, although the task itself does not take it: names of claims."""
-    outputs: dict[OutputRef, tuple[str, Type]] = field(default_factory=dict)
+    outputs: dict[Given, tuple[str, AnyType]] = field(default_factory=dict)
     shown: str | None = None
     """Its name in the user interface; default: the name itself."""
 
@@ -65,15 +71,18 @@ class Dag:
     runs_over: Channel | None = None
     """The list of the loop that the DAG is the body of."""
     tasks: dict[str, Any] = field(default_factory=dict)
-    produced: dict[OutputRef, tuple[str, str, Type]] = field(default_factory=dict)
-    used: dict[Channel, Type] = field(default_factory=dict)
+    produced: dict[Given, tuple[str, str, AnyType]] = field(default_factory=dict)
+    used: dict[Channel, AnyType] = field(default_factory=dict)
     status_of: str | None = None
     """The task whose final status exit steps read; None where the status is handed in."""
 
     def add(self, task: Task, after: Iterable[str] = ()) -> None:
         """Place a task: wire its inputs and let it wait for the tasks it needs."""
         for name, (source, type_) in task.wants.items():
-            task.spec.inputs.parameters[name].CopyFrom(self._source(source, type_))
+            if isinstance(source, ArtifactRef):
+                task.spec.inputs.artifacts[name].CopyFrom(self._artifact(source, type_))
+            else:
+                task.spec.inputs.parameters[name].CopyFrom(self._source(source, type_))
         for channel, type_ in task.beside.items():
             self.used.setdefault(channel, type_)
         task.spec.dependent_tasks.extend(sorted(set(after)))
@@ -89,7 +98,15 @@ class Dag:
             return f"{channel_name(channel)}--list"
         return channel.name if self.direct and isinstance(channel, ParamRef) else channel_name(channel)
 
-    def _source(self, source: Channel | Fixed, type_: Type) -> Any:
+    def _artifact(self, source: ArtifactRef, type_: AnyType) -> Any:
+        if source in self.produced:
+            task, key, _ = self.produced[source]
+            made = _Artifact.TaskOutputArtifactSpec(producer_task=task, output_artifact_key=key)
+            return _Artifact(task_output_artifact=made)
+        self.used.setdefault(source, type_)
+        return _Artifact(component_input_artifact=self.input_name(source))
+
+    def _source(self, source: Channel | Fixed, type_: AnyType) -> Any:
         match source:
             case Fixed(value):
                 return _Input(runtime_value=ir.ValueOrRuntimeParameter(constant=constant(value)))
@@ -108,15 +125,18 @@ class Dag:
         self.used.setdefault(source, type_)
         return _Input(component_input_parameter=self.input_name(source))
 
-    def spec(self, outputs: Mapping[str, OutputRef], otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY) -> Any:
+    def spec(self, outputs: Mapping[str, Given], otherwise: Mapping[OutputRef, tuple[str, str]] = EMPTY) -> Any:
         """The DAG with the outputs it gives, each under its key.
 
         `otherwise`: the task, and its key, that give an output where the task that produces it did not end well.
         """
         dag = ir.DagSpec(tasks=self.tasks)
         for key, ref in outputs.items():
-            given = dag.outputs.parameters[key]
             task, inner, _ = self.produced[ref]
+            if isinstance(ref, ArtifactRef):
+                dag.outputs.artifacts[key].artifact_selectors.add(producer_subtask=task, output_artifact_key=inner)
+                continue
+            given = dag.outputs.parameters[key]
             if ref not in otherwise:
                 given.value_from_parameter.producer_subtask = task
                 given.value_from_parameter.output_parameter_key = inner
@@ -126,19 +146,30 @@ class Dag:
         return dag
 
 
-def inputs_of(types: Mapping[str, Type]) -> Any:
+def gathered(type_: AnyType) -> AnyType:
+    """The type of what all items of a loop give."""
+    return type_.gathered if isinstance(type_, ArtifactType) else LIST
+
+
+def inputs_of(types: Mapping[str, AnyType]) -> Any:
     """Input definitions of a component, by name."""
     spec = ir.ComponentInputsSpec()
     for name, type_ in types.items():
+        if isinstance(type_, ArtifactType):
+            type_.define(spec.artifacts[name])
+            continue
         spec.parameters[name].parameter_type = type_
         if type_ == ir.ParameterType.TASK_FINAL_STATUS:
             spec.parameters[name].is_optional = True
     return spec
 
 
-def outputs_of(types: Mapping[str, Type]) -> Any:
+def outputs_of(types: Mapping[str, AnyType]) -> Any:
     """Output definitions of a component, by name."""
     spec = ir.ComponentOutputsSpec()
     for name, type_ in types.items():
+        if isinstance(type_, ArtifactType):
+            type_.define(spec.artifacts[name])
+            continue
         spec.parameters[name].parameter_type = type_
     return spec

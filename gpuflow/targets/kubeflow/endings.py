@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gpuflow.spec.params import RunClaim
 from gpuflow.spec.text import OutputRef
 from gpuflow.targets.kubeflow.build import Builder, component
-from gpuflow.targets.kubeflow.dag import EMPTY, Dag, Fixed, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.dag import EMPTY, AnyType, Dag, Fixed, Given, Task, Want, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.exit_outputs import defaults_step
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import (
@@ -128,9 +128,9 @@ def _group(
 ) -> Task:
     """`surfaced`: it gives the pipeline's outputs. `otherwise`: what it gives to exit steps, and who else has it."""
     name = builder.names.group(kind, builder.step_names)
-    types: dict[str, Type] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
+    types: dict[str, AnyType] = {channel_name(channel): type_ for channel, type_ in inner.used.items()}
     given = (*(builder.pipeline.outputs.values() if surfaced else ()), *otherwise)
-    outputs = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
+    outputs: dict[Given, tuple[str, AnyType]] = {ref: (channel_name(ref), inner.produced[ref][2]) for ref in given}
     made = ir.ComponentSpec(dag=inner.spec({key: ref for ref, (key, _) in outputs.items()}, otherwise))
     if types:
         made.input_definitions.CopyFrom(inputs_of(types))

@@ -11,8 +11,9 @@ from gpuflow.spec.expression import Expression, references
 from gpuflow.spec.fan_out import Range
 from gpuflow.spec.step import Step
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef
+from gpuflow.targets.kubeflow.artifacts import ArtifactType
 from gpuflow.targets.kubeflow.conditions import Cel
-from gpuflow.targets.kubeflow.dag import Dag, Item, Items, Task, Want, inputs_of, outputs_of
+from gpuflow.targets.kubeflow.dag import AnyType, Dag, Item, Items, Task, Want, gathered, inputs_of, outputs_of
 from gpuflow.targets.kubeflow.messages import ir
 from gpuflow.targets.kubeflow.names import Channel, channel_name
 from gpuflow.targets.kubeflow.values import LIST, STRING, STRUCT, Type, items_type, param_types, wanted_types
@@ -111,7 +112,9 @@ def in_condition(builder: Builder, task: Task, tree: Expression, items: Items, o
     inner.add(task)
 
     def type_of(channel: Channel) -> Type:
-        return builder.type_of(channel, outer, items)
+        found = builder.type_of(channel, outer, items)
+        assert not isinstance(found, ArtifactType)  # conditions compare values
+        return found
 
     for reference in references(tree):
         inner.used.setdefault(reference.ref, type_of(reference.ref))
@@ -139,12 +142,12 @@ def _closed(
     """The group as a task of the DAG around it. `own`: inputs the loop gives itself; `mine`: the items behind them;
     `lists`: the input with the list that it runs over."""
     surfaced = {channel_name(ref): ref for ref in task.outputs}
-    outputs = {ref: (channel_name(ref), LIST if many else type_) for ref, (_, type_) in task.outputs.items()}
+    outputs = {ref: (channel_name(ref), gathered(type_) if many else type_) for ref, (_, type_) in task.outputs.items()}
     # A variable of a loop further out is handed in like any other value.
     passed = {ref: inner.items[ref] for ref in inner.items if ref not in mine and _reads(task, ref)}
     used: dict[str, Want] = {inner.input_name(channel): (channel, type_) for channel, type_ in inner.used.items()}
     used |= {item.name: (ref, item.type) for ref, item in passed.items()} | lists
-    types = {**own, **{name: type_ for name, (_, type_) in used.items()}}
+    types: dict[str, AnyType] = {**own, **{name: type_ for name, (_, type_) in used.items()}}
     component = ir.ComponentSpec(dag=inner.spec(surfaced), input_definitions=inputs_of(types))
     if surfaced:
         component.output_definitions.CopyFrom(outputs_of(dict(outputs.values())))

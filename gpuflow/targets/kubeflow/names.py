@@ -36,11 +36,19 @@ class ClaimRef:
 
 
 @dataclass(frozen=True, slots=True)
+class ArtifactRef:
+    """The artifact behind an output of a step: ML Metadata then knows who made it and who took it."""
+
+    step: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class StatusRef:
     """How the steps of the run ended; for exit steps."""
 
 
-Channel = ParamRef | OutputRef | ItemRef | RunRef | ClaimRef | StatusRef
+Channel = ParamRef | OutputRef | ItemRef | RunRef | ClaimRef | StatusRef | ArtifactRef
 """Something that flows from one place of the pipeline to another."""
 
 
@@ -51,6 +59,8 @@ def input_name(channel: Channel) -> str:
             return name
         case OutputRef(step, name):
             return f"{step}-{name}"
+        case ArtifactRef(step, name):
+            return f"{step}-{name}-artifact"
         case ItemRef(name):
             return f"loop_item-{name}"
         case RunRef(field):
@@ -68,6 +78,8 @@ def channel_name(channel: Channel) -> str:
             return f"pipelinechannel--{name}"
         case OutputRef(step, name):
             return f"pipelinechannel--{step}-{name}"
+        case ArtifactRef(step, name):
+            return f"pipelinechannel--{step}-{name}-artifact"
         case ClaimRef(name):
             return f"pipelinechannel--{claim_task(name)}-name"
         case StatusRef():

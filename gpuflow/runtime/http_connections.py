@@ -1,0 +1,255 @@
+"""Connections to one HTTP server that stay open between requests: a request costs a few system calls and little else.
+
+Only what an object store needs: bodies of known length out; lengths, chunks or the end of the connection in. Whatever
+is not understood is an error, and the caller asks its driver instead.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator, Sequence
+
+_HEAD_MOST = 64 << 10
+_RECEIVE = 256 << 10
+_TOGETHER = 64 << 10
+"""A body up to this size is sent with its head."""
+_KEPT = 64
+
+
+class BadAnswer(OSError):
+    """What came is no HTTP answer that is understood here, or it broke off."""
+
+
+class Closed(BadAnswer):
+    """A connection that had been left open was closed by the server before it answered."""
+
+
+class Connections:
+    """Those to one server. A thread takes one for a request and gives it back."""
+
+    def __init__(
+        self, host: str, port: int, context: ssl.SSLContext | None, connect_timeout: float, read_timeout: float
+    ) -> None:
+        self.host, self.port, self.context = host, port, context
+        self.connect_timeout, self.read_timeout = connect_timeout, read_timeout
+        self._free: list[Connection] = []
+        self._lock = threading.Lock()
+
+    def ask(self, head: bytes, body: Sequence[bytes] = ()) -> Answer:
+        """Send a request and read the head of the answer. A connection that went stale is replaced, once."""
+        while True:
+            with self._lock:
+                connection = self._free.pop() if self._free else None
+            fresh = connection is None
+            connection = connection or self._connect()
+            try:
+                return connection.ask(head, body)
+            except Closed:
+                connection.close()
+                if fresh:
+                    raise
+            except BaseException:
+                connection.close()
+                raise
+
+    def _connect(self) -> Connection:
+        plain = socket.create_connection((self.host, self.port), self.connect_timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.settimeout(self.read_timeout)
+            if self.context is not None:
+                return Connection(self, self.context.wrap_socket(plain, server_hostname=self.host), 0)
+            # The system itself keeps the time: Python would ask it before each call whether it may be made.
+            limit = struct.pack("@ll", int(self.read_timeout), 0)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            plain.settimeout(None)
+            return Connection(self, plain, socket.MSG_WAITALL)
+        except BaseException:
+            plain.close()
+            raise
+
+    def give_back(self, connection: Connection) -> None:
+        with self._lock:
+            if len(self._free) < _KEPT:
+                self._free.append(connection)
+                return
+        connection.close()
+
+
+class Connection:
+    """One of them."""
+
+    def __init__(self, among: Connections, plain: socket.socket, whole: int) -> None:
+        self._among, self._socket, self._rest = among, plain, b""
+        self._whole = whole
+        """What makes `recv` wait for all that it is to bring, where that can be said."""
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, head: bytes, body: Sequence[bytes]) -> Answer:
+        early: OSError | None = None
+        try:
+            if sum(len(piece) for piece in body) <= _TOGETHER:
+                self._socket.sendall(b"".join([head, *body]))
+            else:
+                self._socket.sendall(head)
+                for piece in body:
+                    self._socket.sendall(piece)
+        except ConnectionError as refusal:
+            # The server may have said why before it closed.
+            early = refusal
+        answer = self._head()
+        while answer.status == 100:
+            answer = self._head()
+        answer.reusable = answer.reusable and early is None
+        return answer
+
+    def _head(self) -> Answer:
+        data = self._rest
+        while True:
+            end = data.find(b"\r\n\r\n")
+            if end >= 0:
+                break
+            if len(data) > _HEAD_MOST:
+                raise BadAnswer("the head of an answer is too long")
+            try:
+                more = self._socket.recv(_RECEIVE)
+            except ConnectionError as refusal:
+                raise Closed(str(refusal)) from None
+            if not more:
+                raise Closed("the connection was closed") if not data else BadAnswer("an answer broke off")
+            data += more
+        self._rest = data[end + 4 :]
+        return Answer(self, data[:end])
+
+    def receive(self, most: int) -> bytes:
+        """Some bytes, at most so many; none at the end."""
+        if self._rest:
+            data, self._rest = self._rest[:most], self._rest[most:]
+            return data
+        return self._socket.recv(min(most, _RECEIVE), self._whole)
+
+    def line(self) -> bytes:
+        while b"\r\n" not in self._rest:
+            more = self._socket.recv(_RECEIVE)
+            if not more or len(self._rest) > _HEAD_MOST:
+                raise BadAnswer("an answer broke off")
+            self._rest += more
+        line, _, self._rest = self._rest.partition(b"\r\n")
+        return line
+
+    def done(self, *, reusable: bool) -> None:
+        if reusable and not self._rest:
+            self._among.give_back(self)
+        else:
+            self.close()
+
+
+class Answer:
+    """The head of an answer, and its body once. Read the body or close it; then the connection is free again."""
+
+    def __init__(self, connection: Connection, head: bytes) -> None:
+        self._connection: Connection | None = connection
+        lines = head.decode("latin-1").split("\r\n")
+        version, _, rest = lines[0].partition(" ")
+        if version not in ("HTTP/1.1", "HTTP/1.0") or not rest[:3].isdigit():
+            raise BadAnswer(f"no HTTP answer: {lines[0]!r}"[:200])
+        self.status = int(rest[:3])
+        self.headers: dict[str, str] = {}
+        for line in lines[1:]:
+            name, colon, value = line.partition(":")
+            name = name.lower()
+            if not colon or (name in self.headers and name in ("content-length", "transfer-encoding")):
+                raise BadAnswer(f"no HTTP answer: {line!r}"[:200])
+            self.headers[name] = value.strip()
+        self.reusable = version == "HTTP/1.1" and self.headers.get("connection", "").lower() != "close"
+        self.length = self._length()
+
+    def _length(self) -> int | None:
+        """How long the body is; None when it ends with its last chunk, or with the connection."""
+        if self.status in (204, 304) or self.status < 200:
+            return 0
+        coding = self.headers.get("transfer-encoding")
+        if coding is not None:
+            if coding.lower() != "chunked":
+                raise BadAnswer(f"unknown transfer encoding {coding!r}"[:200])
+            return None
+        length = self.headers.get("content-length")
+        if length is None:
+            self.reusable = False
+            return None
+        if not (length.isascii() and length.isdigit()):
+            raise BadAnswer(f"no length: {length!r}"[:200])
+        return int(length)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body; BadAnswer when it breaks off."""
+        connection, self._connection = self._connection, None
+        if connection is None:
+            raise BadAnswer("the body was read already")
+        whole = False
+        try:
+            if self.length is not None:
+                yield from _exactly(connection, self.length)
+            elif "transfer-encoding" in self.headers:
+                yield from _chunked(connection)
+            else:
+                while True:
+                    data = connection.receive(_RECEIVE)
+                    if not data:
+                        break
+                    yield data
+            whole = True
+        finally:
+            connection.done(reusable=whole and self.reusable)
+
+    def read(self, most: int) -> bytes:
+        """All of a body that has at most so many bytes."""
+        found: list[bytes] = []
+        count = 0
+        for data in self.pieces():
+            count += len(data)
+            if count > most:
+                raise BadAnswer(f"an answer has more than {most} bytes")
+            found.append(data)
+        return b"".join(found)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _exactly(connection: Connection, count: int) -> Iterator[bytes]:
+    while count:
+        data = connection.receive(count)
+        if not data:
+            raise BadAnswer(f"{count} bytes of an answer did not come")
+        count -= len(data)
+        yield data
+
+
+def _chunked(connection: Connection) -> Iterator[bytes]:
+    while True:
+        words = connection.line().split(b";")[0].strip()
+        try:
+            count = int(words, 16)
+        except ValueError:
+            raise BadAnswer(f"no chunk: {words!r}"[:200]) from None
+        if count < 0:
+            raise BadAnswer(f"no chunk: {words!r}"[:200])
+        if not count:
+            while connection.line():
+                pass
+            return
+        yield from _exactly(connection, count)
+        if connection.line():
+            raise BadAnswer("a chunk is longer than was said")

@@ -1,0 +1,222 @@
+"""An input at its place. The place may be a mount point, so that nothing can be put there as a whole, by rename.
+
+What comes is gathered in a hidden folder at the place (`.gpuflow-input`; of one file, beside it), which says that it is
+ours and unfinished. Once all is there and checked, each entry is moved to its place, and the folder goes: the command
+sees its data and nothing else. An end in the middle leaves the folder, and the next attempt goes on with what is whole
+in it. Two that fill the same place take turns, and the second finds it done.
+
+Whatever else lies at the place is somebody's: it is never removed, and never mixed with what is fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+
+from gpuflow.runtime import file_lock
+from gpuflow.runtime.comparing import Comparison, compare, hashed
+from gpuflow.runtime.directory import discard
+from gpuflow.runtime.options import BadOption
+from gpuflow.runtime.records import Corrupt
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpuflow.runtime.sources import Source
+
+    Fetch = Callable[[str, set[str]], None]
+
+HIDDEN = ".gpuflow-input"
+
+
+class Place:
+    """One path that an input belongs at. `passed` hears of each piece that is read here, and may raise."""
+
+    def __init__(self, path: str, source: Source, passed: Callable[[int], None]) -> None:
+        parent, name = os.path.split(path)
+        self.path = os.path.join(os.path.realpath(parent), name)
+        self.source, self.passed = source, passed
+        self.single = source.kind == "file"
+        self.hidden = os.path.join(os.path.dirname(self.path), f".{name}{HIDDEN}") if self.single else ""
+        self.hidden = self.hidden or os.path.join(self.path, HIDDEN)
+        self.staged = os.path.join(self.hidden, "files")
+        self.own = False
+        """Whether this very process has filled it before: what the command did to it since is repaired."""
+        if not self.single and any(file.path.partition("/")[0] == HIDDEN for file in source.files):
+            raise BadOption(f"{source.uri} has an entry {HIDDEN}, which cannot be placed; rename it")
+
+    # -- what is there
+
+    def is_filled(self) -> bool:
+        """Whether all of it lies here already, byte for byte."""
+        if os.path.lexists(self.hidden) or (not self.source.is_known and self.source.sum is None):
+            return False
+        there = self.look(learn=True)
+        if there.is_whole(self.source.files) and self.source.adds_up():
+            return True
+        if not self.own:
+            self.source.forget_hashes()
+        return False
+
+    def look(self, *, learn: bool = False) -> Comparison:
+        """What lies here now."""
+        if os.path.islink(self.path):
+            raise self._refusal(f"it is a link to {os.readlink(self.path)}")
+        if self.single:
+            return self._look_at_file(learn=learn)
+        if os.path.lexists(self.path) and not os.path.isdir(self.path):
+            raise self._refusal("it is no directory")
+        leave = [HIDDEN]
+        return compare(self.path, self.source.files, self.passed, leave=leave, learn=learn, among_others=self.own)
+
+    def _look_at_file(self, *, learn: bool) -> Comparison:
+        (file,) = self.source.files
+        found = Comparison()
+        try:
+            status = os.lstat(self.path)
+        except FileNotFoundError:
+            return found
+        if stat.S_ISDIR(status.st_mode):
+            raise self._refusal("it is a directory, and the input is one file")
+        sha256 = hashed(self.path, self.passed) if status.st_size == file.size and (file.sha256 or learn) else None
+        if not file.sha256 and learn:
+            file.sha256 = sha256 or ""
+        found.same.add(file.path) if sha256 and sha256 == file.sha256 else found.other.append(file.path)
+        return found
+
+    # -- how it comes
+
+    def fill(self, fetch: Fetch, wait: Callable[[], None]) -> None:
+        """Bring what is missing. `fetch` brings files below a folder, or the one file; it knows of what has arrived."""
+        os.makedirs(os.path.dirname(self.path) if self.single else self.path, exist_ok=True)
+        with self._locked(wait):
+            if not self.source.is_known:
+                here = self.look()
+                if here.foreign and not self.own:
+                    self._give_up(here)
+                arrived = self._staged_of_size()
+            else:
+                here = self._without_what_was_changed(self.look())
+                arrived = here.same | self._staged()
+            fetch(os.path.join(self.staged, "file") if self.single else self.staged, arrived)
+            if not self.source.adds_up():
+                found = self.source.digest()
+                discard(self.staged)
+                self.source.forget_hashes()
+                raise Corrupt(f"{self.source.uri} adds up to sha256:{found}, and should to sha256:{self.source.sum}")
+            self._without_what_was_changed(self.look())
+            self._move()
+            discard(self.hidden)
+
+    @contextlib.contextmanager
+    def _locked(self, wait: Callable[[], None]) -> Iterator[None]:
+        if os.path.lexists(self.hidden) and (os.path.islink(self.hidden) or not os.path.isdir(self.hidden)):
+            raise self._refusal(f"{self.hidden} is no folder of ours")
+        with file_lock.held(os.path.join(self.hidden, "lock"), wait):
+            yield
+
+    def _staged(self) -> set[str]:
+        """What an attempt before has fetched and not moved. What is not whole is removed."""
+        if self.single:
+            (file,) = self.source.files
+            path = os.path.join(self.staged, "file")
+            if os.path.isfile(path) and hashed(path, self.passed) == file.sha256:
+                return {file.path}
+            discard(path)
+            return set()
+        found = compare(self.staged, self.source.files, self.passed, among_others=True)
+        for relative in [*found.other, *found.foreign]:
+            discard(os.path.join(self.staged, *relative.split("/")))
+        return found.same
+
+    def _staged_of_size(self) -> set[str]:
+        """Of data from outside only the sum of all can be checked: without it, it is fetched from the beginning."""
+        if self.source.sum is None or not os.path.isdir(self.staged):
+            discard(self.staged)
+            return set()
+        if self.single:
+            (file,) = self.source.files
+            path = os.path.join(self.staged, "file")
+            file.sha256 = hashed(path, self.passed) or ""
+            if file.sha256 == self.source.sum:
+                return {file.path}
+            discard(path)
+            file.sha256 = ""
+            return set()
+        found = compare(self.staged, self.source.files, self.passed, among_others=True, learn=True)
+        for relative in [*found.other, *found.foreign]:
+            discard(os.path.join(self.staged, *relative.split("/")))
+        return found.same
+
+    def _without_what_was_changed(self, here: Comparison) -> Comparison:
+        """Refuse what is not ours. What the command of an earlier attempt in this process changed comes again."""
+        if not (here.other or here.foreign):
+            return here
+        if not self.own:
+            self._give_up(here)
+        for relative in here.other:
+            discard(self.path if self.single else os.path.join(self.path, *relative.split("/")))
+        return here
+
+    def _give_up(self, here: Comparison) -> None:
+        if not os.path.exists(self.staged) or not os.listdir(self.staged):
+            discard(self.hidden)
+        raise self._refusal(_what(here))
+
+    def _refusal(self, what: str) -> BadOption:
+        return BadOption(
+            f"the input {self.path} cannot be placed: {what}; {self.source.uri} is neither mixed with it nor put over "
+            "it. Use an empty path, or remove what is there"
+        )
+
+    def _move(self) -> None:
+        """Each entry to its place, whole; folders that are there already are gone into."""
+        if self.single:
+            path = os.path.join(self.staged, "file")
+            if os.path.lexists(path):
+                os.rename(path, self.path)
+            return
+        _merge(self.staged, self.path)
+
+
+def _merge(source: str, target: str) -> None:
+    for name in sorted(os.listdir(source)) if os.path.isdir(source) else ():
+        old, new = os.path.join(source, name), os.path.join(target, name)
+        if not os.path.lexists(new):
+            os.rename(old, new)
+        elif os.path.isdir(old) and not os.path.islink(old) and os.path.isdir(new) and not os.path.islink(new):
+            _merge(old, new)
+        # What is there already was compared, and is the same.
+
+
+def _what(here: Comparison) -> str:
+    named = sorted(here.foreign) or sorted(here.other)
+    what = "is in the way" if here.foreign else "has other bytes"
+    more = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    return f"{named[0][:200]!r}{more} {what}"
+
+
+def can_be_a_link(path: str) -> bool:
+    """Whether a link may stand at a path: there is nothing yet, or an empty folder that is no mount."""
+    if not os.path.lexists(path):
+        return True
+    if os.path.islink(path) or not os.path.isdir(path) or os.path.ismount(path):
+        return False
+    try:
+        return not os.listdir(path)
+    except OSError:
+        return False
+
+
+def link(path: str, target: str) -> bool:
+    """Make it one; False when it cannot be made."""
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        if os.path.isdir(path):
+            os.rmdir(path)
+        os.symlink(target, path)
+        return True
+    except OSError:
+        return False
