@@ -87,6 +87,7 @@ with DAG(
             },
         ),
         outputs={"table": "string"},
+        artifacts={"table": {}},
         supervised=True,
         source="docs/examples/daily.yaml",
     )

@@ -176,6 +176,12 @@ class _Alone(Scope):
     def within(self) -> str:
         return ((self.around and self.around.group_id) or "").replace(".", "/")
 
+    @property
+    def asset_home(self) -> str:
+        """The DAG, and the group: two DAGs may have a task of the same name, and not the same asset."""
+        dag = (self.around and self.around.dag) or DagContext.get_current()
+        return "/".join(filter(None, (self.root.name if dag is None else dag.dag_id, self.within)))
+
     def copies(self) -> list[tuple[str, Any]]:
         (step,) = self.pipeline.steps.values()
         if is_dynamic(step):

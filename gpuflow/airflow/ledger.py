@@ -86,9 +86,12 @@ class Ledger:
         """With the task's end: it failed for good."""
         return replace(self, over={"run": run_start(context), "failed": words[:LONGEST]})
 
-    def succeeding(self, context: Mapping[str, Any], outputs: Mapping[str, Any]) -> Ledger:
+    def succeeding(
+        self, context: Mapping[str, Any], outputs: Mapping[str, Any], artifacts: Mapping[str, Any] | None = None
+    ) -> Ledger:
         """With the task's end: its last pod succeeded, and this is what it left."""
-        return replace(self, judged=self.pods, over={"run": run_start(context), "outputs": dict(outputs)})
+        left = {"outputs": dict(outputs), **({"artifacts": dict(artifacts)} if artifacts else {})}
+        return replace(self, judged=self.pods, over={"run": run_start(context), **left})
 
     def last_word(self, context: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """How the task ended in an earlier try that could not say so; not in an earlier run of the same id."""

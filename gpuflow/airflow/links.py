@@ -10,8 +10,11 @@ from urllib.parse import quote
 from airflow.providers.common.compat.sdk import conf
 from airflow.sdk import BaseOperatorLink
 
-from gpuflow.airflow import watching
+from gpuflow.airflow import artifacts, watching
 from gpuflow.airflow.pods import Pod
+
+OF_ARTIFACTS = ("output", "uri", "bucket", "key")
+"""What only a link to an artifact names. The site has the same names; a DAG file need not read it for them."""
 
 
 class SourceLink(BaseOperatorLink):  # type: ignore[misc]  # Airflow is not installed where types are checked
@@ -41,12 +44,25 @@ class PatternLink(BaseOperatorLink):  # type: ignore[misc]  # as above
         return filled(self.pattern, link_values(operator, ti_key))
 
 
+class ArtifactLink(PatternLink):
+    """The same for a file or directory that the task has kept, from when it has."""
+
+    def __init__(self, name: str, pattern: str, output: str) -> None:
+        super().__init__(f"{name}: {output}", pattern)
+        self.output = output
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        note = operator.kept.get(self.output) or {}
+        return filled(self.pattern, link_values(operator, ti_key) | artifacts.link_parts(self.output, note))
+
+
 def filled(pattern: str, values: Mapping[str, Any]) -> str:
     """The address; nothing while one of its values is not known, such as the pod of a task that waits for room."""
     names = re.findall(r"\{(\w+)\}", pattern)
     if any(values.get(name) in (None, "") for name in names):
         return ""
-    return re.sub(r"\{(\w+)\}", lambda match: quote(str(values[match[1]]), safe=""), pattern)
+    # A key is a path: its slashes stay, as the addresses of stores have them.
+    return re.sub(r"\{(\w+)\}", lambda m: quote(str(values[m[1]]), safe="/" if m[1] == "key" else ""), pattern)
 
 
 def link_values(operator: Any, ti: Any) -> dict[str, Any]:
@@ -72,5 +88,11 @@ SOURCE = SourceLink()
 def links_of(operator: Any) -> tuple[Any, ...]:
     """The links of a task. A mapped one has its arguments still in its hands."""
     given = getattr(operator, "partial_kwargs", None)
-    patterns = (given.get("links") if given is not None else getattr(operator, "links", None)) or {}
-    return (SOURCE, *(PatternLink(name, pattern) for name, pattern in patterns.items()))
+    words = given if given is not None else {name: getattr(operator, name, None) for name in ("links", "artifacts")}
+    found: list[Any] = [SOURCE]
+    for name, pattern in (words.get("links") or {}).items():
+        if any(f"{{{value}}}" in pattern for value in OF_ARTIFACTS):
+            found += [ArtifactLink(name, pattern, output) for output in words.get("artifacts") or ()]
+        else:
+            found.append(PatternLink(name, pattern))
+    return tuple(found)

@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowException, AirflowFailExc
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
+from gpuflow.airflow import artifacts as kept_files
 from gpuflow.airflow import causes, last_pod, watching
 from gpuflow.airflow import deadlines as times
 from gpuflow.airflow import ledger as books
@@ -36,6 +37,8 @@ class GpuPodOperator(WaitingPod):
     :param template: the pod, as data; references in it are filled in when the task runs. Nothing in it is a template.
     :param outputs: names and types of the values the step writes to `/airflow/xcom/return.json`. `return_value` is the
         whole of it, unless it is an entry there.
+    :param artifacts: of the outputs those that are files or directories: `{"model": {"kind": "model", "asset": URI}}`.
+        The event of that asset, which must be among `outlets`, says where the run has kept it, its digest and size.
     :param supervised: the command runs under gpuflow-run, so only its success marker makes exit code 0 a success.
     :param retries: alone: how many more tries there are, whatever ended the pod. Each end costs one.
     :param failures: instead: how often a failed pod is followed by another Airflow try.
@@ -54,7 +57,8 @@ class GpuPodOperator(WaitingPod):
     :param fallback_after: after so many interruptions, `on_demand` replaces those fields of the pod's spec.
     :param sidecar_resources: resources of the container that passes the outputs on.
     :param source: where the step is written, for the link in the UI.
-    :param links: more links in the UI, by name: `{"Pod": "https://k8s.example.com/{namespace}/{pod}"}`.
+    :param links: more links in the UI, by name: `{"Pod": "https://k8s.example.com/{namespace}/{pod}"}`. One that names
+        `{output}`, `{uri}`, `{bucket}` or `{key}` is there once for each of `artifacts`.
     :param on_demand: fields of the pod's spec that replace its own after `fallback_after` interruptions.
     :param poll_interval: seconds between two looks at the pod.
     :param logging_interval: seconds between two copies of its log.
@@ -75,6 +79,7 @@ class GpuPodOperator(WaitingPod):
         *,
         template: Pod,
         outputs: Mapping[str, str] | None = None,
+        artifacts: Mapping[str, Mapping[str, str]] | None = None,
         supervised: bool = False,
         failures: int | None = None,
         interruptions: int | None = None,
@@ -119,6 +124,8 @@ class GpuPodOperator(WaitingPod):
         )
         self.template = template
         self.outputs = outputs or {}
+        self.artifacts = artifacts or {}
+        self.kept = {}
         self.supervised = supervised
         self.budgets = budgets
         self.interruption_delay = interruption_delay
@@ -180,6 +187,7 @@ class GpuPodOperator(WaitingPod):
         if "failed" in word:
             raise AirflowFailException(f"{word['failed']} (so an earlier try ended, and Airflow did not hear of it)")
         self.log.info("the pod of an earlier try succeeded, and Airflow did not hear of it: no other pod is made")
+        self.kept = word.get("artifacts") or {}
         return self._handed_over(context, dict(word.get("outputs") or {}))
 
     def resume(self, context: Context, event: Mapping[str, Any]) -> Any:
@@ -271,7 +279,7 @@ class GpuPodOperator(WaitingPod):
         if self._killed:
             raise AirflowException(f"the task was told to stop; pod {name} was {outcome}")
         if outcome == evidence.SUCCEEDED:
-            ledger = ledger.succeeding(context, values or {})
+            ledger = ledger.succeeding(context, values or {}, self.kept)
             books.save(context, ledger)
             self._clean_up(pod, ledger, succeeded=True)
             return self._handed_over(context, values or {})
@@ -306,9 +314,11 @@ class GpuPodOperator(WaitingPod):
             return self._start(context, ledger)
         raise AirflowException(f"{sentence}; {counted}")
 
-    @staticmethod
-    def _handed_over(context: Context, values: dict[str, Any]) -> Any:
+    def _handed_over(self, context: Context, values: dict[str, Any]) -> Any:
         """What the task returns: the map of its outputs, or the one that is its value, the others beside it."""
+        for name, note in self.kept.items():
+            self.log.info("%s", kept_files.described(name, note))
+        kept_files.tell_assets(context, self.artifacts, self.kept)
         if WHOLE not in values:
             return values or None
         for name, value in values.items():

@@ -35,6 +35,7 @@ TAKEN = frozenset(
 OF_STEPS = {
     "template": "the pod is made from the step",
     "outputs": "write outputs={…} in the step",
+    "artifacts": 'write outputs={"model": {"type": "directory", "kind": "model"}} in the step',
     "supervised": "the step decides it: with a checkpoint, or with outputs",
     "failures": 'write retry={"failures": N} in the step',
     "interruptions": 'write retry={"failures": N, "interruptions": M} in the step',

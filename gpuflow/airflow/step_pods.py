@@ -16,6 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError  # type: ignore[import-not-found]  # comes with the client
 
+from gpuflow.airflow import artifacts as kept_files
 from gpuflow.airflow import last_pod, watching
 from gpuflow.airflow import ledger as books
 from gpuflow.airflow.limits import ACTIVE, at_most, is_beyond, is_full
@@ -40,6 +41,8 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
     template: Pod | Mapping[str, Any]
     supervised: bool
     outputs: Mapping[str, str]
+    artifacts: Mapping[str, Mapping[str, str]]
+    kept: Mapping[str, Mapping[str, Any]]
     limits: Sequence[at_most]
     more_memory: Mapping[str, Any] | None
     other_node: bool
@@ -165,6 +168,7 @@ class StepPods(KubernetesPodOperator):  # type: ignore[misc]  # Airflow is not i
                 return None, None
             try:
                 found = self.extract_xcom(pod=remote)
+                self.kept = kept_files.told(found, self.artifacts)
                 return self._typed_outputs(found)
             except Exception as trouble:
                 self.log.warning("the outputs of pod %s could not be read: %s", name, trouble)

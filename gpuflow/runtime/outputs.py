@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 XCOM = "/airflow/xcom/return.json"
 ARTIFACTS = ("file", "directory")
+ABOUT = "gpuflow.artifacts"
+"""The entry of return.json that says more of artifacts than their URIs. No output has a dot in its name."""
+NOTE = ".artifact.json"
+"""What follows an artifact's name in the name of the small file about it, which Argo can show."""
 VALUE_MOST = 8 << 20
 """Most bytes of a value. The success marker holds them all, and no engine takes as much."""
 KUBEFLOW_EXACT = 2**53
@@ -101,6 +105,7 @@ def before(outputs: Sequence[Output], folder: str) -> dict[str, Any]:
         if output.path is None:
             discard(os.path.join(folder, output.name))
             discard(os.path.join(folder, f"{output.name}.uri"))
+            discard(os.path.join(folder, f"{output.name}{NOTE}"))
         else:
             remembered[output.name] = _looks(output.path)
     return remembered
@@ -164,12 +169,21 @@ def deliver(marker: Mapping[str, Kept], engine: str, folder: str, places: Mappin
         _replace(os.path.join(folder, name), text)
     for name, uri in uris.items() if folder else ():
         _replace(os.path.join(folder, f"{name}.uri"), uri)  # beside the artifact, which may lie under its name
+        _replace(os.path.join(folder, f"{name}{NOTE}"), json.dumps(about(marker[name]), ensure_ascii=False, indent=1))
     for name, place in places.items():
         if name in values or name in uris:
             _write(place, values[name] if name in values else uris[name])
     if engine == "airflow":
         kinds = {name: typed(Output(name, marker[name].type, None), text) for name, text in values.items()}
-        _write(xcom, json.dumps({**uris, **kinds}, sort_keys=True, ensure_ascii=False))
+        more = {ABOUT: {name: about(marker[name]) for name in uris}} if uris else {}
+        _write(xcom, json.dumps({**uris, **kinds, **more}, sort_keys=True, ensure_ascii=False))
+
+
+def about(kept: Kept) -> dict[str, Any]:
+    """What whoever shows an artifact wants to know: where it is, and how much of what."""
+    count = None if kept.files is None else sum(not file.directory for file in kept.files)
+    known = {"uri": kept.uri, "type": kept.type, "sha256": kept.sha256, "bytes": kept.bytes, "files": count}
+    return {key: value for key, value in known.items() if value is not None}
 
 
 def typed(output: Output, text: str) -> Any:

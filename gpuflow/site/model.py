@@ -252,7 +252,12 @@ def _web_address(text: str) -> str:
     return text
 
 
-LINK_VALUES = ("namespace", "pod", "queue", "dag_id", "task_id", "run_id", "map_index", "try_number", "start")
+ARTIFACT_LINK_VALUES = ("output", "uri", "bucket", "key")
+"""What a link to an artifact may name in braces besides."""
+LINK_VALUES = (
+    "namespace", "pod", "queue", "dag_id", "task_id", "run_id", "map_index", "try_number", "start",
+    *ARTIFACT_LINK_VALUES,
+)  # fmt: skip
 """What a link may name in braces."""
 SOURCE_LINK = "Pipeline source"
 """The link that every task has; no other has its name."""
@@ -309,7 +314,11 @@ class Engine(Model):
     """Argo only: the account of Argo's own containers. With it, no token is mounted into the containers of steps."""
     links: dict[LinkName, Link] | None = None
     """Airflow only: buttons on the page of a task, by name: addresses with {namespace}, {pod}, {queue}, {dag_id},
-    {task_id}, {run_id}, {map_index}, {try_number} or {start} (of the task, in milliseconds since 1970) in them."""
+    {task_id}, {run_id}, {map_index}, {try_number} or {start} (of the task, in milliseconds since 1970) in them. One
+    with {output}, {uri}, {bucket} or {key} leads to an artifact, and is there for each that the task keeps."""
+    artifact_repository: Bool | None = None
+    """Argo only: true says that the controller has an artifact repository which the pods of steps may write to. A
+    small file about each artifact is then an artifact of Argo's, for its user interface. Null: there is none."""
     retry: Literal["always"] | None = None
     """Kubeflow only: `always` says that the installation retries failed and deleted pods alike, from the step's own
     number; `gpuflow site kubeflow` prints the setting. Null: as the installation ships it."""
@@ -332,7 +341,7 @@ def _engine_keys(schema: dict[str, Any]) -> None:
 EngineName = Annotated[Str, AfterValidator(_known_engine)]
 ONLY = {
     "airflow": ("links",),
-    "argo": ("pod_gc", "ttl", "starting_deadline", "executor"),
+    "argo": ("pod_gc", "ttl", "starting_deadline", "executor", "artifact_repository"),
     "kubeflow": ("fs_group", "retry"),
 }
 """What a site says about one engine and about no other."""

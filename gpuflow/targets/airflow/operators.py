@@ -13,7 +13,7 @@ from gpuflow.spec.fan_out import Range
 from gpuflow.spec.flow import upstream
 from gpuflow.spec.policies import Retry
 from gpuflow.spec.text import OutputRef, ParamRef
-from gpuflow.targets.airflow.assets import kept_uris
+from gpuflow.targets.airflow.assets import kept_assets
 from gpuflow.targets.airflow.flow import Task, deadlines_of, limits_of
 from gpuflow.targets.airflow.options import AirflowOptions
 from gpuflow.targets.airflow.own_words import docs, task_arguments
@@ -144,9 +144,7 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
             named["sidecar_resources"] = {
                 part: {key: str(value) for key, value in amounts.items()} for part, amounts in parts if amounts
             }
-    kept = kept_uris(step)
-    if kept:
-        named["outlets"] = [Call("Asset", (uri,)) for uri in kept]
+    named |= _artifacts(task, request)
     if is_supervised(step, site):
         named["supervised"] = True
     named |= budgets(step.retry)
@@ -167,6 +165,28 @@ def _container(task: Task, request: Request) -> dict[str, Any]:
     if request.pipeline.source.file is not None and not scope.group:
         # Without the line: a comment further up would move it, and Airflow would see a new version of the DAG.
         named["source"] = printable.line(request.shown_source)
+    return named
+
+
+def _artifacts(task: Task, request: Request) -> dict[str, Any]:
+    """What Airflow learns of files and directories: the assets that change, and which output each of them is."""
+    step = task.step
+    declared = {name: output for name, output in step.outputs.items() if output.is_artifact}
+    if not declared:
+        return {}
+    # Airflow 2 has no assets; only a step that names a place itself is refused there.
+    site = None if (request.options_as(AirflowOptions).airflow or "").startswith("2.") else request.site
+    assets = kept_assets(step, site, f"{task.scope.asset_home}/{task.name}")
+    named: dict[str, Any] = {}
+    if assets:
+        named["outlets"] = [Call("Asset", (uri,)) for uri in dict.fromkeys(assets.values())]
+    named["artifacts"] = {
+        name: {
+            **({"kind": output.kind} if output.kind is not None else {}),
+            **({"asset": assets[name]} if name in assets else {}),
+        }
+        for name, output in declared.items()
+    }
     return named
 
 

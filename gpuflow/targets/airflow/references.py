@@ -52,6 +52,11 @@ class Scope:
         """Where the pipeline stands in the one around it, which keeps the state of its steps apart."""
         return "/".join(self.group)
 
+    @property
+    def asset_home(self) -> str:
+        """What the assets of its steps begin with: the whole pipeline, and where this one stands in it."""
+        return "/".join((self.root.name, *self.group))
+
     def copies(self) -> list[tuple[str, Any]]:
         """What else keeps the state of a step apart, by name: the items that the pipeline is run for."""
         return [(key, Call("item", (key,))) for key in self.keys]

@@ -36,7 +36,7 @@ def partial_losses(request: Request) -> Iterator[Loss]:
     yield from map(refused, _intervals(request.pipeline))
     yield from (left_out(finding) for finding in alert_refusals(request))
     yield from map(refused, refused_words(request.pipeline))
-    yield from map(refused, refused_assets(request.pipeline))
+    yield from map(refused, refused_assets(request.pipeline, request.site))
     yield from map(refused, _setups_unwatched(request.pipeline))
     if any(planned.step.for_each for planned in request.plan.steps):
         scope = Scope(request.pipeline, refused=[])

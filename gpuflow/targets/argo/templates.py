@@ -10,6 +10,7 @@ from gpuflow.pod.later_attempts import falls_back, off_spot
 from gpuflow.pod.restarts import counts_budgets
 from gpuflow.pod.supervision import is_supervised, keeps_state
 from gpuflow.pod.volumes import run_claim_volume
+from gpuflow.runtime.outputs import NOTE
 from gpuflow.site import Site
 from gpuflow.spec.params import text_of
 from gpuflow.spec.pipeline import Pipeline
@@ -74,7 +75,7 @@ def step_template(
     template: dict[str, Any] = {
         "name": title,
         "inputs": {"parameters": [{"name": name} for name in received]} if received else None,
-        "outputs": _outputs(step),
+        "outputs": _outputs(step, site),
         "metadata": pod["metadata"],
         "retryStrategy": retries,
         "activeDeadlineSeconds": deadline,
@@ -136,15 +137,27 @@ def _is_run_claim(volume: dict[str, Any], pipeline: Pipeline) -> bool:
     return any(volume["name"] == run_claim_volume(claim) for claim in pipeline.claims)
 
 
-def _outputs(step: Step) -> dict[str, Any] | None:
-    parameters = []
+def _outputs(step: Step, site: Site) -> dict[str, Any] | None:
+    parameters, shown = [], []
     for output_name, output in step.outputs.items():
         # Others read the URI of an artifact; the supervisor writes it beside the file or directory.
         source: dict[str, Any] = {"path": f"{FACTS.outputs_dir}/{output_name}" + (".uri" if output.is_artifact else "")}
         if output.default is not None:
             source["default"] = text_of(output.default)
         parameters.append({"name": output_name, "valueFrom": source})
-    return {"parameters": parameters} if parameters else None
+        if output.is_artifact and site.engine("argo").artifact_repository:
+            shown.append(_shown(output_name))
+    return {"parameters": parameters, **({"artifacts": shown} if shown else {})} if parameters else None
+
+
+def _shown(name: str) -> dict[str, Any]:
+    """A small file that says where an artifact is, as an artifact of Argo's own, for its user interface.
+
+    The files themselves are kept by the supervisor and not uploaded twice. Where it lies is left to the controller's
+    repository, of whatever kind that is, and to its keyFormat; a failed step has no such file.
+    """
+    path = f"{FACTS.outputs_dir}/{name}{NOTE}"
+    return {"name": name, "path": path, "archive": {"none": {}}, "optional": True}
 
 
 def approval_template(pipeline: Pipeline, name: str, title: str) -> dict[str, Any]:

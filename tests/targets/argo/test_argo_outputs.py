@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,29 @@ def test_argo_reads_an_artifacts_uri_beside_the_artifact() -> None:
     spec = compiled(PIPELINE.replace("KIND", "{type: directory, uri: {join: [s3://models/, {item: shard}]}}"))
     (make,) = (template for template in spec["templates"] if template["name"] == "make")
     assert make["outputs"]["parameters"] == [{"name": "value", "valueFrom": {"path": "/gpuflow/outputs/value.uri"}}]
+
+
+REPOSITORY = """\
+apiVersion: gpuflow/v1
+kind: Site
+extends: nvidia
+name: here
+engines: {argo: {artifact_repository: SAID}}
+"""
+
+
+@pytest.mark.parametrize("said", ["true", "false"])
+def test_a_note_about_an_artifact_is_argos_own_where_the_site_says_it_has_a_repository(
+    said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "site.yaml").write_text(REPOSITORY.replace("SAID", said))
+    pipeline = loads(PIPELINE.replace("KIND", "{type: directory, uri: s3://models/x}"), "p.yaml")
+    request = Request(pipeline, Site.load(str(tmp_path / "site.yaml")), "team-a", "p.yaml")
+    spec = yaml.safe_load(compile_with(target, request, allow_lossy=False).artifact.text)["spec"]
+    (make,) = (template for template in spec["templates"] if template["name"] == "make")
+    path = "/gpuflow/outputs/value.artifact.json"
+    note = {"name": "value", "path": path, "archive": {"none": {}}, "optional": True}
+    assert make["outputs"].get("artifacts") == ([note] if said == "true" else None)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ with DAG(
             },
         ),
         outputs={"table": "string"},
+        artifacts={"table": {}},
         supervised=True,
         retries=2,  # Airflow's own retry_delay lies between them: 5 minutes, or [core] default_task_retry_delay
         source="dates.yaml",

@@ -115,6 +115,7 @@ with DAG(
             },
         ),
         outputs={"loss": "float", "model": "string"},
+        artifacts={"model": {}},
         supervised=True,
         failures=1,
         interruptions=20,

@@ -145,6 +145,7 @@ with DAG(
         ),
         outputs={"model": "string"},
         outlets=[Asset("s3://models/one"), Asset("s3://models/two")],
+        artifacts={"model": {"asset": "s3://models/one"}},
         supervised=True,
         source="words.yaml",
         owner="ops",
