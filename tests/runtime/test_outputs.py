@@ -28,7 +28,9 @@ def test_airflow_gets_one_json_object_with_typed_values(tmp_path: Path) -> None:
 def test_airflow_gets_the_uri_of_an_artifact(tmp_path: Path) -> None:
     marker = {"m": Kept(type="directory", sha256="0" * 64, bytes=1, uri="s3://b/m/000001-ab/files", files=[])}
     deliver(marker, "airflow", str(tmp_path), {}, xcom=str(tmp_path / "return.json"))
-    assert json.loads((tmp_path / "return.json").read_text()) == {"m": "s3://b/m/000001-ab/files"}
+    uri = "s3://b/m/000001-ab/files"
+    about = {"uri": uri, "type": "directory", "sha256": "0" * 64, "bytes": 1, "files": 0}
+    assert json.loads((tmp_path / "return.json").read_text()) == {"m": uri, "gpuflow.artifacts": {"m": about}}
 
 
 def test_no_engine_means_no_xcom(tmp_path: Path) -> None:
