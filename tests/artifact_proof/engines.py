@@ -66,7 +66,20 @@ def on_kubeflow(ground: Ground) -> Told:
         run = kfp.run(made, name="best-model", enable_caching=False)
         state = kfp.wait([run], timeout=1500)[run]
         tasks = [(task.name, task.state) for task in kfp.tasks(run)]
-        return {"state": state, "why": [] if state == "SUCCEEDED" else tasks, "shown": [run]}
+        return {"state": state, "why": [] if state == "SUCCEEDED" else tasks, "shown": _lineage(kfp, run)}
+
+
+def _lineage(kfp: Kfp, run: str) -> list[str]:
+    """What ML Metadata says each step took and made, in one line each."""
+    lines = []
+    for each in kfp.lineage(run):
+        if each["type"] == "system.ContainerExecution":
+            took, made = (
+                ", ".join(f"{one['type']} {one['name']} {one['id']}" for one in each[side] if "logs" not in one["name"])
+                for side in ("inputs", "outputs")
+            )
+            lines.append(f"{each['task']}: took {took or 'nothing'}; made {made or 'nothing'}")
+    return lines
 
 
 ENGINES: dict[str, Callable[[Ground], Told]] = {"argo": on_argo, "airflow": on_airflow, "kubeflow": on_kubeflow}
