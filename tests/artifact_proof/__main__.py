@@ -48,7 +48,8 @@ def digests(artifacts: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[st
         at = len(parts) - 1 - parts[::-1].index("artifacts")
         output, head = parts[at + 1], parts[:at]
         step = head[-3] if len(head) > 2 and head[-2] == "items" else head[-1]
-        lines = [(file["path"], file.get("sha256"), file.get("link"), file.get("mode")) for file in told["files"]]
+        # Without modes: Argo's executor gives its programs an umask of 0, Airflow's pods have the image's.
+        lines = [(file["path"], file.get("sha256"), file.get("link")) for file in told["files"]]
         digest = hashlib.sha256(json.dumps(sorted(lines, key=str)).encode()).hexdigest()[:16]
         found.setdefault(step, {}).setdefault(output, []).append(digest)
         found[step][output].sort()
