@@ -65,6 +65,10 @@ class EngineFacts:
     """The directory in the container in which it looks for a step's outputs."""
     launcher_memory: str | None = None
     """What the engine's own program needs in each container that it starts; None: it starts none."""
+    requests_disk: bool = True
+    """Whether its pods can ask for the node's disk (`ephemeral-storage`)."""
+    mounts_host_paths: bool = True
+    """Whether its pods can mount folders of their node."""
     supervisor: str = NO_ENGINE
     """How the supervisor hands outputs over: a word that `gpuflow-run --engine` knows. none: as files."""
 

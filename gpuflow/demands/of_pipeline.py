@@ -96,7 +96,8 @@ def _step(
     planned: PlannedStep, site: Site, parts: Engine, driver: PodSet | None, facts: EngineFacts, restarts: Restarts
 ) -> StepDemand:
     gang, retry = planned.step.gang, planned.step.retry
-    bare = pod_for(planned.pipeline, planned.own_name, site, None, PodEngine(restarts=restarts))
+    engine = PodEngine(restarts=restarts, mounts_host_paths=facts.mounts_host_paths, requests_disk=facts.requests_disk)
+    bare = pod_for(planned.pipeline, planned.own_name, site, None, engine)
     pod = with_engine(bare, parts, has_outputs=bool(planned.step.outputs))
     if parts.service_account is not None:
         # A run has one account, for the steps that name none.

@@ -132,7 +132,11 @@ def _main(
         command, more = supervised(pipeline, name, step, site, spelling, engine, volumes, command)
         mounts += more
         variables += supervisor_environment(engine)
-    amounts = {"cpu": step.cpu, "memory": step.memory, "ephemeral-storage": _disk(pipeline, step)}
+    amounts = {
+        "cpu": step.cpu,
+        "memory": step.memory,
+        "ephemeral-storage": _disk(pipeline, step) if engine.requests_disk else step.ephemeral_storage,
+    }
     extended = {key: str(value) for key, value in (step.kubernetes.resources if step.kubernetes else {}).items()}
     for key in device_resources.keys() & extended.keys():
         raise fail(

@@ -57,6 +57,8 @@ class Engine:
     """The field of the pod that holds the engine's own name of the task, where only that keeps copies apart."""
     mounts_host_paths: bool = True
     """Whether its pods can mount folders of their node."""
+    requests_disk: bool = True
+    """Whether its pods can ask for the node's disk."""
 
 
 def is_supervised(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gpuflow.runtime.records import File
+
 USAGE = "usage: gpuflow-run digest PATH"
 
 
@@ -28,8 +30,14 @@ def main(words: Sequence[str]) -> int:
 
 
 def digest(path: str) -> str:
-    """Of a file the hash of its bytes. Of a directory that of the files in it: a bucket has no folders."""
-    files = artifacts.measured(path)
-    if not os.path.isdir(path):
+    """The sum of what lies at a path."""
+    if not os.path.lexists(path):
+        raise FileNotFoundError(f"there is no {path}: digest takes a path on this machine")
+    return of_files("directory" if os.path.isdir(path) else "file", artifacts.measured(path))
+
+
+def of_files(kind: str, files: Sequence[File]) -> str:
+    """Of a file the hash of its bytes. Of a directory that over its files and links: a bucket has no folders."""
+    if kind == "file":
         return files[0].sha256 or ""
-    return artifacts.kept("directory", [file for file in files if not file.directory], None, None).sha256
+    return artifacts.kept(kind, [file for file in files if not file.directory], None, None).sha256

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _GLANCE = 0.1
+_OFTEN = 100
+"""How often a folder may vanish under our hands before it is believed that nothing can be made there."""
 
 
 class Busy(Exception):
@@ -23,8 +25,15 @@ def held(path: str, wait: Callable[[], None] | None, *, shared: bool = False, mo
 
     Without `wait` it is Busy then. Whoever holds it alone may remove the file: those who waited look again.
     """
+    vanished = 0
     while True:
-        handle = _taken(path, shared=shared, mode=mode)
+        try:
+            handle = _taken(path, shared=shared, mode=mode)
+        except FileNotFoundError:
+            vanished += 1
+            if vanished > _OFTEN:
+                raise
+            continue  # its folder was removed meanwhile
         if handle is not None:
             break
         if wait is None:
@@ -40,12 +49,9 @@ def held(path: str, wait: Callable[[], None] | None, *, shared: bool = False, mo
 def _taken(path: str, *, shared: bool, mode: int) -> int | None:
     import fcntl
 
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        # To read is enough for a lock, and all that another user may.
-        handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    except FileNotFoundError:
-        return None  # its folder was removed meanwhile
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    # To read is enough for a lock, and all that another user may.
+    handle = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         if _is(path, handle):

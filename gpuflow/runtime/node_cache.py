@@ -12,14 +12,16 @@
 The name is a hash over kind, paths, sizes, hashes and links; of data from outside, the digest that was given. Locks end
 with their process, so that a kill leaves nothing that others wait for: what is half-fetched is taken up by the next who
 wants it, or removed. Every byte is checked on its way out of the cache, against the artifact's own manifest: whoever
-else may write here can spoil an entry, which is then fetched again, and nothing more. The cache is never a reason to
-fail: without it, the input is fetched.
+else may write here can spoil an entry, which is then fetched again, or delay others, and nothing more. The cache is
+never a reason to fail: without it, the input is fetched, also when whoever holds a lock shows no sign of life.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 
 from gpuflow.runtime import file_lock, records
 from gpuflow.runtime.comparing import LEAVE, compare, hashed
@@ -36,6 +38,13 @@ if TYPE_CHECKING:
     from gpuflow.runtime.sources import Source
 
 _NEW, _GONE = ".new-", ".gone-"
+_BEAT = 5.0
+PATIENCE = 60.0
+"""Seconds without a sign of life from whoever holds a lock, after which an input is fetched without the cache."""
+
+
+class Stuck(OSError):
+    """Somebody holds a lock and does nothing."""
 
 
 class NodeCache:
@@ -80,11 +89,15 @@ class NodeCache:
     ) -> Folder | None:
         said = False
 
+        began = time.monotonic()
+
         def wait() -> None:
             nonlocal said
             if not said:
                 self.say(f"another pod of this node fetches {source.uri}; waiting for it")
             said = True
+            if time.monotonic() - began > PATIENCE and self._silent_for(name) > PATIENCE:
+                raise Stuck("another pod holds a lock there and does not move")
             self.wait()
 
         path = os.path.join(self.folder, name)
@@ -105,7 +118,14 @@ class NodeCache:
     ) -> bool:
         """Fetch an entry; False when there is no room. Only whoever holds its lock alone comes here."""
         new = os.path.join(self.folder, f"{_NEW}{name}")
-        with self._lock("room", self.wait):
+        began = time.monotonic()
+
+        def wait() -> None:
+            if time.monotonic() - began > PATIENCE:
+                raise Stuck("another pod makes room there and does not end")
+            self.wait()
+
+        with self._lock("room", wait):
             self._clear_what_the_dead_left(name)
             if not self._make_room(source.size, name):
                 self.say(f"the cache has no room for {amount(source.size)}: all else in it is in use")
@@ -114,7 +134,8 @@ class NodeCache:
             dump(os.path.join(new, "entry.json"), {"bytes": source.size, "uri": source.uri})
         content = os.path.join(new, "content")
         try:
-            fetch(content, _whole(content, source, passed))
+            with _beating(os.path.join(new, "entry.json")):
+                fetch(content, _whole(content, source, passed))
         except (OSError, NoRoom):
             discard(new)
             raise
@@ -124,6 +145,13 @@ class NodeCache:
             raise Corrupt(f"{source.uri} does not add up to sha256:{source.sum}")
         os.rename(new, os.path.join(self.folder, name))
         return True
+
+    def _silent_for(self, name: str) -> float:
+        """Seconds since whoever fetches an entry last said that they live."""
+        try:
+            return time.time() - os.stat(os.path.join(self.folder, f"{_NEW}{name}", "entry.json")).st_mtime
+        except OSError:
+            return PATIENCE + 1
 
     def _make_room(self, needed: int, name: str) -> bool:
         """Remove what was not used for longest until there is room; never what is in use."""
@@ -203,3 +231,22 @@ def _whole(content: str, source: Source, passed: Callable[[int], None]) -> set[s
     for relative in [*found.other, *found.foreign]:
         discard(os.path.join(content, *relative.split("/")))
     return found.same
+
+
+@contextlib.contextmanager
+def _beating(path: str) -> Iterator[None]:
+    """Say that we live while we fetch: a large entry takes long, and others wait for it."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+
+    thread = threading.Thread(target=beat, name="cache-beat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

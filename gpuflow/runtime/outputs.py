@@ -89,9 +89,15 @@ def agree(declared: Sequence[Output], artifacts: Mapping[str, str], places: Mapp
             if name not in known:
                 what = "file or directory output" if option == "artifact" else "output"
                 raise BadOption(f'--{option} "{name}={place}": there is no {what} "{name}"')
-            other = taken.setdefault(place.rstrip("/"), name)
+            other = taken.setdefault(_place(place), name)
             if other != name:
                 raise BadOption(f'--{option}: "{other}" and "{name}" cannot both be kept at {place}')
+
+
+def _place(where: str) -> str:
+    """A place in one spelling."""
+    scheme, found, rest = where.partition("://")
+    return f"{scheme}://{rest.rstrip('/')}" if found else os.path.abspath(where)
 
 
 def before(outputs: Sequence[Output], folder: str) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Place:
         """Whether all of it lies here already, byte for byte."""
         if os.path.lexists(self.hidden) or (not self.source.is_known and self.source.sum is None):
             return False
+        if not (self.single or os.path.isdir(self.path)):
+            return False  # an empty directory is something too
         there = self.look(learn=True)
         if there.is_whole(self.source.files) and self.source.adds_up():
             return True
@@ -79,7 +81,7 @@ class Place:
         except FileNotFoundError:
             return found
         if stat.S_ISDIR(status.st_mode):
-            raise self._refusal("it is a directory, and the input is one file")
+            raise self._refusal("it is a directory, and the input is one file (type: file in the pipeline)")
         sha256 = hashed(self.path, self.passed) if status.st_size == file.size and (file.sha256 or learn) else None
         if not file.sha256 and learn:
             file.sha256 = sha256 or ""

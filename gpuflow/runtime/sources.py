@@ -10,7 +10,7 @@ import os
 import re
 import stat
 
-from gpuflow.runtime import artifacts, naming, records
+from gpuflow.runtime import artifacts, digesting, naming, records
 from gpuflow.runtime.options import BadOption
 from gpuflow.runtime.records import Corrupt, File, Manifest
 from gpuflow.runtime.store import StorageError, Store
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuflow.runtime.signing import Keys
 
 _ARTIFACT = re.compile(r"((?:.*/)?([0-9]{6,9}-[0-9a-f]{8}))/files(?:/([^/]+))?")
+_INSIDE = re.compile(r"((?:.*/)?[0-9]{6,9}-[0-9a-f]{8})(?:/.*)?")
 
 
 class Listed(File):
@@ -65,12 +66,13 @@ class Source:
         return self.sum is None or self.digest() == self.sum
 
     def digest(self) -> str:
-        """What it adds up to; of data from outside only once all was read."""
-        if self.kind == "file" and not self.ours:
-            return self.files[0].sha256 or ""
-        # A bucket has no empty folders: a copy of it on a disk adds up to the same.
-        files = self.files if self.ours else [file for file in self.files if not file.directory]
-        return artifacts.kept(self.kind, files, None, None).sha256
+        """What it adds up to, as `gpuflow-run digest` says it; of data from outside only once all was read."""
+        return digesting.of_files(self.kind, self.files)
+
+    def sums(self) -> tuple[str, ...]:
+        """What it may be called: by that, and an artifact also as its success marker and the engines call it."""
+        own = (artifacts.kept(self.kind, self.files, None, None).sha256,) if self.ours else ()
+        return (self.digest(), *own)
 
     def forget_hashes(self) -> None:
         """What was read of data from outside does not count: it is read again."""
@@ -121,14 +123,27 @@ def read(stores: Stores, uri: str, kind: str | None, keys: Keys | None, say: Cal
     store, key = stores.find(uri)
     match = _ARTIFACT.fullmatch(key)
     if match is None:
+        inside = _INSIDE.fullmatch(key)
+        if inside is not None and _has_manifest(store, inside.group(1)):
+            raise BadOption(f"{uri} is a part of an artifact; name all of it: {store.url(inside.group(1))}/files")
         return _outside(store, key, uri, kind or "directory")
     prefix, name, file = match.groups()
     manifest = _manifest(store, prefix, name, keys, say)
+    if file and manifest.kind == "directory":
+        raise BadOption(f"{uri} is a part of an artifact; name all of it: {store.url(prefix)}/files")
     if manifest.kind != ("file" if file else "directory") or (file and manifest.files[0].path != file):
         raise Corrupt(f"{uri} is no {'file' if file else 'directory'} that {store.url(prefix)} was kept as")
     if kind is not None and kind != manifest.kind:
         raise BadOption(f"{uri} is a {manifest.kind}, and not a {kind}")
     return Source(uri, store, prefix, manifest.kind, manifest.files, ours=True)
+
+
+def _has_manifest(store: Store, prefix: str) -> bool:
+    try:
+        store.read(f"{prefix}/manifest.json")
+        return True
+    except FileNotFoundError:
+        return False
 
 
 def _manifest(store: Store, prefix: str, name: str, keys: Keys | None, say: Callable[[str], None]) -> Manifest:

@@ -273,7 +273,8 @@ def _link(text: str) -> str:
     """An address with {names} in it that a task fills in."""
     for name in re.findall(r"\{(\w*)\}", text):
         if name not in LINK_VALUES:
-            raise problem("GF347", f'a link cannot name "{{{name}}}"', did_you_mean(name, LINK_VALUES))
+            hint = did_you_mean(name, LINK_VALUES) or f"known here: {', '.join(sorted(LINK_VALUES))}"
+            raise problem("GF347", f'a link cannot name "{{{name}}}"', hint)
     plain = re.sub(r"\{\w+\}", "x", text)
     if "{" in plain or "}" in plain:
         raise problem("GF347", f"{text[:60]!r} has a brace that belongs to no name", "write %7B for { and %7D for }")

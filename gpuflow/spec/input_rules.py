@@ -12,6 +12,7 @@ from gpuflow.spec.inputs import Input
 from gpuflow.spec.params import a
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import finding_at
+from gpuflow.spec.text import parts_of
 from gpuflow.spec.types import declared_output
 from gpuflow.spec.volumes import Volume
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 _WRITABLE = ("claim", "new_claim", "empty_dir", "memory", "host_path", "nfs", "csi", "ephemeral")
 """Volumes that files can be put into."""
+_SCHEMES = ("s3://…", "gs://…", "az://…")
+_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "file")
+"""What `gpuflow-run` can fetch from."""
 _OURS = "/gpuflow"
 """Where the supervisor has its own folders."""
 
@@ -32,6 +36,11 @@ def input_faults(pipeline: Pipeline, step: Step, path: tuple[str | int, ...]) ->
         who = f'step "{path[1]}": the input {mount}'
         for message, hint in (*_kind(pipeline, given), *_place(pipeline, step, mount, given)):
             yield at("GF185", f"{who} {message}", where, hint=hint)
+    kept: dict[str, str] = {}
+    for name, output in step.outputs.items():
+        if isinstance(output.uri, str) and (other := kept.setdefault(output.uri.rstrip("/"), name)) != name:
+            message = f'step "{path[1]}": the outputs {other} and {name} are kept at the same uri'
+            yield at("GF147", message, (*path, "outputs", name, "uri"), hint="give each a place of its own")
 
 
 def is_file(pipeline: Pipeline, given: Input) -> bool:
@@ -54,6 +63,9 @@ def volume_above(step: Step, path: str) -> tuple[str, Volume] | None:
 
 
 def _kind(pipeline: Pipeline, given: Input) -> Iterator[tuple[str, str]]:
+    first = "" if given.uri is None else parts_of(given.uri)[0]
+    if given.uri is not None and isinstance(first, str) and not _is_place(first):
+        yield f"is at {first[:60]!r}, which is no place", f"write {', '.join(_SCHEMES)} or an absolute path"
     found = declared_output(pipeline, given.output) if given.output is not None else None
     if found is None or given.output is None:
         return  # a name that leads nowhere has its own finding
@@ -64,6 +76,8 @@ def _kind(pipeline: Pipeline, given: Input) -> Iterator[tuple[str, str]]:
             f"cannot be {ref}, which is {a(output.type)}, not a file or directory",
             "pass values in the command or env instead",
         )
+    elif loops and given.digest is not None:
+        yield f"cannot have a digest: {ref} is one artifact for each item", "remove digest"
     elif len(loops) > 1:
         yield f"cannot be {ref}, a list of lists of artifacts", "collect them in a step of the sub-pipeline"
 
@@ -88,6 +102,10 @@ def _place(pipeline: Pipeline, step: Step, mount: str, given: Input) -> Iterator
             yield f"lies in the volume at {above[0]}, which cannot be written", "choose a path outside of it"
     elif is_file(pipeline, given) and posixpath.dirname(mount.rstrip("/")) == "/":
         yield "is a file in /, and its folder becomes a volume", "put it into a folder, like /in/config.json"
+
+
+def _is_place(text: str) -> bool:
+    return text.startswith("/") or text.partition("://")[0] in _STORES
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -21,7 +21,7 @@ from gpuflow.spec.source import Source
 from gpuflow.spec.step import Step
 from gpuflow.spec.step_rules import fan_out_faults, file_faults, finding_at, memory_faults, null_faults
 from gpuflow.spec.text import ItemRef, OutputRef, ParamRef, Ref, RunRef
-from gpuflow.spec.types import output_types, type_of
+from gpuflow.spec.types import declared_output, output_types, type_of
 from gpuflow.spec.xcom_outputs import xcom_faults
 from gpuflow.spec.zones import has_rules, no_rules
 
@@ -305,7 +305,9 @@ def _skips(pipeline: Pipeline) -> Iterator[Finding]:
                         f'exit step "{name}" uses {ref.step}.{ref.name}, which is missing when "{ref.step}" '
                         "failed or was skipped",
                         path,
-                        hint=f"give the output {ref.name} a default",
+                        hint=f"give the output {ref.name} a default"
+                        if not _is_artifact(pipeline, ref)
+                        else "an exit step cannot read files: read them in a step, and give the exit step a value",
                     )
                 elif ref.step in skippable and step.if_skipped != "skip":
                     yield finding_at(
@@ -314,8 +316,14 @@ def _skips(pipeline: Pipeline) -> Iterator[Finding]:
                         f'step "{name}" uses {ref.step}.{ref.name}, but "{ref.step}" may be skipped: '
                         f"{skippable[ref.step]}",
                         path,
-                        hint=f'say if_skipped: skip on "{name}", or give the output {ref.name} a default',
+                        hint=f'say if_skipped: skip on "{name}"'
+                        + ("" if _is_artifact(pipeline, ref) else f", or give the output {ref.name} a default"),
                     )
+
+
+def _is_artifact(pipeline: Pipeline, ref: OutputRef) -> bool:
+    found = declared_output(pipeline, ref)
+    return found is not None and found[0].is_artifact
 
 
 def _has_default(pipeline: Pipeline, ref: OutputRef) -> bool:

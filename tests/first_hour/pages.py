@@ -31,6 +31,7 @@ PAGES = {
     "docs/tutorial.md": Page(ENGINES),
     "docs/guides/airflow.md": Page(("airflow",)),
     "docs/guides/alerts.md": Page(("core",)),
+    "docs/guides/artifacts.md": Page(("core",)),
     "docs/guides/argo.md": Page(("argo",)),
     "docs/guides/argo-gitops.md": Page(("argo",), elsewhere="tests/gitops/test_guide.py"),
     "docs/guides/check-what-you-have.md": Page(("core", "argo", "airflow"), folder="docs/examples/others"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import gpuflow
 from gpuflow.errors import GpuflowError
 from gpuflow.pod.build import pod_for
 from gpuflow.site import Site
@@ -166,8 +167,28 @@ def test_an_artifact_needs_a_place() -> None:
         "inputs: {/in: {uri: 's3://b/x', path: y}}",
         "inputs: {/in: {uri: 's3://b/x', digest: 'sha256:12'}}",
         "inputs: {/in: {claim: c, size: 1Gi}}",
+        "inputs: {/in: public/data}",
+        "inputs: {/in: make.d}",
+        "inputs: {/in: 'https://example.com/model'}",
+        f"inputs: {{/in: {{output: each.f, digest: 'sha256:{'0' * 64}'}}}}",
     ],
 )
 def test_what_cannot_be_an_input(fields: str) -> None:
     with pytest.raises(GpuflowError, match="GF185"):
         pod(fields)
+
+
+def test_two_outputs_are_not_kept_at_one_place() -> None:
+    with pytest.raises(GpuflowError, match=r"GF147.*the outputs o and p are kept at the same uri"):
+        pod("outputs: {o: {type: file, uri: 's3://b/x'}, p: {type: file, uri: 's3://b/x/'}}")
+
+
+@pytest.mark.parametrize(("engine", "counted"), [("argo", True), ("airflow", True), ("kubeflow", False)])
+def test_what_an_engine_does_not_request_is_not_counted(engine: str, counted: bool) -> None:
+    text = HEAD + f"steps: {{{MAKE}, read: {{command: [r], inputs: {{/in/d: {{output: make.d}}}}}}}}"
+    where = site(cache={"host_path": "/var/c", "size": "5Gi"})
+    demand = gpuflow.demand(loads(text, "p.yaml"), site=where, engine=engine)
+    (read,) = [step for step in demand.steps if step.name == "read"]
+    spec = read.pod_sets[0].pod["spec"]
+    assert ("ephemeral-storage" in main(spec)["resources"]["requests"]) is counted
+    assert any("hostPath" in volume for volume in spec["volumes"]) is counted

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuflow.runtime import file_lock, inputs, node_cache
+from gpuflow.runtime import digesting, file_lock, inputs, node_cache, sources
 from gpuflow.runtime.folder_store import Folder
 from gpuflow.runtime.input_options import parse as parse_inputs
 from gpuflow.runtime.inputs import Inputs
 from gpuflow.runtime.options import parse
+from gpuflow.runtime.store import open_store
 from tests.runtime.harness import environment, eventually
 from tests.runtime.test_inputs import keep
 from tests.runtime.trees import Tree, make, read
@@ -225,9 +226,8 @@ def _can_be_held(lock: Path) -> bool:
 def test_data_from_outside_is_cached_by_the_digest_that_was_given(tmp_path: Path, far: Counting) -> None:
     far.write("data/a", b"1")
     far.write("data/d/b", b"2")
-    from gpuflow.runtime import artifacts
 
-    digest = artifacts.kept("directory", artifacts.measured(str(tmp_path / "far" / "data")), None, None).sha256
+    digest = digesting.digest(str(tmp_path / "far" / "data"))
     cache = tmp_path / "cache"
 
     def fetch(number: int, digest: str | None) -> list[str]:
@@ -263,3 +263,33 @@ def test_the_name_of_an_entry_is_its_content_alone(tmp_path: Path, far: Counting
         len({name("a", 0, "directory"), name("b", 0, "directory"), name("a", 0, "file"), name("a", 0, "file", "1")})
         == 4
     )
+
+
+def test_a_lock_that_nobody_lets_go_of_is_no_reason_to_wait_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_cache, "PATIENCE", 0.3)
+    said: list[str] = []
+    cache = node_cache.NodeCache(str(tmp_path / "cache"), 1 << 30, said.append, lambda: None)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "f").write_bytes(b"1")
+    source = sources.read(sources.Stores(open_store), str(tmp_path / "data"), "directory", None, said.append)
+    source.sum = digesting.digest(str(tmp_path / "data"))
+    for name in ("room", node_cache.name_of(source)):
+        with (
+            file_lock.held(str(tmp_path / "cache" / ".locks" / name), None),
+            cache.holding(source, lambda into, arrived: None, lambda count: None) as entry,
+        ):
+            assert entry is None
+        assert "is fetched without it" in said[-1]
+
+
+def test_a_cache_that_cannot_be_made_is_done_without(tmp_path: Path) -> None:
+    said: list[str] = []
+    (tmp_path / "f").write_bytes(b"1")
+    source = sources.read(sources.Stores(open_store), str(tmp_path / "f"), "file", None, said.append)
+    source.sum = digesting.digest(str(tmp_path / "f"))
+    cache = node_cache.NodeCache("/proc/self/cache", 1 << 30, said.append, lambda: None)
+    with cache.holding(source, lambda into, arrived: None, lambda count: None) as entry:
+        assert entry is None
+    assert "is fetched without it" in said[-1]

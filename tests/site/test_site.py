@@ -141,8 +141,8 @@ def test_the_sites_own_user_cannot_be_root(tmp_path: Path) -> None:
     ("name", "pattern", "words", "hint"),
     [
         ("Pod", "https://k8s.example.com/{pods}", "{pods}", 'did you mean "pod"?'),
-        ("Pod", "https://k8s.example.com/{node}", "{node}", "known here: dag_id, map_index"),
-        ("Pod", "https://k8s.example.com/{}", "{}", "known here: dag_id"),
+        ("Pod", "https://k8s.example.com/{node}", "{node}", "known here: bucket, dag_id, key, map_index"),
+        ("Pod", "https://k8s.example.com/{}", "{}", "known here: bucket, dag_id"),
         ("Log", "https://logs.example.com/?q={app=x}", "brace", "write %7B for { and %7D for }"),
         ("Pod", "k8s.example.com/{pod}", "not an address", "https://"),
         ("Pod", "javascript:alert(1)", "not an address", "https://"),

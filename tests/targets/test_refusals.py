@@ -66,7 +66,6 @@ steps:
             'GF301 airflow does not support cache (step "cached")',
             'GF301 airflow starts "p" automatically, and the parameter "first" has no default',
             'GF301 airflow starts "p" automatically, and the parameter "second" has no default',
-            'GF301 airflow does not support a list of artifacts: "files.f"',
             'GF301 airflow does not support a list of lists: "each.n"',
             'GF194 step "twice" runs twice over 1 in "i"',
         ],

@@ -223,7 +223,7 @@ class Case:
         if self.key.endswith("success.json") and not self._decides():
             return ["a broken success marker was believed"]
         declared = {"n"} if self.sound.name == "version-1 done" else {"n", "s", "j", "b", "x", "f", "m"}
-        allowed = declared | {f"{name}.uri" for name in ("f", "m")}
+        allowed = declared | {f"{name}.{kind}" for name in ("f", "m") for kind in ("uri", "artifact.json")}
         beyond = set(os.listdir(self.place / "o")) - allowed
         return [f"outputs that were not asked for: {sorted(beyond)}"] if beyond else []
 
