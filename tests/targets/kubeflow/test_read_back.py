@@ -23,7 +23,9 @@ ALLOWED: dict[str, dict[str, str]] = {
     "construct:if_skipped.run": {
         EVERY_KEY: "its condition never holds, and in KFP nothing runs after a skipped step; the target says so"
     },
+    "construct:inputs.size": {"requests.ephemeral-storage": DISK},
     "construct:kubernetes.resources": {"requests.rdma/hca": DEVICES},
+    "construct:outputs.size": {"requests.ephemeral-storage": DISK},
     "construct:notify.webhook": {"pods": "alerts for failure and for success are exit tasks of their own"},
 }
 REFUSED = frozenset(
