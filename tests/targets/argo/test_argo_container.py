@@ -241,6 +241,11 @@ def examples() -> dict[str, Path]:
 EXAMPLES = examples()
 
 
+def site_named(name: str) -> Site:
+    """The site that an example is for: the one beside it where it keeps artifacts, else the plain one."""
+    return Site.load(str(EXAMPLES[name].with_name("site.yaml")) if name.startswith("artifacts/") else "nvidia")
+
+
 def pipeline_named(name: str) -> Pipeline:
     constructs = {"constructs": CONSTRUCTS, "scheduled": SCHEDULED}
     return loads(HEAD + constructs[name], "p.yaml") if name in constructs else load(EXAMPLES[name])
@@ -255,10 +260,10 @@ def test_hera_writes_exactly_the_manifest_that_is_compiled(name: str, kind: str)
         refusal = "GF301"
     if refusal:
         with pytest.raises(GpuflowError, match=refusal):
-            gpuflow.argo.to_hera(pipeline, kind=kind)
+            gpuflow.argo.to_hera(pipeline, kind=kind, site=site_named(name))
         return
-    manifest = build(Request(meaning_of(pipeline), Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind)))
-    assert built(gpuflow.argo.to_hera(pipeline, namespace="ns", kind=kind)) == manifest
+    manifest = build(Request(meaning_of(pipeline), site_named(name), "ns", "p.yaml", (), ArgoOptions(kind)))
+    assert built(gpuflow.argo.to_hera(pipeline, namespace="ns", kind=kind, site=site_named(name))) == manifest
 
 
 @pytest.mark.parametrize("wish", [1, gpuflow.gpu(), gpuflow.gpu(1), "any", {"count": 1}], ids=str)

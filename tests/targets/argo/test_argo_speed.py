@@ -24,7 +24,7 @@ from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import construct_losses
 from tests.conftest import ROOT
-from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named
+from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named, site_named
 
 COMPILE_ALL = """
 import hashlib, sys
@@ -35,7 +35,7 @@ from gpuflow.targets.argo.models import KINDS
 from gpuflow.targets.argo.options import ArgoOptions
 from gpuflow.targets.frame import Request
 from gpuflow.targets.losses import construct_losses
-from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named
+from tests.targets.argo.test_argo_container import EXAMPLES, pipeline_named, site_named
 
 for name in ("constructs", "scheduled", *EXAMPLES):
     pipeline = pipeline_named(name)
@@ -44,7 +44,7 @@ for name in ("constructs", "scheduled", *EXAMPLES):
     for kind in KINDS:
         if kind == "CronWorkflow" and pipeline.schedule is None:
             continue
-        (artifact,) = target.compile(Request(pipeline, Site.load("nvidia"), "ns", name, (), ArgoOptions(kind)))
+        (artifact,) = target.compile(Request(pipeline, site_named(name), "ns", name, (), ArgoOptions(kind)))
         print(name, kind, hashlib.sha256(artifact.text.encode()).hexdigest())
 """
 
@@ -69,7 +69,7 @@ def test_the_text_is_what_heras_models_hold(name: str, kind: str) -> None:
     pipeline = pipeline_named(name)
     if construct_losses(pipeline, CAPABILITIES, "argo") or (kind == "CronWorkflow" and pipeline.schedule is None):
         kind = "WorkflowTemplate"
-    request = Request(pipeline, Site.load("nvidia"), "ns", "p.yaml", (), ArgoOptions(kind))
+    request = Request(pipeline, site_named(name), "ns", "p.yaml", (), ArgoOptions(kind))
     manifest = yaml.safe_load(target.compile(request)[0].text)
     held = KINDS[kind].model_validate(manifest).model_dump(mode="json", by_alias=True, exclude_none=True)
     assert held == manifest
