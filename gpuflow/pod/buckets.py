@@ -45,7 +45,7 @@ def credentials(pipeline: Pipeline, name: str, step: Step, site: Site) -> dict[s
                 )
             found.setdefault(variable, value)
             origin.setdefault(variable, place)
-    return {variable: value for variable, value in found.items() if variable not in step.env}
+    return {variable: value for variable, value in sorted(found.items()) if variable not in step.env}
 
 
 def _places(pipeline: Pipeline, step: Step, site: Site) -> Iterator[tuple[str | None, str]]:
