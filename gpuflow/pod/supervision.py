@@ -120,6 +120,11 @@ def keeps_state(step: Step, site: Site, restarts: Restarts = "by cause") -> bool
     return step.checkpoint is not None or counts_budgets(step, site, restarts)
 
 
+def has_records(step: Step, site: Site, restarts: Restarts = "by cause") -> bool:
+    """Whether the supervisor writes or reads what can be signed: state, or the manifests of artifacts."""
+    return keeps_state(step, site, restarts) or fetches(step) or keeps_artifacts(step)
+
+
 def saves_to_scratch(step: Step) -> bool:
     """Whether the program's checkpoints lie on the node's disk until they are kept elsewhere."""
     return step.checkpoint is not None and not _mounted(step.checkpoint.path, step)
@@ -162,7 +167,7 @@ def supervised(
     if counts_budgets(step, site, engine.restarts):
         state = site.runtime.state
         options["state"] = spelled(state, spelling) if state is not None and step.checkpoint is None else None
-    signs = site.runtime.key if state_is_kept or fetches(step) or keeps_artifacts(step) else None
+    signs = site.runtime.key if has_records(step, site, engine.restarts) else None
     if signs is not None:
         options["key-file"] = f"{KEY}/{signs.key}"
         mounts.append(volumes.secret_file(KEY, signs.secret, signs.key))

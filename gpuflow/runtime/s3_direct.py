@@ -322,6 +322,7 @@ def _connections(client: Any, kind: Kind) -> Connections:
     if kind.scheme == "https":
         import ssl
 
+        # An extra, as s3fs.
         from botocore.httpsession import get_cert_path  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
         if not session._verify:

@@ -57,7 +57,8 @@ class Input(Model):
     """What the data must be, sha256: and 64 hex digits: of a file the hash of its bytes, of a directory the hash that
     `gpuflow-run digest` prints."""
     size: QuantityField | None = None
-    """How much room it takes on the node's disk; default: the size of the output."""
+    """How much room it takes on the node's disk; default: the size of the output, for each item of a fan-out whose list
+    stands in the document, and once where only the run knows it."""
     claim: ObjectName | None = None
     """A PersistentVolumeClaim that has the data already: mounted read-only, nothing is copied."""
     path: SubPath | None = None

@@ -7,16 +7,15 @@ something was seen that must not be; such a case is played again at the next sta
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..cluster.cluster import Cluster
+from ..cluster.borrowing import borrowed
 from ..targets.airflow.home import ROOT
 from .cases import CASES
 from .ground import Ground
@@ -32,19 +31,6 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="play also what has been played")
     parser.add_argument("--sum", action="store_true", help="play nothing; print what there is")
     return parser.parse_args(given)
-
-
-@contextlib.contextmanager
-def _cluster(name: str) -> Iterator[Cluster]:
-    found = Cluster.find(name)
-    if found is not None:
-        yield found
-        return
-    made = Cluster.up(name)
-    try:
-        yield made
-    finally:
-        Cluster.down(name)
 
 
 def _commit() -> str:
@@ -81,7 +67,7 @@ def main(given: Sequence[str] | None = None) -> int:
     left = [] if options.sum else [name for name in wanted if options.again or not _is_good(name, results)]
     if left:
         folder = Path("/tmp") / "gpuflow-airflow-proof" / options.cluster
-        with _cluster(options.cluster) as cluster, Ground(cluster, folder) as ground:
+        with borrowed(options.cluster) as cluster, Ground(cluster, folder) as ground:
             for name in left:
                 results[name] = _play(name, ground)
                 KEPT.mkdir(parents=True, exist_ok=True)

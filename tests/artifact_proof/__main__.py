@@ -7,37 +7,21 @@ Needs Go, root and KFP's source: it uses the cluster that is up under `--cluster
 from __future__ import annotations
 
 import argparse
-import contextlib
 import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ..airflow_proof.__main__ import _commit
-from ..cluster.cluster import Cluster
+from ..cluster.borrowing import borrowed
 from .engines import ENGINES, GOOD
 from .ground import Ground
 
 EXPECTED = {"data": {"set": 1}, "train": {"model": 3}, "best": {"model": 1}, "evaluate": {"metrics": 1, "report": 1}}
 """How many artifacts each output has."""
-
-
-@contextlib.contextmanager
-def _cluster(name: str) -> Iterator[Cluster]:
-    found = Cluster.find(name)
-    if found is not None:
-        for addon in ("argo", "kubeflow"):
-            found.ensure(addon)
-        yield found
-        return
-    made = Cluster.up(name, addons=("argo", "kubeflow"))
-    try:
-        yield made
-    finally:
-        Cluster.down(name)
 
 
 def digests(artifacts: dict[str, dict[str, Any]]) -> dict[str, dict[str, list[str]]]:
@@ -81,7 +65,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=tuple(ENGINES), action="append", help="only these engines")
     options = parser.parse_args(given)
     results: dict[str, Any] = {}
-    with _cluster(options.cluster) as cluster:
+    with borrowed(options.cluster, "argo", "kubeflow") as cluster:
         ground = Ground(cluster, Path("/tmp") / f"gpuflow-artifacts-{options.cluster}")
         for engine in options.only or ENGINES:
             before, began = set(ground.artifacts()), time.monotonic()

@@ -27,7 +27,7 @@ def prepare(data: dsl.Output[dsl.Dataset]):  # type: ignore[no-untyped-def]  # k
 
 
 @dsl.container_component
-def evaluate(model: dsl.Input[dsl.Model]):  # type: ignore[no-untyped-def]
+def evaluate(model: dsl.Input[dsl.Model]):  # type: ignore[no-untyped-def]  # as above
     command = ["sh", "-c", 'echo "evaluate reads: $(cat "$0/sub/weights")"']
     return dsl.ContainerSpec(image=IMAGE, command=command, args=[model.path])
 

@@ -6,17 +6,16 @@ Needs the private cluster: it uses the one that `make cluster-up` left running, 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType
 
 from gpuflow.runtime import evidence
 
-from ..cluster.cluster import Cluster
+from ..cluster.borrowing import borrowed
 from . import results
 from .contract import Case, Engine
 from .ground import ground
@@ -49,21 +48,6 @@ def chosen(options: argparse.Namespace) -> list[Case]:
     return [case for case in cases if re.search(options.only, case.name)]
 
 
-@contextlib.contextmanager
-def _cluster(name: str) -> Iterator[Cluster]:
-    found = Cluster.find(name)
-    if found is not None:
-        for addon in ("argo", "kueue"):
-            found.ensure(addon)
-        yield found
-        return
-    made = Cluster.up(name, addons=("argo", "kueue"))
-    try:
-        yield made
-    finally:
-        Cluster.down(name)
-
-
 def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
@@ -86,7 +70,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(results.line(result), flush=True)
 
     if cases and not options.sum:
-        with _cluster(options.cluster) as cluster:
+        with borrowed(options.cluster, "argo", "kueue") as cluster:
             cluster.image("gpuflow")
             attentive = [case for case in cases if case.engine == "argo" and not case.supervised]
             for group, settings in (([case for case in cases if case not in attentive], None), (attentive, ATTENTIVE)):

@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import local
 
 from tests.cluster import nodes
+from tests.cluster.borrowing import borrowed
 from tests.cluster.cluster import Cluster
 from tests.differential.live.api import Api
 from tests.readers.live import corpus, generated
@@ -64,20 +65,6 @@ def chosen(options: argparse.Namespace) -> tuple[list[Case], list[tuple[str, str
         cases = cases[:: max(1, len(cases) // max(1, options.smoke))][: options.smoke] if options.smoke else []
     cases += [generated.case(options.seed, number) for number in range(options.count)]
     return [case for case in cases if re.search(options.only, case.name)], left_out
-
-
-@contextlib.contextmanager
-def _cluster(name: str) -> Iterator[Cluster]:
-    found = Cluster.find(name)
-    if found is not None:
-        found.ensure("argo")
-        yield found
-        return
-    made = Cluster.up(name, node=False, addons=("argo",))
-    try:
-        yield made
-    finally:
-        Cluster.down(name)
 
 
 @contextlib.contextmanager
@@ -158,7 +145,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(line(result), flush=True)
 
     if cases and not options.sum:
-        with _cluster(options.name) as cluster, furnished(cluster):
+        with borrowed(options.name, "argo", node=False) as cluster, furnished(cluster):
             play(cluster, cases, options.seed, options.threads, keep)
     found = [kept.all[case.name] for case in wanted if case.name in kept.all]
     print("\n".join(table(found)))

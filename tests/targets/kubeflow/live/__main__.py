@@ -6,7 +6,6 @@ It uses the cluster of that name, or starts one and ends it. What was run is kep
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import random
 import re
@@ -15,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from tests.cluster import kubeflow
+from tests.cluster.borrowing import borrowed
 from tests.cluster.cluster import Cluster
 from tests.cluster.waiting import TooLate
 from tests.engines import build
@@ -78,20 +78,6 @@ class Results:
             print(f"    {line[:600]}", flush=True)
 
 
-@contextlib.contextmanager
-def _cluster(name: str) -> Iterator[Cluster]:
-    found = Cluster.find(name)
-    if found is not None:
-        found.ensure("kubeflow")
-        yield found
-        return
-    made = Cluster.up(name, addons=("kubeflow",))
-    try:
-        yield made
-    finally:
-        Cluster.down(name)
-
-
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.targets.kubeflow.live", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1, help="which further interruptions (%(default)s)")
@@ -127,7 +113,7 @@ def main(given: Sequence[str] | None = None) -> int:
         todo = {}
     print(f"seed {options.seed}: {len(keys)} to show, {kept.path}", flush=True)
     if todo and not options.sum:
-        with _cluster(options.name) as cluster:
+        with borrowed(options.name, "kubeflow") as cluster:
             _play(cluster, todo, kept, options.at_once)
     found = kept.of(keys)
     print("\n".join(figures(found)))
